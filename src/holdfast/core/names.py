@@ -1,0 +1,59 @@
+"""The grammar of names: ``scheme:name@tag?option=value&option=value``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from holdfast.core.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A parsed name. ``scheme`` is empty for plain names and paths."""
+
+    scheme: str
+    name: str
+    tag: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_options(text: str) -> dict[str, Any]:
+    """``a=1&b=x`` → values as int, float, bool or text."""
+    pairs = parse_qsl(text, keep_blank_values=True)
+    if text and len(pairs) != text.count("&") + 1:
+        raise UserError(f"options read option=value&option=value, which {text!r} does not")
+    return {key: _value(value) for key, value in pairs}
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_name(text: str, *, tagged: bool = True) -> Name:
+    """Split a name into its parts.
+
+    A one-letter scheme is a drive letter and so part of a path. With ``tagged=False`` an ``@`` is part of the name.
+    """
+    head, _, query = text.partition("?")
+    scheme, colon, rest = head.partition(":")
+    if not colon or len(scheme) < 2 or "/" in scheme or "\\" in scheme or "." in scheme:
+        scheme, rest = "", head
+    name, tag = rest, ""
+    if tagged and "@" in rest:
+        name, _, tag = rest.rpartition("@")
+    return Name(scheme, name, tag, parse_options(query))
+
+
+def split_list(text: str) -> list[str]:
+    """A comma-separated list without empty members."""
+    return [part.strip() for part in text.split(",") if part.strip()]

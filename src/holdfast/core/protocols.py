@@ -1,0 +1,96 @@
+"""What a plugin writes. The pipeline validates, clips, batches and records; a plugin does only its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.types import Donor, Image, LabelSpace, Mask, Rendered
+
+Shard = TypeVar("Shard", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+WorkShard = TypeVar("WorkShard")
+WorkResult = TypeVar("WorkResult")
+
+
+class Context(Protocol):
+    """What a scenario may ask for besides its own image and mask."""
+
+    label: str
+
+    def donor(self, rng: np.random.Generator, *, same_class: bool) -> Donor:
+        """Another image of the collection or of ``--backgrounds``. Raises SampleError when there is none."""
+
+    def memo(self, key: object, make: Callable[[], Any]) -> Any:
+        """``make()`` once for this source image; what conditions share (a blurred copy, say) is computed once."""
+
+
+class Scenario(Protocol):
+    """Image + mask → image. ``mask`` is never None for a scenario that declares that it needs one."""
+
+    def __call__(
+        self, image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **parameters: Any
+    ) -> Rendered | Image:
+        """Make the image; the input is not changed."""
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A model under test. It owns all of its preprocessing.
+
+    ``fingerprint`` changes whenever the weights, the preprocessing or the outputs do.
+    """
+
+    name: str
+    labels: LabelSpace
+    fingerprint: str
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Probabilities, (n, labels), for RGB images of any sizes. Does not depend on how images are batched."""
+
+
+@runtime_checkable
+class StagedClassifier(Classifier, Protocol):
+    """A classifier whose preprocessing can run in other threads while the model computes."""
+
+    def prepare(self, image: Image) -> Any:
+        """One image, preprocessed; safe to call from several threads."""
+
+    def predict_prepared(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
+        """``predict`` for images that went through ``prepare``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskProposal:
+    """An automatic mask and how far to trust it, 0..1."""
+
+    mask: Mask
+    confidence: float
+
+
+class Annotator(Protocol):
+    """A mask maker. ``fingerprint`` changes whenever its masks could."""
+
+    name: str
+    fingerprint: str
+
+    def propose(self, image: Image) -> MaskProposal:
+        """The foreground of an RGB image of any size."""
+
+
+class Work(Protocol[Shard, Result]):
+    """What runs on a worker: picklable; what is costly to build is built on first call and kept."""
+
+    def __call__(self, shard: Shard) -> Result:
+        """Do one shard."""
+
+
+class Executor(Protocol):
+    """Where work runs."""
+
+    def map(self, work: Work[WorkShard, WorkResult], shards: Iterable[WorkShard]) -> Iterator[WorkResult]:
+        """Results in whatever order they are ready."""

@@ -1,0 +1,128 @@
+"""The nouns: images, masks, samples and collections of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+"""HWC, RGB, 0..255. A scenario may return RGBA; models then see it over a matte."""
+
+Mask = NDArray[np.bool_]
+"""HW, true on the foreground."""
+
+DEFAULT_MAX_PIXELS = 100_000_000
+"""Larger images are refused before they are decoded."""
+
+ORIGINAL = "original"
+"""The condition of an untouched image."""
+
+
+class ImageSource(Protocol):
+    """Where one image comes from: small, picklable, nothing decoded yet."""
+
+    def fingerprint(self) -> str:
+        """Hash of the content as stored; does not decode. Raises SampleError when it cannot be read."""
+
+    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
+        """Decode to HWC uint8 RGB. Raises SampleError with the reason when that is impossible."""
+
+
+class MaskSource(Protocol):
+    """Where one mask comes from."""
+
+    def fingerprint(self) -> str:
+        """Hash of the content as stored; does not decode."""
+
+    def load(self, height: int, width: int) -> Mask:
+        """Decode to HW bool of exactly this size. Raises SampleError for any other size or an unreadable mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassKeys:
+    """What a dataset knows about a class beyond its name; each may hold several aliases."""
+
+    wnids: tuple[str, ...] = ()
+    imagenet_indices: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image with its label and, where there is one, its mask.
+
+    ``sample_id`` is unique in its collection and survives moving the folder; ``source_id`` names the original
+    photo, so that several renderings of one photo share it: the cluster of every paired statistic.
+    """
+
+    sample_id: str
+    label: str
+    image: ImageSource
+    mask: MaskSource | None = None
+    source_id: str = ""
+    split: str = ""
+    fold: int = -1
+    kind: str = "static"
+    condition: str = ORIGINAL
+    licence: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.source_id:
+            object.__setattr__(self, "source_id", self.sample_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something a reader could not use, and why."""
+
+    sample_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A dataset: an ordered list of samples and the classes they can have."""
+
+    name: str
+    classes: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    keys: Mapping[str, ClassKeys] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSpace:
+    """A model's outputs in order: names (several may be joined by ", ") and WordNet ids where they are known."""
+
+    names: tuple[str, ...]
+    wnids: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a scenario made: the image, where the foreground now is, and facts worth recording (JSON)."""
+
+    image: Image
+    mask: Mask | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Donor:
+    """Another image that lends its background."""
+
+    sample_id: str
+    label: str
+    image: Image
+    mask: Mask | None

@@ -1,0 +1,1 @@
+"""Read and write image collections; label spaces; splits."""

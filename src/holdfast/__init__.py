@@ -1,1 +1,42 @@
 """Does my vision model see the object, or lean on everything around it?"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+
+if TYPE_CHECKING:
+    from holdfast.api import evaluate, load_classifier, load_collection, mask, open_run, synth
+    from holdfast.scenarios import parse_conditions, render, scenario
+
+__version__ = metadata.version("holdfast")
+
+__all__ = [
+    "HoldfastError",
+    "SampleError",
+    "UserError",
+    "evaluate",
+    "load_classifier",
+    "load_collection",
+    "mask",
+    "open_run",
+    "parse_conditions",
+    "render",
+    "scenario",
+    "synth",
+]
+
+_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use, so that `import holdfast` costs nothing.
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "holdfast.api")), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -23,7 +23,7 @@ class Name:
 def parse_options(text: str) -> dict[str, Any]:
     """``a=1&b=x`` → values as int, float, bool or text."""
     pairs = parse_qsl(text, keep_blank_values=True)
-    if text and len(pairs) != text.count("&") + 1:
+    if text and not all("=" in part for part in text.split("&")):
         raise UserError(f"options read option=value&option=value, which {text!r} does not")
     return {key: _value(value) for key, value in pairs}
 

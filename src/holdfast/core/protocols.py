@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.types import Donor, Image, LabelSpace, Mask, Rendered
 
-Shard = TypeVar("Shard", contravariant=True)
-Result = TypeVar("Result", covariant=True)
-WorkShard = TypeVar("WorkShard")
-WorkResult = TypeVar("WorkResult")
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
 
 
 class Context(Protocol):
@@ -82,15 +80,8 @@ class Annotator(Protocol):
         """The foreground of an RGB image of any size."""
 
 
-class Work(Protocol[Shard, Result]):
-    """What runs on a worker: picklable; what is costly to build is built on first call and kept."""
-
-    def __call__(self, shard: Shard) -> Result:
-        """Do one shard."""
-
-
 class Executor(Protocol):
-    """Where work runs."""
+    """Where work runs. Work is a picklable callable; what is costly to build it builds on first call and keeps."""
 
-    def map(self, work: Work[WorkShard, WorkResult], shards: Iterable[WorkShard]) -> Iterator[WorkResult]:
+    def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Results in whatever order they are ready."""

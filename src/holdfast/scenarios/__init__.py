@@ -1,1 +1,27 @@
-"""Plain functions image + mask → image, one family a file."""
+"""Plain functions image + mask → image, one family a file.
+
+Importing this package registers them all, in the order of the published table: that order is the order of the groups.
+"""
+
+from holdfast.scenarios.condition import Condition, find_scenario, make_condition, parse_conditions
+from holdfast.scenarios.definition import PAPER, Parameter, Scenario, scenario
+from holdfast.scenarios.rendering import render
+
+# isort: off
+from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic
+# isort: on
+
+FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic)
+
+__all__ = [
+    "FAMILIES",
+    "PAPER",
+    "Condition",
+    "Parameter",
+    "Scenario",
+    "find_scenario",
+    "make_condition",
+    "parse_conditions",
+    "render",
+    "scenario",
+]

@@ -1,0 +1,61 @@
+"""What the benchmarks share: photographs to work on, a clock, and how a result is printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured figure; without a goal it is there to read the others by."""
+
+    what: str
+    value: float
+    unit: str = "×"
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool:
+        low = self.at_least is None or self.value >= self.at_least
+        return low and (self.at_most is None or self.value <= self.at_most)
+
+    def __str__(self) -> str:
+        goal = "" if self.at_least is None else f">= {self.at_least:g} {self.unit}"
+        goal = goal if self.at_most is None else f"<= {self.at_most:g} {self.unit}"
+        verdict = "" if not goal else "ok" if self.met else "MISSED"
+        return f"{self.what:62} {f'{self.value:.3g} {self.unit}':>12} {goal:>12}  {verdict}"
+
+
+def best_of(work: Callable[[], object], repeats: int = 3) -> float:
+    """Seconds of the fastest repeat: the one least disturbed by the rest of the machine."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def photographs(folder: Path, count: int = 40) -> None:
+    """500×375 JPEGs of real photographs in two classes, with an ellipse as mask."""
+    pictures = sorted(
+        path for path in resources.files("foolbox").joinpath("data").iterdir() if path.name.startswith("imagenet_")
+    )
+    mask = np.zeros((375, 500), np.uint8)
+    cv2.ellipse(mask, (250, 190), (150, 120), 20, 0, 360, 255, -1)
+    for index in range(count):
+        data = np.frombuffer(pictures[index % len(pictures)].read_bytes(), np.uint8)
+        image = cv2.resize(cv2.imdecode(data, cv2.IMREAD_COLOR), (500, 375), interpolation=cv2.INTER_CUBIC)
+        label = ("day", "night")[index % 2]
+        for tree, suffix, picture in (("images", "jpg", image), ("masks", "png", mask)):
+            target = folder / tree / label / f"{index:03d}.{suffix}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(target), picture, [cv2.IMWRITE_JPEG_QUALITY, 90])

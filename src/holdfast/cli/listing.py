@@ -1,0 +1,60 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from holdfast import registry
+from holdfast.registry import unknown
+from holdfast.store import Run
+
+KINDS = ("scenarios", "models", "data", "masks")
+
+
+def print_listing(what: str) -> None:
+    """One line each of scenarios, models, data or masks; without a word, of everything."""
+    if what and what not in KINDS:
+        raise unknown("list", what, KINDS)
+    console = Console()
+    for kind in [what] if what else KINDS:
+        if not what:
+            console.print(f"[bold]{kind}[/bold]")
+        console.print(_scenarios() if kind == "scenarios" else _schemes(kind))
+
+
+def _schemes(kind: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    chosen = {"models": registry.models, "data": registry.data, "masks": registry.annotators}[kind]
+    for entry in chosen.entries():
+        table.add_row(entry.name if kind == "masks" else f"{entry.name}:", entry.summary)
+    return table
+
+
+def _scenarios() -> Table:
+    table = Table("id", "group", "leaves", "variants", "what it does", box=None, pad_edge=False)
+    for name in registry.scenarios:
+        scenario = registry.scenarios.get(name)
+        variants = [*scenario.variants, *(["1–5"] if scenario.severities else [])]
+        table.add_row(name, scenario.group, scenario.leaves, ", ".join(variants), scenario.summary)
+    return table
+
+
+def print_accuracy(run: Run) -> None:
+    """Accuracy by condition and model; intervals and verdicts are the report's."""
+    rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()
+    good = rows[rows["status"] == "ok"]
+    if good.empty:
+        return
+    models = list(dict.fromkeys(good["model"]))
+    table = Table(
+        "condition", *models, box=None, pad_edge=False, title="accuracy: full argmax / among the dataset's classes"
+    )
+    means = good.groupby(["condition", "variant", "model"], observed=True)[["correct", "correct_restricted"]].mean()
+    for condition, variant in dict.fromkeys(zip(good["condition"], good["variant"], strict=True)):
+        cells = []
+        for model in models:
+            key = (condition, variant, model)
+            cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
+        table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
+    Console().print(table)

@@ -1,0 +1,266 @@
+"""``holdfast``: one verb a function; heavy modules are imported inside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.progress import TerminalProgress
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.names import split_list
+from holdfast.core.types import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.summary import Summary
+
+app = typer.Typer(
+    name="holdfast",
+    help="Does my vision model see the object, or lean on everything around it?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A folder, manifest, COCO file or scheme:name (holdfast ls data).")
+]
+Masks = Annotated[Path | None, typer.Option(help="Masks in a tree parallel to the images.", show_default=False)]
+Out = Annotated[Path, typer.Option(help="Where to write; a run that is there is continued.")]
+Scenarios = Annotated[str, typer.Option(help="Groups, ids, id@variant, id?parameter=value (holdfast ls scenarios).")]
+Backgrounds = Annotated[Path | None, typer.Option(help="Take donor backgrounds from this folder.", show_default=False)]
+Feather = Annotated[float, typer.Option(min=0, help="Soft edges, in pixels; 0 keeps promised pixels bit-identical.")]
+Seed = Annotated[int, typer.Option(help="Everything random follows from it and from the sample's name.")]
+Split = Annotated[str, typer.Option(help="Only samples of this split.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=0, help="At most so many source images, evenly over classes; 0 takes all.")]
+MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse larger images before decoding them.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 means one a core.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
+
+
+@app.callback()
+def _options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False) -> None:
+    pass
+
+
+@app.command("ls")
+def list_things(
+    what: Annotated[str, typer.Argument(help="scenarios, models, data or masks.")] = "",
+) -> None:
+    """What there is, one line each."""
+    from holdfast.cli.listing import print_listing
+
+    print_listing(what)
+
+
+@app.command()
+def mask(
+    data: Data,
+    out: Out,
+    with_: Annotated[str, typer.Option("--with", help="Mask maker (holdfast ls masks).")] = "u2netp",
+    doubtful: Annotated[float, typer.Option(min=0, max=1, help="List masks less sure than this.")] = 0.5,
+    limit: Limit = 0,
+    max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    workers: Workers = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Make masks for photos that have none."""
+    from holdfast.pipeline.mask import MaskSpec, make_masks
+
+    spec = MaskSpec(data, limit=limit, max_pixels=max_pixels, annotator=with_, workers=workers)
+    with TerminalProgress(quiet=quiet) as progress:
+        summary, rows = make_masks(spec, out, progress=progress)
+    _print_summary(summary, f"{out}/masks.csv")
+    unsure = [row for row in rows if row["status"] == "ok" and row["confidence"] < doubtful]
+    if unsure:
+        typer.echo(f"{len(unsure)} masks to look at (confidence below {doubtful}), worst first:")
+        for row in unsure[:20]:
+            typer.echo(f"  {row['confidence']:.2f}  {row['path']}")
+        if len(unsure) > 20:
+            typer.echo(f"  … and {len(unsure) - 20} more in {out}/masks.csv")
+
+
+@app.command()
+def synth(
+    data: Data,
+    out: Out,
+    masks: Masks = None,
+    scenarios: Scenarios = "static",
+    backgrounds: Backgrounds = None,
+    format: Annotated[str, typer.Option(help="png, jpeg, webdataset or parquet.")] = "png",
+    quality: Annotated[int, typer.Option(help="JPEG quality.")] = 95,
+    layout: Annotated[str, typer.Option(help="plain (a folder a condition) or ximagenet12.")] = "plain",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Hash what is there first, and remake what changed.")
+    ] = False,
+    feather: Feather = 0.0,
+    split: Split = "",
+    limit: Limit = 0,
+    seed: Seed = 0,
+    max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    workers: Workers = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Write scenario images, their masks and a manifest."""
+    from holdfast.pipeline.synth import make_spec
+    from holdfast.pipeline.synth import synth as run_synth
+
+    spec = make_spec(
+        data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
+        max_pixels=max_pixels, scenarios=scenarios, feather=feather, format=format, quality=quality, layout=layout,
+        workers=workers, verify=verify,
+    )  # fmt: skip
+    with TerminalProgress(quiet=quiet) as progress:
+        summary = run_synth(spec, out, progress=progress)
+    _print_summary(summary, f"{out}/manifest.csv")
+
+
+@app.command("eval")
+def evaluate(
+    data: Data,
+    models: Annotated[str, typer.Option(help="Models by name, separated by commas (holdfast ls models).")],
+    out: Out,
+    masks: Masks = None,
+    scenarios: Scenarios = "all",
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV that maps classes to model outputs.", show_default=False)
+    ] = None,
+    backgrounds: Backgrounds = None,
+    matte: Annotated[
+        str, typer.Option(help="Colour behind transparent images: white, black, grey or R,G,B.")
+    ] = "white",
+    expect_accuracy: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Stop before the scenarios if clean accuracy is off.", show_default=False),
+    ] = None,
+    feather: Feather = 0.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass; halved when memory runs out.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    split: Split = "",
+    limit: Limit = 0,
+    seed: Seed = 0,
+    max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    workers: Annotated[int, typer.Option(min=0, help="Processes, each with its own copy of the models.")] = 1,
+    retry_errors: Annotated[bool, typer.Option("--retry-errors", help="Try rows with an error once more.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run models on images under every condition; writes the table and nothing else."""
+    from holdfast.cli.listing import print_accuracy
+    from holdfast.pipeline.evaluate import EvaluateSpec, parse_matte
+    from holdfast.pipeline.evaluate import evaluate as run_evaluate
+
+    spec = EvaluateSpec(
+        data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
+        max_pixels=max_pixels, models=tuple(split_list(models)), scenarios=scenarios, labels=_text(labels),
+        feather=feather, matte=parse_matte(matte), batch_size=batch_size, device=device, workers=workers,
+        expect_accuracy=expect_accuracy, retry_errors=retry_errors,
+    )  # fmt: skip
+    with TerminalProgress(quiet=quiet) as progress:
+        run, summary = run_evaluate(spec, out, progress=progress)
+    if not quiet:
+        print_accuracy(run)
+    _print_summary(summary, f"{out}")
+
+
+@app.command()
+def leaks(
+    first: Annotated[str, typer.Argument(help="A collection, the training images say.")],
+    second: Annotated[str, typer.Argument(help="Another, the test images say.")],
+    distance: Annotated[
+        int, typer.Option(min=0, max=256, help="Bits of 256 that may differ in the same picture.")
+    ] = 32,
+    flips: Annotated[bool, typer.Option("--flips", help="Find mirrored copies too.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find near-duplicates between two collections."""
+    from holdfast.pipeline.leaks import find_leaks
+
+    with TerminalProgress(quiet=quiet) as progress:
+        pairs, unread = find_leaks(first, second, distance=distance, flips=flips, progress=progress)
+    for one, other, apart in pairs:
+        typer.echo(f"{one}\t{other}\t{apart}")
+    typer.echo(
+        f"{len(pairs)} near-duplicate pairs" + (f"; {unread} images could not be read" if unread else ""), err=True
+    )
+
+
+@app.command()
+def split(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The manifest to write (.csv or .parquet).")],
+    masks: Masks = None,
+    test: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of sources in the test split, class by class.")
+    ] = 0.2,
+    folds: Annotated[int, typer.Option(min=0, help="Number of folds; 0 makes none.")] = 0,
+    seed: Seed = 0,
+) -> None:
+    """Write a manifest with a stratified split and folds."""
+    from holdfast.pipeline.split import write_split
+
+    counts = write_split(data, out, masks=_text(masks), test_fraction=test, folds=folds, seed=seed)
+    typer.echo(", ".join(f"{name}: {count}" for name, count in counts.items()) + f"; {out}")
+
+
+@app.command()
+def doctor() -> None:
+    """What is installed, and how to get what is missing."""
+    from holdfast.cli.doctor import print_report
+
+    print_report()
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _print_summary(summary: Summary, where: str) -> None:
+    typer.echo(f"{summary.rows} made, {summary.already} there already; {where}")
+    for message, count in summary.trouble.most_common(20):
+        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
+    if len(summary.trouble) > 20:
+        typer.echo(f"  … and {len(summary.trouble) - 20} other kinds of trouble, all in the table")
+
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Entry point: user mistakes are one sentence and exit code 2; tracebacks only with --debug."""
+    debug = "--debug" in sys.argv[1:]
+    if debug:
+        sys.argv = [sys.argv[0], *(word for word in sys.argv[1:] if word != "--debug")]
+    try:
+        app()
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:  # typer's way of saying Ctrl-C
+            _fail("stopped; run the same command again to go on", _INTERRUPTED)
+        raise
+    except (HoldfastError, OSError) as error:
+        if debug:
+            raise
+        if isinstance(error, BrokenPipeError):
+            os._exit(0)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _fail("the disk is full; what was finished is kept: free some space and run the same command again", 1)
+        _fail(str(error), 2 if isinstance(error, (UserError, FileNotFoundError, PermissionError)) else 1)
+    except Exception as error:
+        if debug:
+            raise
+        _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(f"holdfast: {sentence}", file=sys.stderr)
+    # Worker processes and prefetching threads must not keep a failed command alive.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Progress on the terminal: a bar with rate and time left, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class TerminalProgress:
+    """Draws what the pipeline reports. ``quiet`` draws nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
+        if not quiet and sys.stderr.isatty():
+            self._bars = Progress(
+                TextColumn("{task.description:>10}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """See pipeline.progress.Progress."""
+        if self._quiet or not total:
+            return
+        now = time.monotonic()
+        started = self._started.setdefault(step, now)
+        rate = done / (now - started) if now > started and done else 0.0
+        if self._bars is not None:
+            if step not in self._tasks:
+                self._tasks[step] = self._bars.add_task(step, total=total, rate="")
+            self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
+            return
+        # Lines go to logs: one every ten seconds, and a last one unless the step was over at once.
+        last = done == total and now - started >= 1
+        if last or now - self._printed.get(step, started) >= 10:
+            self._printed[step] = now
+            left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
+            print(f"{step}: {done}/{total}, {rate:.1f}/s{left}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> TerminalProgress:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()

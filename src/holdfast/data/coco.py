@@ -1,0 +1,138 @@
+"""COCO instances JSON: an image's label is the category of its largest instance."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
+from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data.images import FileImage
+from holdfast.data.masks import CocoMask
+from holdfast.data.reading import (
+    InsideRoot,
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    without_repeats,
+    without_suffix,
+)
+
+_Record = Mapping[str, Any]
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``coco:FILE.json``.
+
+    The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
+    union of all instances of that category. Images are looked for beside the JSON, in ``images/``, and in the folder
+    that the JSON is named after (instances_val2017.json: val2017). Options: ``images`` (their folder), ``mask_format``
+    (of files given as masks).
+    """
+    options = text_options(name, ("images", "mask_format"))
+    file = existing(name.name, "the COCO file")
+    images, annotations, categories, licences = _read(file)
+    root = existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
+    instances: dict[str, list[_Record]] = defaultdict(list)
+    for annotation in annotations:
+        instances[_id(annotation, "image_id")].append(annotation)
+    inside = InsideRoot(root)
+    problems: list[Problem] = []
+    samples = []
+    names = [str(image.get("file_name") or "") for image in images]
+    for sample_id, image in zip(unique_ids([without_suffix(one) for one in names], names), images, strict=True):
+        try:
+            samples.append(_sample(sample_id, image, instances[_id(image, "id")], categories, licences, inside))
+        except SampleError as error:
+            problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
+    samples = without_repeats(samples, problems)
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
+    title = file.stem if file.stem not in ("annotations", "instances") else Path(os.path.realpath(file)).parent.name
+    return finish(title, samples, problems, where=f"the COCO file {str(file)!r}", classes=categories.values())
+
+
+def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
+    """Images, annotations, category names by id and licence names by id."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{str(file)!r} is not readable JSON: {error}") from error
+    parts = [
+        content.get(part) if isinstance(content, dict) else None for part in ("images", "annotations", "categories")
+    ]
+    if not all(isinstance(part, list) and all(isinstance(one, dict) for one in part) for part in parts):
+        raise UserError(
+            f"{str(file)!r} is not a COCO instances file: it needs the lists images, annotations, categories"
+        )
+    images, annotations, categories = parts
+    assert images is not None and annotations is not None and categories is not None
+    names = {_id(one, "id"): str(one.get("name", one.get("id"))) for one in categories}
+    given = content.get("licenses") or ()
+    licences = {_id(one, "id"): str(one.get("name", "")) for one in given if isinstance(one, dict)}
+    return images, annotations, dict(sorted(names.items())), licences
+
+
+def _id(record: _Record, field: str) -> str:
+    """An id as text that sorts like the number it nearly always is; JSON may hold anything there."""
+    return str(record.get(field)).rjust(20)
+
+
+def _image_root(file: Path, images: Sequence[_Record]) -> Path:
+    """The first likely folder that holds one of the first images; the JSON's own where none does."""
+    split = file.stem.removeprefix("instances_")
+    here, above = file.parent, Path(os.path.realpath(file)).parent.parent
+    names = [str(image.get("file_name") or "") for image in images[:20]]
+    for folder in (here, here / "images", here / split, above / "images", above / split, above / "images" / split):
+        if any(name and (folder / name).is_file() for name in names):
+            return folder
+    return here
+
+
+def _sample(
+    sample_id: str,
+    image: _Record,
+    instances: Sequence[_Record],
+    categories: Mapping[str, str],
+    licences: Mapping[str, str],
+    inside: InsideRoot,
+) -> Sample:
+    path = inside.file(str(image.get("file_name") or ""))
+    known = [one for one in instances if _id(one, "category_id") in categories]
+    if not known:
+        raise SampleError("the image has no instance of a known category")
+    largest = max(known, key=lambda one: (not one.get("iscrowd"), _area(one)))
+    category = _id(largest, "category_id")
+    height, width = image.get("height"), image.get("width")
+    shapes = tuple(
+        one["segmentation"] for one in known if _id(one, "category_id") == category and one.get("segmentation")
+    )
+    mask = None
+    if shapes:
+        if not (isinstance(height, int) and isinstance(width, int) and height > 0 and width > 0):
+            raise SampleError("the image has instances, but no height and width")
+        mask = CocoMask(shapes, height, width)
+    licence = licences.get(_id(image, "license"), "")
+    return Sample(sample_id, categories[category], FileImage(path), mask, licence=licence)
+
+
+def _area(instance: _Record) -> float:
+    """Its area as given, or that of its box; nothing where neither makes sense."""
+    box = instance.get("bbox")
+    width, height = box[2:] if isinstance(box, list) and len(box) == 4 else (0, 0)
+    for one, other in ((instance.get("area", "none"), 1), (width, height)):
+        try:
+            area = float(one) * float(other)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if math.isfinite(area):
+            return area
+    return 0.0

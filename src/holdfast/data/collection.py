@@ -1,0 +1,83 @@
+"""From what a user types to a collection: ``scheme:name`` or a plain path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, parse_name
+from holdfast.core.types import Collection
+from holdfast.data import imagenet_d, ximagenet12
+from holdfast.data.reading import existing, visible_folders
+from holdfast.data.webdataset import expand_braces
+
+_SYNTH_MANIFEST = "manifest.parquet"  # what holdfast synth leaves in its folder knows more than the folders do
+_BY_SUFFIX = {
+    ".json": "coco",
+    ".csv": "manifest",
+    ".tsv": "manifest",
+    ".parquet": "manifest",
+    ".tar": "webdataset",
+}
+
+
+def load_collection(text: str, *, masks: str | Path | None = None) -> Collection:
+    """Read a dataset by name (``coco:FILE?images=DIR``) or by plain path, whose kind is then seen from the path.
+
+    Args:
+        text: ``scheme:name?option=value`` or a path.
+        masks: a folder of mask files that bear the samples' ids; it replaces masks that the dataset has itself.
+
+    Raises:
+        UserError: there is nothing, or nothing usable, or it is of no known kind.
+    """
+    name = _parse(text)
+    if name.scheme:
+        if not name.name:
+            raise UserError(f"{text!r} names no dataset; write {name.scheme}:PATH")
+    else:
+        scheme, path = _guess(name.name)
+        name = Name(scheme, path, "", name.options)
+    mask_root = None
+    if masks is not None:
+        mask_root = existing(masks, "the mask folder")
+        if not mask_root.is_dir():
+            raise UserError(f"masks are read from a folder, which {str(mask_root)!r} is not")
+    return cast(Collection, registry.data.get(name.scheme)(name, masks=mask_root))
+
+
+def _parse(text: str) -> Name:
+    if not text.strip():
+        raise UserError("the dataset's name is empty")
+    if Path(text).expanduser().exists():  # a path may hold any character, our own punctuation among them
+        return Name("", text)
+    return parse_name(text, tagged=False)
+
+
+def _guess(path: str) -> tuple[str, str]:
+    """The scheme and the path that a plain path means."""
+    if "{" in path and not Path(path).exists():
+        first = Path(expand_braces(path)[0])
+        if first.suffix.lower() == ".tar":
+            return "webdataset", path
+    found = existing(path, "the dataset")
+    if not found.is_dir():
+        scheme = _BY_SUFFIX.get(found.suffix.lower())
+        if scheme is None:
+            raise UserError(
+                f"what kind of dataset {path!r} is cannot be seen from its name; write SCHEME:{path} "
+                f"(schemes: {', '.join(registry.data)})"
+            )
+        return scheme, path
+    if not visible_folders(found) and any(found.glob("*.tar")):
+        return "webdataset", path
+    if (found / _SYNTH_MANIFEST).is_file():
+        shards = any(found.glob("*.tar"))
+        return ("webdataset", path) if shards else ("manifest", str(found / _SYNTH_MANIFEST))
+    if ximagenet12.matches(found):
+        return "ximagenet12", path
+    if imagenet_d.matches(found):
+        return "imagenet-d", path
+    return "folder", path

@@ -1,0 +1,92 @@
+"""The ImageNet-D folder layout: ``<nuisance>/<category>/<id>.png`` and ``questions/<nuisance>.csv``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.images import FileImage
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+)
+
+NUISANCES = ("background", "texture", "material")
+_QUESTION_COLUMNS = ("gt_category", "top1_pred_cate", "top2_pred_cate")
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``imagenet-d:DIR``.
+
+    An image is of kind ``generated``; its condition is the kind of nuisance, its id ``nuisance/category/stem``, its
+    attributes what ``questions/<nuisance>.csv`` says about it. Option: ``mask_format`` (of masks given by hand).
+    """
+    options = text_options(name, ("mask_format",))
+    root = existing(name.name, "the folder")
+    present = [nuisance for nuisance in NUISANCES if (root / nuisance).is_dir()]
+    if not present:
+        raise UserError(f"{str(root)!r} is not in the ImageNet-D layout: it has none of {', '.join(NUISANCES)}")
+    problems: list[Problem] = []
+    samples: list[Sample] = []
+    categories: set[str] = set()
+    for nuisance in present:
+        questions = _questions(root / "questions" / f"{nuisance}.csv", problems)
+        for category in visible_folders(root / nuisance):
+            categories.add(category)
+            folder = f"{nuisance}/{category}"
+            files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
+            ids = unique_ids([without_suffix(file) for file in files], files)
+            samples += [
+                Sample(
+                    sample_id,
+                    category,
+                    FileImage(f"{root}/{file}"),
+                    kind="generated",
+                    condition=nuisance,
+                    attributes=questions.get(file, {}),
+                )
+                for sample_id, file in zip(ids, files, strict=True)
+            ]
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
+    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories))
+
+
+def matches(root: Path) -> bool:
+    """Whether a folder is unmistakably in this layout."""
+    folders = set(visible_folders(root))
+    nuisances = folders & set(NUISANCES)
+    return folders == set(NUISANCES) or (bool(nuisances) and folders == nuisances | {"questions"})
+
+
+def _questions(file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+    """``nuisance/category/file`` → what the question file says; a file that cannot be read is a problem."""
+    if not file.is_file():
+        return {}
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t")
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        problems.append(Problem(f"questions/{file.name}", f"the question file cannot be read: {error}"))
+        return {}
+    if "image_dir" not in (reader.fieldnames or ()):
+        problems.append(Problem(f"questions/{file.name}", "the question file has no column image_dir"))
+        return {}
+    return {
+        "/".join(PurePosixPath(str(row["image_dir"])).parts[-3:]): {
+            column: row[column] for column in _QUESTION_COLUMNS if row.get(column)
+        }
+        for row in rows
+    }

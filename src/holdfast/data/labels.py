@@ -1,0 +1,324 @@
+"""Label spaces: which outputs of a model mean which class of a dataset, and what a prediction then counts as."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import ClassKeys, LabelSpace
+from holdfast.registry import nearest, unknown
+
+IMAGENET_OUTPUTS = 1000
+TOPK = 5
+_KEY_COLUMNS = ("imagenet_index", "wnid", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMap:
+    """A dataset's classes in a model's outputs.
+
+    Attributes:
+        classes: the dataset's class names.
+        members: for each class the indices of its outputs, ascending; no output has two classes.
+        outputs: for each output the name that results show: its class, else its own name, made unique with its
+            index where that name is also a class's.
+        fingerprint: of all that.
+    """
+
+    classes: tuple[str, ...]
+    members: tuple[tuple[int, ...], ...]
+    outputs: tuple[str, ...]
+    fingerprint: str
+
+    def class_of(self, output: int) -> str | None:
+        """The class an output belongs to, None where it belongs to none."""
+        return next((name for name, own in zip(self.classes, self.members, strict=True) if output in own), None)
+
+
+def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
+    """Class → keys from a CSV with the column ``class`` and one or more of ``imagenet_index``, ``wnid``, ``label``.
+
+    Several rows of one class are aliases of each other.
+    """
+    file = Path(path)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as opened:
+            rows = list(csv.DictReader(opened, strict=True, restkey=""))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"the label file {str(path)!r} cannot be read: {reason}") from error
+    columns = {column.strip() for column in rows[0] if column} if rows else set()
+    if "class" not in columns or not columns <= {"class", *_KEY_COLUMNS} or len(columns) < 2:
+        shown = f"not {', '.join(sorted(columns))}" if columns else "but there are no rows"
+        raise UserError(
+            f"the label file {file.name} needs the columns class and one or more of {', '.join(_KEY_COLUMNS)}, {shown}"
+        )
+    found: dict[str, dict[str, list[str]]] = {}
+    for line, raw in enumerate(rows, start=2):
+        row = {(column or "").strip(): (value or "").strip() for column, value in raw.items() if column}
+        if not row["class"] or "" in raw:
+            problem = "has no class" if not row["class"] else "has more fields than the header"
+            raise UserError(f"line {line} of the label file {file.name} {problem}")
+        keys = found.setdefault(row["class"], {column: [] for column in _KEY_COLUMNS})
+        for column in _KEY_COLUMNS:
+            value = row.get(column, "")
+            if value and value not in keys[column]:
+                keys[column].append(_checked(column, value, line, file.name))
+    return {
+        name: ClassKeys(
+            tuple(keys["wnid"]), tuple(int(index) for index in keys["imagenet_index"]), tuple(keys["label"])
+        )
+        for name, keys in found.items()
+    }
+
+
+def _checked(column: str, value: str, line: int, file_name: str) -> str:
+    if column == "imagenet_index" and not (value.isdecimal() and int(value) < IMAGENET_OUTPUTS):
+        raise UserError(f"line {line} of the label file {file_name}: {value!r} is not an index from 0 to 999")
+    if column == "wnid" and not _is_wnid(value):
+        raise UserError(f"line {line} of the label file {file_name}: {value!r} is not a WordNet id such as n01440764")
+    return value
+
+
+def _is_wnid(text: str) -> bool:
+    return re.fullmatch(r"n\d{8}", text) is not None
+
+
+def normalised(name: str) -> str:
+    """One spelling of a name: case, underscores, hyphens and runs of spaces do not matter."""
+    return re.sub(r"[\s_-]+", " ", name).strip().casefold()
+
+
+class _Outputs:
+    """A label space, searchable."""
+
+    def __init__(self, space: LabelSpace) -> None:
+        self.space = space
+        self.by_wnid = {wnid: index for index, wnid in enumerate(space.wnids)}
+        self.by_name: dict[str, set[int]] = {}
+        for index, name in enumerate(space.names):
+            for synonym in {name, *name.split(",")}:
+                self.by_name.setdefault(normalised(synonym), set()).add(index)
+        unnamed = all(name == str(index) for index, name in enumerate(space.names))
+        self.is_imagenet = len(space) == IMAGENET_OUTPUTS and (bool(space.wnids) or unnamed)
+
+    def shown(self, index: int) -> str:
+        return f"{index} ({self.space.names[index]})"
+
+
+def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace) -> LabelMap:
+    """Which outputs mean which class: by the keys of a class where they apply to this space, else by its name.
+
+    WordNet ids apply where the space knows its own, indices where it is ImageNet-1k's. A name matches an output's
+    whole name or any of its comma-separated synonyms, or is itself a WordNet id.
+
+    Raises:
+        UserError: a class that cannot be found (with the nearest names), that could mean several outputs, whose
+            keys contradict each other, or that shares an output with another class.
+    """
+    if not classes:
+        raise UserError("the dataset has no classes")
+    outputs = _Outputs(space)
+    members: list[tuple[int, ...]] = []
+    lost: list[str] = []
+    for name in classes:
+        found = _by_keys(name, keys.get(name, ClassKeys()), outputs) or _by_name(name, outputs)
+        members.append(tuple(sorted(found)))
+        if not found:
+            lost.append(name)
+    if lost:
+        raise _unmappable(lost, outputs)
+    owner: dict[int, str] = {}
+    for name, own in zip(classes, members, strict=True):
+        for index in own:
+            if index in owner:
+                raise UserError(f"the classes {owner[index]!r} and {name!r} both claim output {outputs.shown(index)}")
+            owner[index] = name
+    names = _output_names(classes, owner, space)
+    identity = fingerprint({"classes": classes, "members": members, "outputs": space.names})
+    return LabelMap(tuple(classes), tuple(members), names, identity)
+
+
+def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
+    """The outputs of explicit keys; empty where none applies, so that the name decides."""
+    wnids = {wnid: outputs.by_wnid.get(wnid) for wnid in keys.wnids} if outputs.by_wnid else {}
+    by_wnid = {index for index in wnids.values() if index is not None}
+    by_index = set(keys.imagenet_indices) if outputs.is_imagenet else set()
+    if len(by_wnid) == len(by_index) and by_wnid != by_index:
+        raise UserError(
+            f"the keys of class {name!r} contradict each other: {', '.join(keys.wnids)} is output "
+            f"{sorted(by_wnid)}, not {sorted(by_index)}"
+        )
+    found = by_wnid | by_index
+    missing = [wnid for wnid, index in wnids.items() if index is None]
+    for label in keys.labels:
+        candidates = outputs.by_name.get(normalised(label), set())
+        if not candidates:
+            missing.append(label)
+        elif len(candidates) == 1:
+            found |= candidates
+        elif not candidates & found:
+            raise _ambiguous(name, label, candidates, outputs)
+    if found and missing:
+        raise UserError(f"class {name!r} lists {missing[0]!r}, which is no output of the model")
+    return found
+
+
+def _by_name(name: str, outputs: _Outputs) -> set[int]:
+    if name in outputs.by_wnid:
+        return {outputs.by_wnid[name]}
+    candidates = outputs.by_name.get(normalised(name), set())
+    if len(candidates) > 1:
+        raise _ambiguous(name, name, candidates, outputs)
+    return candidates
+
+
+def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -> UserError:
+    choices = " or ".join(outputs.shown(index) for index in sorted(candidates))
+    by = "imagenet_index or wnid" if outputs.is_imagenet else "label, in full"
+    detail = f", label {label!r}," if label != name else ""
+    return UserError(f"class {name!r}{detail} could be output {choices}; say which in a --labels file ({by})")
+
+
+def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
+    name = lost[0]
+    close = nearest(normalised(name), outputs.by_name)
+    shown = [outputs.space.names[min(outputs.by_name[one])] for one in close]
+    sample = ", ".join(outputs.space.names[:3])
+    hint = f"nearest: {'; '.join(dict.fromkeys(shown))}" if shown else f"outputs are called {sample}, …"
+    more = f" (and {len(lost) - 1} more classes)" if len(lost) > 1 else ""
+    return UserError(f"class {name!r}{more} is no output of the model; {hint}; name its outputs in a --labels file")
+
+
+def _output_names(classes: Sequence[str], owner: Mapping[int, str], space: LabelSpace) -> tuple[str, ...]:
+    counts: dict[str, int] = {}
+    for name in [*classes, *space.names]:
+        counts[name] = counts.get(name, 0) + 1
+    return tuple(
+        owner[index] if index in owner else (name if counts[name] == 1 else f"{name} [{index}]")
+        for index, name in enumerate(space.names)
+    )
+
+
+def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Sequence[str]) -> dict[str, list[Any]]:
+    """The outcome columns of the table, one value per row of the scores.
+
+    Full argmax: the best of all outputs; its class, else its own name. Restricted argmax: the best of the dataset's
+    classes, a class scoring as its best output does, so that having many aliases is no advantage.
+    ``confidence`` is the best output's probability. ``confidence_restricted`` and ``probability_of_label`` add up the
+    outputs of a class; the former divides by the sum over all classes. ``topk`` holds up to 5 names, each class once at
+    the place of its best output, nothing with probability 0.
+
+    A row of zeros is a model without an answer: no prediction, not correct. Where no class has any probability,
+    there is no restricted prediction. Rows that are no probabilities (NaN) get status ``error`` and nulls.
+
+    Args:
+        probabilities: (n, outputs), rows summing to 1.
+        label_map: from ``map_labels``.
+        labels: the true class of each row.
+    """
+    count = len(label_map.outputs)
+    if probabilities.ndim != 2 or probabilities.shape != (len(labels), count):
+        raise UserError(
+            f"the model answered with shape {probabilities.shape} where {(len(labels), count)} was expected"
+        )
+    position = {name: index for index, name in enumerate(label_map.classes)}
+    strange = next((label for label in labels if label not in position), None)
+    if strange is not None:
+        raise unknown("class of the dataset", strange, label_map.classes)
+    if not len(labels):
+        return {column: [] for column in _COLUMNS}
+    truth = np.array([position[label] for label in labels])
+    usable = (probabilities.min(axis=1) >= 0) & (probabilities.max(axis=1) <= 1.001)
+    scores = np.where(usable[:, None], probabilities, np.float32(0)) if not usable.all() else probabilities
+    columns = _columns(scores, label_map, truth)
+    columns["label"] = list(labels)
+    columns["status"] = ["ok" if fine else "error" for fine in usable]
+    columns["error"] = [
+        None if fine else "the model's scores are not probabilities (NaN or infinite)" for fine in usable
+    ]
+    for row in np.flatnonzero(~usable):
+        for column in _COLUMNS:
+            if column not in ("label", "status", "error"):
+                columns[column][row] = None
+    return {column: columns[column] for column in _COLUMNS}
+
+
+_COLUMNS = (
+    "label",
+    "prediction",
+    "correct",
+    "prediction_restricted",
+    "correct_restricted",
+    "confidence",
+    "confidence_restricted",
+    "probability_of_label",
+    "topk",
+    "status",
+    "error",
+)
+
+
+def _columns(scores: NDArray[np.float32], label_map: LabelMap, truth: NDArray[Any]) -> dict[str, list[Any]]:
+    rows = np.arange(len(scores))
+    names = np.array(label_map.outputs, dtype=object)
+    owner = np.full(len(names), -1)
+    for position, own in enumerate(label_map.members):
+        owner[list(own)] = position
+    best = scores.argmax(axis=1)
+    confidence = scores[rows, best]
+    answered = confidence > 0
+
+    # Outputs in the order of their classes, so that one reduction a row gives every class.
+    order = np.concatenate([np.array(own) for own in label_map.members])
+    starts = np.cumsum([0, *(len(own) for own in label_map.members[:-1])])
+    grouped = scores[:, order]
+    best_of_class = np.maximum.reduceat(grouped, starts, axis=1)
+    sum_of_class = np.add.reduceat(grouped, starts, axis=1, dtype=np.float64)
+    restricted = best_of_class.argmax(axis=1)
+    total = sum_of_class.sum(axis=1)
+    within = best_of_class[rows, restricted] > 0
+    share = np.divide(sum_of_class[rows, restricted], total, out=np.zeros(len(rows)), where=within)
+    class_names = np.array(label_map.classes, dtype=object)
+    return {
+        "prediction": [name if held else None for name, held in zip(names[best], answered, strict=True)],
+        "correct": (answered & (owner[best] == truth)).tolist(),
+        "prediction_restricted": [
+            name if held else None for name, held in zip(class_names[restricted], within, strict=True)
+        ],
+        "correct_restricted": (within & (restricted == truth)).tolist(),
+        "confidence": confidence.tolist(),
+        "confidence_restricted": share.tolist(),
+        "probability_of_label": sum_of_class[rows, truth].tolist(),
+        "topk": _topk(scores, label_map, names),
+    }
+
+
+def _topk(scores: NDArray[np.float32], label_map: LabelMap, names: NDArray[Any]) -> list[list[str]]:
+    """Names of the best outputs, best first, ties by index; of a class's aliases only its best takes part."""
+    scores = scores.copy()
+    rows = np.arange(len(scores))
+    for own in label_map.members:
+        if len(own) > 1:
+            columns = np.array(own)
+            aliases = scores[:, columns]
+            best = aliases.argmax(axis=1)
+            scores[:, columns] = 0
+            scores[rows, columns[best]] = aliases[rows, best]
+    kept = min(TOPK, scores.shape[1])
+    top = np.sort(np.argpartition(scores, -kept, axis=1)[:, -kept:], axis=1)
+    values = np.take_along_axis(scores, top, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    top, values = np.take_along_axis(top, order, axis=1), np.take_along_axis(values, order, axis=1)
+    lists: list[list[str]] = names[top].tolist()
+    positive = (values > 0).sum(axis=1).tolist()
+    return [one[:number] for one, number in zip(lists, positive, strict=True)]

@@ -1,0 +1,141 @@
+"""A CSV or Parquet list of images, one row each; also the manifest that ``holdfast synth`` writes."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
+from holdfast.core.types import ORIGINAL, Collection, MaskSource, Problem, Sample
+from holdfast.data.images import FileImage
+from holdfast.data.masks import FileMask
+from holdfast.data.reading import (
+    InsideRoot,
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    without_repeats,
+    without_suffix,
+    wordnet_keys,
+)
+
+REQUIRED = ("path", "label")
+_RENAMED = {"scenario": "condition", "mask_path": "mask", "license": "licence"}
+_KNOWN = frozenset({"path", "label", "mask", "sample_id", "source_id", "split", "fold", "kind", "condition", "licence"})
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``manifest:FILE.csv`` (or .tsv, .parquet).
+
+    Columns: ``path`` and ``label``; where there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
+    ``fold``, ``kind``, ``condition`` (or scenario), ``licence``; all others become attributes. Paths are relative to
+    the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
+    """
+    options = text_options(name, ("root", "mask_format"))
+    file = existing(name.name, "the manifest")
+    root = existing(options["root"], "the root folder") if "root" in options else file.parent
+    rows = read_rows(file)
+    inside = InsideRoot(root)
+    problems: list[Problem] = []
+    short = [str(row.get("sample_id") or without_suffix(str(row.get("path") or ""))) for row in rows]
+    full = [str(row.get("sample_id") or row.get("path") or "") for row in rows]
+    samples = []
+    for number, (one, row) in enumerate(zip(unique_ids(short, full), rows, strict=True), start=1):
+        try:
+            samples.append(_sample(one, row, inside, options.get("mask_format", "auto")))
+        except SampleError as error:
+            problems.append(Problem(one or f"row {number}", f"row {number}: {error}"))
+    samples = without_repeats(samples, problems)
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
+    title = file.stem if file.stem != "manifest" else Path(os.path.realpath(file)).parent.name
+    keys = wordnet_keys({sample.label for sample in samples})
+    return finish(title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys)
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows under their canonical column names; empty cells are left out."""
+    try:
+        columns, rows = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_csv(file)
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise UserError(f"the manifest {str(file)!r} cannot be read: {error}") from error
+    named = {_RENAMED.get(column, column) for column in columns}
+    missing = [column for column in REQUIRED if column not in named]
+    if missing:
+        raise UserError(
+            f"the manifest {str(file)!r} has no column {' or '.join(map(repr, missing))}; "
+            f"its columns are {', '.join(columns) or 'none'}"
+        )
+    return [canonical(row) for row in rows]
+
+
+def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+        rows = list(reader)
+        return [column.strip() for column in reader.fieldnames or ()], rows
+
+
+def _read_parquet(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
+    schema = pq.read_schema(file)
+    # Nested and binary columns (embedded images, say) are of no use here and may be larger than memory.
+    heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    plain = [column.name for column in schema if not any(is_kind(column.type) for is_kind in heavy)]
+    return plain, pq.read_table(file, columns=plain).to_pylist()
+
+
+def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row under canonical names with JSON values; what is empty or not a number is left out."""
+    plain: dict[str, Any] = {}
+    for column, value in row.items():
+        if not isinstance(column, str) or value is None or value == "":
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
+        key = _RENAMED.get(column.strip(), column.strip())
+        plain.setdefault(key, value if isinstance(value, (str, int, float, bool)) else str(value))
+    return plain
+
+
+def sample_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a canonical row says about its sample, besides image, mask and id: keyword arguments of ``Sample``."""
+    if "label" not in row:
+        raise SampleError("there is no label")
+    try:
+        fold = int(row.get("fold", -1))
+        if not -1 <= fold < 2**31:
+            raise ValueError
+    except ValueError:
+        raise SampleError(f"the fold {row['fold']!r} is not a whole number from 0 up") from None
+    return {
+        "label": str(row["label"]).strip(),
+        "source_id": str(row.get("source_id", "")),
+        "split": str(row.get("split", "")),
+        "fold": fold,
+        "kind": str(row.get("kind", "static")),
+        "condition": str(row.get("condition", ORIGINAL)),
+        "licence": str(row.get("licence", "")),
+        "attributes": {key: value for key, value in row.items() if key not in _KNOWN},
+    }
+
+
+def _sample(sample_id: str, row: Mapping[str, Any], inside: InsideRoot, mask_format: str) -> Sample:
+    if row.get("status", "ok") != "ok":  # a row of synth's that stands for a failure
+        raise SampleError(str(row.get("error") or f"its status is {row['status']}"))
+    if "path" not in row:
+        raise SampleError("there is no path")
+    fields = sample_fields(row)
+    mask: MaskSource | None = None
+    if "mask" in row:
+        mask = FileMask(inside.file(str(row["mask"])), mask_format)
+    return Sample(sample_id, image=FileImage(inside.file(str(row["path"]))), mask=mask, **fields)

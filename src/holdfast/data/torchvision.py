@@ -1,0 +1,140 @@
+"""MNIST, CIFAR10 and ImageNet as torchvision keeps them on disk; never downloaded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import ClassKeys, Collection, Problem, Sample
+from holdfast.data.folder import read_tree
+from holdfast.data.images import ArrayImage
+from holdfast.data.reading import attach_masks, existing, finish, text_options, wordnet_keys
+from holdfast.registry import unknown
+
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``torchvision:NAME?root=DIR&split=SPLIT`` for mnist, cifar10 (train, test) and imagenet (train, val).
+
+    DIR is what torchvision calls root. CIFAR10's files are pickles: torchvision compares them with their published
+    checksums before it opens them, so only the real ones are ever unpickled. Options: ``root``, ``split`` (test or val
+    by default), ``mask_format``.
+    """
+    options = text_options(name, ("root", "split", "mask_format"))
+    if name.name not in _READERS:
+        raise unknown("torchvision dataset", name.name, _READERS)
+    read, splits = _READERS[name.name]
+    split = options.get("split", splits[-1])
+    if split not in splits:
+        raise unknown(f"split of {name.name}", split, splits)
+    if "root" not in options:
+        raise UserError(f"torchvision:{name.name} needs its folder: torchvision:{name.name}?root=DIR")
+    root = existing(options["root"], "the root folder")
+    collection = read(root, split)
+    if masks is None:
+        return collection
+    masked = attach_masks(collection.samples, masks, format=options.get("mask_format", "auto"))
+    return dataclasses.replace(collection, samples=tuple(masked))
+
+
+def _mnist(root: Path, split: str) -> Collection:
+    from torchvision.datasets import MNIST
+
+    dataset = _opened("mnist", root, lambda: MNIST(str(root), train=split == "train", download=False))
+    classes = [str(digit) for digit in range(10)]
+    keys = {str(digit): ClassKeys(labels=(word,)) for digit, word in enumerate(_DIGITS)}
+    return _from_arrays("mnist", split, dataset.data.numpy(), dataset.targets.tolist(), classes, keys)
+
+
+def _cifar10(root: Path, split: str) -> Collection:
+    from torchvision.datasets import CIFAR10
+
+    dataset = _opened("cifar10", root, lambda: CIFAR10(str(root), train=split == "train", download=False))
+    return _from_arrays("cifar10", split, dataset.data, dataset.targets, list(dataset.classes), {})
+
+
+def _opened(name: str, root: Path, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except (RuntimeError, OSError, ValueError, AssertionError, EOFError) as error:
+        reason = str(error).partition(" You can use download")[0].strip().rstrip(".")
+        raise UserError(
+            f"{name} cannot be read from {str(root)!r}: {reason or 'its files are damaged'}; "
+            "it is never downloaded, put torchvision's files there"
+        ) from error
+
+
+def _from_arrays(
+    name: str,
+    split: str,
+    images: NDArray[np.uint8],
+    targets: Iterable[int],
+    classes: Sequence[str],
+    keys: dict[str, ClassKeys],
+) -> Collection:
+    # ArrayImage keeps a view of the one array: no pixel is copied before it is asked for.
+    problems: list[Problem] = []
+    samples = []
+    for number, (image, target) in enumerate(zip(images, targets, strict=True)):
+        sample_id = f"{split}/{number:05d}"
+        if 0 <= target < len(classes):
+            samples.append(Sample(sample_id, classes[target], ArrayImage(image), split=split))
+        else:
+            problems.append(Problem(sample_id, f"the label {target} is none of the {len(classes)} classes"))
+    return finish(name, samples, problems, where=f"{name} ({split})", classes=classes, keys=keys)
+
+
+def _imagenet(root: Path, split: str) -> Collection:
+    """``root/<split>/<wnid>/…``; names come from torchvision's ``meta.bin``, else the WordNet ids are the names."""
+    folder = root / split
+    if not folder.is_dir():
+        raise UserError(f"imagenet needs the unpacked folder {str(folder)!r}, one folder per WordNet id in it")
+    problems: list[Problem] = []
+    found, wnids = read_tree(folder, problems)
+    names = _imagenet_names(root, wnids)
+    keys = {names[wnid]: key for wnid, key in wordnet_keys(wnids).items()}
+    if len(wnids) == 1000:  # only then is a folder's place its index
+        keys = {names[wnid]: ClassKeys((wnid,), (index,)) for index, wnid in enumerate(wnids)}
+    samples = [
+        dataclasses.replace(
+            sample,
+            sample_id=f"{split}/{sample.sample_id}",
+            source_id=f"{split}/{sample.sample_id}",
+            label=names[sample.label],
+            split=split,
+        )
+        for sample in found
+    ]
+    labels = [names[wnid] for wnid in wnids]
+    return finish("imagenet", samples, problems, where=repr(str(folder)), classes=labels, keys=keys)
+
+
+def _imagenet_names(root: Path, wnids: Sequence[str]) -> dict[str, str]:
+    """WordNet id → first synonym, with the id behind it where two classes share one (crane, maillot)."""
+    if not (root / "meta.bin").is_file():
+        return {wnid: wnid for wnid in wnids}
+    from torchvision.datasets.imagenet import load_meta_file
+
+    try:
+        synonyms = load_meta_file(str(root))[0]  # torch.load with weights_only=True
+        first = {wnid: str(synonyms[wnid][0]) if wnid in synonyms else wnid for wnid in wnids}
+    except Exception as error:  # a damaged or hostile file fails in many ways
+        raise UserError(f"torchvision's {str(root / 'meta.bin')!r} cannot be read: {error}") from error
+    uses = Counter(first.values())
+    return {wnid: label if uses[label] == 1 else f"{label} ({wnid})" for wnid, label in first.items()}
+
+
+_READERS: dict[str, tuple[Callable[[Path, str], Collection], tuple[str, ...]]] = {
+    "mnist": (_mnist, ("train", "test")),
+    "cifar10": (_cifar10, ("train", "test")),
+    "imagenet": (_imagenet, ("train", "val")),
+}

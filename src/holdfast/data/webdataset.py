@@ -1,0 +1,215 @@
+"""WebDataset tar shards, indexed in place: an image is a range of bytes, nothing is ever extracted."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
+from holdfast.core.types import Collection, MaskSource, Problem, Sample
+from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
+from holdfast.data.manifest import canonical, sample_fields
+from holdfast.data.masks import TarMask
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    without_repeats,
+    wordnet_keys,
+)
+
+_MASK_NAMES = ("mask", "seg")
+_LABEL_LIMIT = 1 << 20  # bytes; a label file beyond this is not one
+_SHARD_LIMIT = 100_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The members of a shard that share a key: extension → (offset, size)."""
+
+    shard: Path
+    key: str
+    members: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``webdataset:shards-{000..003}.tar``, one .tar, or a folder of them.
+
+    A key's members: an image (jpg, png, webp, …); a label in ``cls`` (an index or a name), ``json`` (``label`` and the
+    manifest's other columns) or ``txt``; where there, a mask in ``mask.png`` or ``seg.png``. Keys are ids, unless
+    the json has a ``sample_id``; keys used in several shards carry their shard's name. Options: ``classes`` (a file
+    with a class name a line, for integer labels), ``mask_format``.
+    """
+    options = text_options(name, ("classes", "mask_format"))
+    classes = _class_names(options["classes"]) if "classes" in options else None
+    problems: list[Problem] = []
+    groups = [group for shard in shards(name.name) for group in _index(shard, problems)]
+    ids = unique_ids([group.key for group in groups], [f"{group.shard.stem}/{group.key}" for group in groups])
+    samples = []
+    for key, group in zip(ids, groups, strict=True):
+        try:
+            samples.append(_sample(key, group, classes, options.get("mask_format", "auto")))
+        except SampleError as error:
+            problems.append(Problem(key, str(error)))
+    samples = without_repeats(samples, problems)
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
+    labels = [*(classes or ()), *sorted({sample.label for sample in samples}, key=_numbers_first)]
+    return finish(
+        _title(name.name),
+        samples,
+        problems,
+        where=f"the shards {name.name!r}",
+        classes=labels,
+        keys=wordnet_keys(labels),
+    )
+
+
+def shards(pattern: str) -> list[Path]:
+    """The shard files that a path, a folder or a brace pattern names; all must exist."""
+    if _BRACES.search(pattern) and not Path(pattern).exists():
+        return [existing(path, "the shard") for path in expand_braces(pattern)]
+    path = existing(pattern, "the shard")
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.tar"))
+    if not found:
+        raise UserError(f"no .tar file in {pattern!r}")
+    return found
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """``a-{000..003}.tar`` and ``{a,b}.tar`` → every path, in order."""
+    parts = _BRACES.split(pattern)  # text and brace contents in turn
+    choices = [[part] if index % 2 == 0 else _alternatives(part) for index, part in enumerate(parts)]
+    paths = list(itertools.islice(itertools.product(*choices), _SHARD_LIMIT + 1))
+    if len(paths) > _SHARD_LIMIT:
+        raise UserError(f"{pattern!r} names more than {_SHARD_LIMIT:,} shards")
+    return ["".join(path) for path in paths]
+
+
+def _alternatives(content: str) -> Sequence[str]:
+    numbers = _RANGE.fullmatch(content)
+    if not numbers:
+        return content.split(",")
+    first, last = numbers.groups()
+    if int(last) < int(first):
+        raise UserError(f"the range {{{content}}} runs backwards")
+    if int(last) - int(first) >= _SHARD_LIMIT:
+        raise UserError(f"the range {{{content}}} names more than {_SHARD_LIMIT:,} shards")
+    width = len(first) if first.startswith("0") else 0
+    return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
+
+
+def _title(pattern: str) -> str:
+    name = PurePosixPath(pattern).name.removesuffix(".tar")
+    return _BRACES.sub("", name).strip("-_. ") or Path(os.path.realpath(pattern)).parent.name
+
+
+def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
+    """The shard's groups in order; a shard that breaks off gives what came before, and a problem."""
+    group: _Group | None = None
+    try:
+        with tarfile.open(shard, "r:") as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                if not member.isreg() or member.issparse() or path.name.startswith("."):
+                    continue
+                stem, _, extension = path.name.partition(".")
+                key = (path.parent / stem).as_posix().lstrip("/")
+                if group is None or group.key != key:
+                    if group is not None:
+                        yield group
+                    group = _Group(shard, key)
+                group.members[extension.lower()] = (member.offset_data, member.size)
+    except (tarfile.TarError, OSError, ValueError) as error:
+        problems.append(Problem(shard.name, f"the shard is damaged or not an uncompressed tar ({error})"))
+    if group is not None:
+        yield group
+
+
+def _sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format: str) -> Sample:
+    image = next((one for one in group.members if f".{one}" in IMAGE_SUFFIXES), None)
+    if image is None:
+        raise SampleError(f"there is no image under this key, only {', '.join(group.members)}")
+    mask: MaskSource | None = None
+    for extension, span in group.members.items():
+        kind, _, suffix = extension.partition(".")
+        if kind in _MASK_NAMES and f".{suffix}" in IMAGE_SUFFIXES:
+            mask = TarMask(group.shard, *span, mask_format)
+            break
+    row = _row(group, classes)
+    return Sample(
+        str(row.get("sample_id", key)),
+        image=TarImage(group.shard, *group.members[image]),
+        mask=mask,
+        **sample_fields(row),
+    )
+
+
+def _row(group: _Group, classes: Sequence[str] | None) -> dict[str, Any]:
+    """What the label members say, as a row of a manifest."""
+    row: dict[str, Any] = {}
+    if "json" in group.members:
+        try:
+            content = json.loads(_text(group, "json"))
+        except (ValueError, RecursionError):
+            raise SampleError("its .json member is not JSON") from None
+        row = canonical(content) if isinstance(content, dict) else {}
+        row.pop("path", None)
+        row.pop("mask", None)
+    for extension in ("cls", "txt"):
+        if extension in group.members and (extension == "cls" or "label" not in row):
+            row["label"] = _text(group, extension).strip()
+    if "label" not in row or row["label"] == "":
+        raise SampleError("there is no label: neither .cls, nor .txt, nor label in .json")
+    if classes is not None and _is_index(str(row["label"])):
+        index = int(row["label"])
+        if index >= len(classes):
+            raise SampleError(f"the label {index} is beyond the {len(classes)} names of the classes file")
+        row["label"] = classes[index]
+    return row
+
+
+def _text(group: _Group, extension: str) -> str:
+    offset, size = group.members[extension]
+    if size > _LABEL_LIMIT:
+        raise SampleError(f"its .{extension} member of {size:,} bytes is no label")
+    try:
+        return read_range(group.shard, offset, size).decode()
+    except UnicodeDecodeError:
+        raise SampleError(f"its .{extension} member is not text") from None
+
+
+def _class_names(path: str) -> list[str]:
+    file = existing(path, "the classes file")
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            names = [row[0].strip() for row in csv.reader(stream, delimiter="\t") if row and row[0].strip()]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"the classes file {path!r} cannot be read: {error}") from error
+    if len(set(names)) != len(names):
+        raise UserError(f"the classes file {path!r} names a class twice")
+    return names
+
+
+def _numbers_first(label: str) -> tuple[bool, int, str]:
+    number = _is_index(label)
+    return (not number, int(label) if number else 0, label)
+
+
+def _is_index(label: str) -> bool:
+    return label.isascii() and label.isdigit() and len(label) < 10

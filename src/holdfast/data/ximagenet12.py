@@ -1,0 +1,129 @@
+"""The XIMAGENET-12 folder layout: originals, masks, and a folder per scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, split_list
+from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.images import FileImage
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+)
+from holdfast.registry import unknown
+
+CLASSES = {
+    "n01689811": ("lizard", 44),
+    "n01693334": ("green lizard", 46),
+    "n01985128": ("crayfish", 124),
+    "n02066245": ("whale", 147),
+    "n02085936": ("dog", 153),
+    "n02119022": ("fox", 277),
+    "n02607072": ("anemone fish", 393),
+    "n02692877": ("airship", 405),
+    "n02974003": ("car wheel", 479),
+    "n02977058": ("cash machine", 480),
+    "n02992211": ("cello", 486),
+    "n07614500": ("ice cream", 928),
+}
+"""WordNet id → name and ImageNet-1k index, in the dataset's order."""
+
+MASK_FOLDERS = (("standard_masks", "auto"), ("masks", "red"))
+"""Mask folders, best first, and how their files are read."""
+
+_GENERATED = "generated_background"  # the one condition that is no registered scenario
+_MOVED = frozenset({"random_background", _GENERATED})  # where the original's mask need not fit
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``ximagenet12:DIR``: ``image/<wnid>/…`` and every scenario folder beside it.
+
+    An original's id is ``class/stem``, a scenario image's ``condition/class/stem`` with the original as source.
+    Class folders bear WordNet ids or class names. Masks come from ``standard_masks``, else from ``masks``; they are
+    joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
+    ``mask_format`` (of masks given by hand).
+    """
+    options = text_options(name, ("conditions", "mask_format"))
+    root = existing(name.name, "the folder")
+    if not (root / "image").is_dir():
+        raise UserError(f"{str(root)!r} is not in the XIMAGENET-12 layout: it has no folder image/")
+    folders = _condition_folders(root)
+    wanted = split_list(options.get("conditions", "")) or list(folders.values())
+    for condition in wanted:
+        if condition not in folders.values():
+            raise unknown(f"condition in {str(root)!r}", condition, folders.values())
+    problems: list[Problem] = []
+    samples: dict[str, Sample] = {}
+    for folder, condition in folders.items():
+        if condition in wanted:
+            for sample in _read_condition(root / folder, condition, problems):
+                samples.setdefault(sample.sample_id, sample)  # two folders may hold one condition; the first counts
+    masked = _with_masks(root, list(samples.values()), masks, options.get("mask_format", "auto"))
+    return finish(
+        collection_name(root),
+        masked,
+        problems,
+        where=repr(str(root)),
+        classes=[label for label, _ in CLASSES.values()],
+        keys={label: ClassKeys((wnid,), (index,)) for wnid, (label, index) in CLASSES.items()},
+    )
+
+
+def matches(root: Path) -> bool:
+    """Whether a folder is unmistakably in this layout."""
+    folders = set(visible_folders(root))
+    if "image" not in folders or not set(visible_folders(root / "image")) <= CLASSES.keys():
+        return False
+    return "standard_masks" in folders or len(_condition_folders(root)) > 1
+
+
+def _condition_folders(root: Path) -> dict[str, str]:
+    """Folder → condition, originals first. The dataset's folder names are aliases of the registered scenarios."""
+    folders = {"image": ORIGINAL}
+    for folder in visible_folders(root):
+        if folder == _GENERATED:
+            folders[folder] = _GENERATED
+        elif folder in registry.scenarios:
+            folders[folder] = registry.scenarios.entry(folder).name
+    return folders
+
+
+def _label(folder: str) -> str | None:
+    if folder in CLASSES:
+        return CLASSES[folder][0]
+    spelled = folder.lower().replace("_", " ").replace("-", " ")
+    return spelled if spelled in {label for label, _ in CLASSES.values()} else None
+
+
+def _read_condition(folder: Path, condition: str, problems: list[Problem]) -> Iterator[Sample]:
+    for class_folder in visible_folders(folder):
+        label = _label(class_folder)
+        if label is None:
+            problems.append(Problem(f"{folder.name}/{class_folder}", "the folder is none of the 12 classes"))
+            continue
+        files = [f"{class_folder}/{relative}" for relative in walk_images(folder / class_folder, problems)]
+        for source_id, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True):
+            sample_id = source_id if condition == ORIGINAL else f"{condition}/{source_id}"
+            yield Sample(sample_id, label, FileImage(f"{folder}/{file}"), source_id=source_id, condition=condition)
+
+
+def _with_masks(root: Path, samples: list[Sample], masks: Path | None, mask_format: str) -> list[Sample]:
+    found = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
+    if masks is None and found is None:
+        return samples
+    folder, how = (masks, mask_format) if masks is not None else found or (root, "auto")
+    in_place = [sample for sample in samples if sample.condition not in _MOVED]
+    joined = attach_masks(in_place, folder, format=how, required=masks is not None, by_source=True)
+    masked = {sample.sample_id: sample for sample in joined}
+    return [masked.get(sample.sample_id, sample) for sample in samples]

@@ -1,0 +1,186 @@
+"""``torch:ARCHITECTURE@FILE``: a local checkpoint for an architecture of timm (default) or torchvision."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import LabelSpace
+from holdfast.models import label_spaces, timm, torchvision
+from holdfast.models.options import (
+    PREPROCESSING,
+    checked,
+    display_name,
+    existing_file,
+    preprocessing_overrides,
+    untagged,
+)
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+
+if TYPE_CHECKING:
+    import torch
+
+_WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
+_PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
+
+
+def load(name: Name, *, device: str) -> TorchClassifier:
+    """A checkpoint (safetensors, or a state dict saved by torch) in a named architecture.
+
+    The number of outputs is read from the checkpoint. Their names come from ``labels=FILE``, the JSON list
+    ``classes`` in safetensors metadata, or a ``labels.txt`` beside the file; 1000 unnamed outputs are ImageNet's.
+    """
+    options = checked(name, {"labels": str, **PREPROCESSING})
+    architecture, at, path = untagged(name).partition("@")
+    if not at or not path:
+        raise UserError(f"torch: reads torch:ARCHITECTURE@FILE, for example torch:resnet18@best.pth, not {name.name!r}")
+    file = existing_file(path, what="checkpoint")
+    library, _, bare = architecture.rpartition("/")
+    if library not in ("", "timm", "torchvision"):
+        raise UserError(f"torch: knows architectures of timm/ and torchvision/, not of {library}/")
+    state, classes = read_state(file)
+    module, preparation = _module(library or "timm", bare, state, file, preprocessing_overrides(options))
+    outputs = _head(library or "timm", module)[1]
+    return TorchClassifier(
+        display_name(name, f"{architecture}@{file.name}"),
+        module,
+        label_spaces.from_option(options.get("labels"), outputs, _names(file, classes, outputs)),
+        preparation,
+        architecture=f"{library or 'timm'}/{bare}",
+        device=device,
+    )
+
+
+def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
+    """The tensors of a checkpoint and, from safetensors metadata, its classes. Never runs code from the file."""
+    if file.suffix == ".safetensors":
+        return _read_safetensors(file)
+    import torch
+
+    # Training scripts store their arguments beside the weights; a namespace is data.
+    torch.serialization.add_safe_globals([argparse.Namespace])
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "global" in str(error).lower():
+            raise UserError(
+                f"{file.name} holds Python objects besides tensors, which are never unpickled because they can run "
+                "code; save the model's state_dict(), best as safetensors"
+            ) from error
+        raise UserError(f"{file.name} is not a checkpoint that torch can read") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise UserError(f"{file.name} is not a checkpoint that torch can read: {timm.first_line(error)}") from error
+    return unwrap(content, file.name), None
+
+
+def _read_safetensors(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a mapping)
+    except SafetensorError as error:
+        raise UserError(f"{file.name} is not a safetensors file: {timm.first_line(error)}") from error
+    classes = metadata.get("classes")
+    return state, label_spaces.from_json(classes, file.name) if classes else None
+
+
+def unwrap(content: Any, file_name: str) -> dict[str, torch.Tensor]:
+    """The tensors by name, out of the dictionaries that training scripts wrap around them."""
+    import torch
+
+    while isinstance(content, Mapping):
+        inner = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
+        if inner is None:
+            tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
+            if tensors:
+                return tensors
+            break
+        content = inner
+    raise UserError(f"{file_name} holds no state dict: no tensors by name, alone or under {', '.join(_WRAPPERS)}")
+
+
+def _module(
+    library: str, architecture: str, state: Mapping[str, torch.Tensor], file: Path, overrides: Mapping[str, Any]
+) -> tuple[Any, Preprocessing]:
+    """The architecture with as many outputs as the checkpoint has, filled, and its preprocessing."""
+    if library == "timm":
+        timm.check_architecture(architecture)
+        module = timm.untrained(architecture, {})
+    else:
+        weights = torchvision.find_weights(architecture)
+        module = torchvision.build(architecture, label_spaces.IMAGENET_OUTPUTS)
+    state = _rename(state, module.state_dict())
+    head, outputs = _head(library, module)
+    found = state[f"{head}.weight"].shape[0] if f"{head}.weight" in state else outputs
+    if found != outputs:
+        if library == "timm":
+            module = timm.untrained(architecture, {"num_classes": found})
+        else:
+            module = torchvision.build(architecture, found)
+    fill(module, state, f"{library}/{architecture}", file.name)
+    if library == "timm":
+        return module, timm.preprocessing(module, overrides)
+    return module, torchvision.preprocessing(weights, overrides)
+
+
+def _head(library: str, module: Any) -> tuple[str, int]:
+    """Where the last layer sits and how many outputs it has."""
+    import torch
+
+    layers = {
+        name: layer for name, layer in module.named_modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d))
+    }
+    name = list(layers)[-1]
+    if library == "timm":
+        stated = module.pretrained_cfg.get("classifier")
+        name = stated if isinstance(stated, str) and stated in layers else name
+    return name, layers[name].weight.shape[0]
+
+
+def _rename(state: Mapping[str, torch.Tensor], expected: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Without the prefixes that wrappers (data parallel, compile, Lightning) put before names."""
+    known = set(expected)
+    return {_without_prefix(key, known): tensor for key, tensor in state.items()}
+
+
+def _without_prefix(key: str, known: set[str]) -> str:
+    while key not in known:
+        prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), None)
+        if prefix is None:
+            return key
+        key = key[len(prefix) :]
+    return key
+
+
+def fill(module: torch.nn.Module, state: Mapping[str, torch.Tensor], architecture: str, file_name: str) -> None:
+    """Load the weights; anything missing, left over or of another shape is an error that names it."""
+    expected = module.state_dict()
+    # Batch counters are bookkeeping of training that old checkpoints lack.
+    missing = [key for key in expected if key not in state and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in state if key not in expected]
+    other = [key for key in state if key in expected and state[key].shape != expected[key].shape]
+    if missing or unexpected or other:
+        parts = (("misses", missing), ("has unknown", unexpected), ("has other shapes for", other))
+        detail = "; ".join(f"{verb} {_few(keys)}" for verb, keys in parts if keys)
+        raise UserError(f"{file_name} is not a checkpoint of {architecture}: it {detail}")
+    module.load_state_dict(dict(state), strict=False)
+
+
+def _few(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _names(file: Path, classes: LabelSpace | None, outputs: int) -> LabelSpace | None:
+    if classes is not None:
+        return classes
+    beside = file.with_name("labels.txt")
+    if beside.is_file():
+        return label_spaces.named(label_spaces.read_names(str(beside)))
+    return label_spaces.imagenet(outputs)

@@ -1,0 +1,92 @@
+"""What a model's outputs are called."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import LabelSpace
+from holdfast.models.options import existing_file
+
+IMAGENET_OUTPUTS = 1000
+
+
+@functools.cache
+def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
+    """The ImageNet label space with this many outputs (1k, 12k, 21k and its variants), if there is one."""
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    subset = infer_imagenet_subset({"num_classes": outputs})
+    if subset is None:
+        return None
+    info = ImageNetInfo(subset)
+    return LabelSpace(tuple(info.label_descriptions()), tuple(info.label_names()))
+
+
+def named(names: Sequence[str]) -> LabelSpace:
+    """A space of given names; where they are ImageNet-1k's, in its order, it knows their WordNet ids as well."""
+    space = LabelSpace(tuple(names))
+    if len(space) != IMAGENET_OUTPUTS:
+        return space
+    reference = imagenet()
+    assert reference is not None
+    # Spellings differ between libraries ("crane bird"), so most names have to agree rather than all.
+    agreeing = sum(bool(_words(name) & _words(known)) for name, known in zip(space.names, reference.names, strict=True))
+    return LabelSpace(space.names, reference.wnids) if agreeing >= 0.9 * IMAGENET_OUTPUTS else space
+
+
+def _words(name: str) -> set[str]:
+    return {part.strip().casefold().replace("_", " ") for part in name.split(",")}
+
+
+def numbered(outputs: int) -> LabelSpace:
+    """Outputs nobody named: "0", "1" and so on."""
+    return LabelSpace(tuple(str(index) for index in range(outputs)))
+
+
+def from_json(text: str, file_name: str) -> LabelSpace:
+    """The names in the metadata of a weight file: a JSON list."""
+    try:
+        names = json.loads(text)
+    except json.JSONDecodeError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UserError(f"the metadata 'classes' of {file_name} is not a JSON list of names")
+    return named(names)
+
+
+def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) -> LabelSpace:
+    """The space that ``?labels=`` asks for: a file with one name a line, or ``imagenet``; else the model's own.
+
+    Args:
+        option: what the user wrote, None where nothing.
+        outputs: how many outputs the model has.
+        otherwise: what the model says of itself, None where it says nothing.
+    """
+    if option == "imagenet":
+        space = imagenet(outputs)
+        if space is None:
+            raise UserError(f"labels=imagenet does not fit a model with {outputs} outputs")
+        return space
+    if option is not None:
+        space = named(read_names(option))
+    else:
+        space = otherwise if otherwise is not None else numbered(outputs)
+    if len(space) != outputs:
+        origin = f"the label file {option!r}" if option is not None else "the model's own list"
+        raise UserError(f"the model has {outputs} outputs, but {origin} names {len(space)}")
+    return space
+
+
+def read_names(path: str) -> list[str]:
+    """One name a line; empty lines at the end do not count."""
+    file = existing_file(path, what="label file")
+    try:
+        names = [line.strip() for line in file.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"the label file {path!r} is not UTF-8 text with one name a line") from error
+    if not names or not all(names):
+        raise UserError(f"the label file {path!r} should hold one name a line and no empty lines")
+    return names

@@ -1,0 +1,177 @@
+"""``onnx:FILE``: a classifier in ONNX, run by onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.types import Image
+from holdfast.models import label_spaces, timm
+from holdfast.models.options import (
+    PREPROCESSING,
+    checked,
+    display_name,
+    existing_file,
+    preprocessing_overrides,
+    untagged,
+)
+from holdfast.models.scores import OUTPUTS, probabilities
+from holdfast.models.torch_classifier import picture, resolve_device
+from holdfast.registry import unknown
+
+_DEFAULTS = {
+    "interpolation": "bilinear",
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+
+
+class OnnxClassifier:
+    """A ``StagedClassifier`` around an onnxruntime session."""
+
+    def __init__(self, name: Name, file: Path, options: dict[str, Any], device: str) -> None:
+        external = external_files(file)
+        self.name = display_name(name, file.name)
+        self._session = _session(file, device)
+        entry = self._session.get_inputs()[0]
+        self._input, self._type = entry.name, entry.type
+        self._channels_last, size = _layout(entry.shape, file.name)
+        self._single = entry.shape[0] == 1
+        overrides = preprocessing_overrides(options)
+        if self._type == "tensor(uint8)":
+            overrides |= {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+        wanted = overrides.get("input_size", (3, *(size or (224, 224))))
+        if size is not None and wanted[1:] != size:
+            raise UserError(f"{file.name} takes images of {size[0]}/{size[1]}, so size={options['size']} cannot be met")
+        self._preprocessing = timm.from_config({**_DEFAULTS, **overrides, "input_size": wanted})
+        self._outputs = options.get("outputs", "auto")
+        count = self._run(np.zeros((1, *wanted), np.float32)).shape[-1]
+        classes = self._session.get_modelmeta().custom_metadata_map.get("classes")
+        own = label_spaces.from_json(classes, file.name) if classes else None
+        self.labels = label_spaces.from_option(options.get("labels"), count, own)
+        self.fingerprint = fingerprint(
+            {
+                "files": [_sha256(one) for one in (file, *external)],
+                "preprocessing": self._preprocessing.description,
+                "outputs": self._outputs,
+                "labels": self.labels,
+            }
+        )
+
+    def prepare(self, image: Image) -> NDArray[Any]:
+        """One RGB image of any size → CHW float32: normalised, or 0..1 for networks that take bytes."""
+        tensor: NDArray[Any] = self._preprocessing.transform(picture(image, crops_centre=True)).numpy()
+        return tensor
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Probabilities, (n, labels)."""
+        return self.predict_prepared([self.prepare(image) for image in images])
+
+    def predict_prepared(self, prepared: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        """Probabilities, (n, labels), for what ``prepare`` returned."""
+        if not prepared:
+            return np.empty((0, len(self.labels)), np.float32)
+        step = 1 if self._single else 64
+        batches = [np.stack(prepared[start : start + step]) for start in range(0, len(prepared), step)]
+        scores = np.concatenate([self._run(batch) for batch in batches])
+        return probabilities(
+            scores, images=len(prepared), labels=len(self.labels), outputs=self._outputs, name=self.name
+        )
+
+    def _run(self, batch: NDArray[Any]) -> NDArray[Any]:
+        """Scores, (n, outputs), of a NCHW batch."""
+        if self._type == "tensor(uint8)":
+            batch = np.rint(batch * 255).astype(np.uint8)
+        elif self._type == "tensor(float16)":
+            batch = batch.astype(np.float16)
+        if self._channels_last:
+            batch = batch.transpose(0, 2, 3, 1)
+        try:
+            answer = self._session.run(None, {self._input: np.ascontiguousarray(batch)})[0]
+        except Exception as error:  # onnxruntime's errors share no base class of their own
+            raise UserError(f"{self.name} cannot be run: {timm.first_line(error)}") from error
+        scores: NDArray[Any] = np.asarray(answer)
+        return scores.reshape(len(batch), -1)
+
+
+def load(name: Name, *, device: str) -> OnnxClassifier:
+    """An ONNX file whose one input is a batch of images and whose first output is scores.
+
+    Layout and size are read from the file (224 where it leaves the size open). Options: ``labels=FILE|imagenet``,
+    ``outputs=auto|logits|probabilities`` and those of ``options.PREPROCESSING``; by default the short side is resized
+    so that the centre crop keeps 0.875, and pixels are normalised with ImageNet's mean and deviation. Networks that
+    take bytes get plain pixels. Names of the outputs may also be a JSON list, ``classes``, in the file's metadata.
+    """
+    options = checked(name, {"labels": str, "outputs": str, **PREPROCESSING})
+    if options.get("outputs", "auto") not in OUTPUTS:
+        raise unknown("kind of outputs", options["outputs"], OUTPUTS)
+    return OnnxClassifier(name, existing_file(untagged(name), what="ONNX file"), options, device)
+
+
+def external_files(file: Path) -> list[Path]:
+    """The weight files an ONNX file points to; one outside its folder is refused.
+
+    Found by the protobuf encoding of the key "location", which spares the onnx package. onnxruntime checks again.
+    """
+    content = file.read_bytes()
+    locations = set()
+    for match in re.finditer(rb"\x0a\x08location\x12", content):
+        length, start = content[match.end()], match.end() + 1
+        if length & 0x80:  # a second byte of the length
+            length, start = (length & 0x7F) | (content[start] << 7), start + 1
+        locations.add(content[start : start + length].decode("utf-8", errors="replace"))
+    folder = file.resolve().parent
+    found = []
+    for location in sorted(locations):
+        target = (folder / location).resolve()
+        if not target.is_relative_to(folder):
+            raise UserError(f"{file.name} keeps weights outside its own folder ({location}), which is refused")
+        if not target.is_file():
+            raise UserError(f"{file.name} needs the file {location} beside it")
+        found.append(target)
+    return found
+
+
+def _session(file: Path, device: str) -> Any:
+    import onnxruntime
+
+    providers = ["CPUExecutionProvider"]
+    if resolve_device(device).startswith("cuda") and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        providers.insert(0, "CUDAExecutionProvider")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        raise UserError(f"{file.name} is not an ONNX model that onnxruntime can load") from error
+    inputs = session.get_inputs()
+    known = ("tensor(float)", "tensor(float16)", "tensor(uint8)")
+    if len(inputs) != 1 or inputs[0].type not in known or len(inputs[0].shape) != 4:
+        raise UserError(f"{file.name} should take one batch of images (four dimensions, float or bytes)")
+    return session
+
+
+def _layout(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
+    """Whether channels come last, and height and width where the file fixes them."""
+    channels_last = shape[1] != 3 and shape[3] == 3
+    if not channels_last and isinstance(shape[1], int) and shape[1] != 3:
+        raise UserError(f"{file_name} takes images with {shape[1]} channels; only RGB is supported")
+    height, width = (shape[1], shape[2]) if channels_last else (shape[2], shape[3])
+    fixed = isinstance(height, int) and isinstance(width, int)
+    return channels_last, (height, width) if fixed else None
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

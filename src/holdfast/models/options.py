@@ -1,0 +1,91 @@
+"""What stands behind the ``?`` of a model's name, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.registry import unknown
+
+PREPROCESSING: Mapping[str, type] = {"size": str, "mean": str, "std": str, "crop": float, "interpolation": str}
+"""Options that change how images are prepared: ``size=224`` or ``192/256`` (height/width), ``mean=0.5`` or
+``0.485/0.456/0.406`` on a 0..1 scale, ``std`` likewise, ``crop=0.875`` (share of the resized image that is kept),
+``interpolation=bilinear|bicubic``."""
+
+
+def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The options of a name, each of its kind; an unknown one answers with the nearest."""
+    checked_options: dict[str, Any] = {}
+    for option, value in name.options.items():
+        if option not in kinds:
+            raise unknown(f"option of {name.scheme}:", option, [*kinds, "name"])
+        kind = kinds[option]
+        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
+        if not fits or (kind is not bool and isinstance(value, bool)):
+            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
+        checked_options[option] = kind(value)
+    return checked_options
+
+
+def numbers(text: str, *, option: str, counts: Sequence[int]) -> list[float]:
+    """``0.5`` or ``0.485/0.456/0.406`` → numbers. The separator is a slash because lists of models use commas."""
+    try:
+        values = [float(part) for part in re.split(r"[/,;]", text)]
+    except ValueError:
+        values = []
+    if len(values) not in counts:
+        expected = " or ".join(str(count) for count in counts)
+        raise UserError(f"option {option}={text} should be {expected} number(s) separated by /")
+    return values
+
+
+def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``PREPROCESSING`` options as timm's data configuration spells them."""
+    overrides: dict[str, Any] = {}
+    if "size" in options:
+        size = [int(number) for number in numbers(options["size"], option="size", counts=(1, 2))]
+        if not all(1 <= side <= 4096 for side in size):
+            raise UserError(f"option size={options['size']} should be between 1 and 4096")
+        overrides["input_size"] = (3, size[0], size[-1])
+    for option in ("mean", "std"):
+        if option in options:
+            values = numbers(options[option], option=option, counts=(1, 3))
+            overrides[option] = tuple(values * 3 if len(values) == 1 else values)
+    if "std" in overrides and min(overrides["std"]) <= 0:
+        raise UserError(f"option std={options['std']} should be above 0")
+    if "crop" in options:
+        if not 0 < options["crop"] <= 1:
+            raise UserError(f"option crop={options['crop']} should be above 0 and at most 1")
+        overrides["crop_pct"] = options["crop"]
+    if "interpolation" in options:
+        known = ("bilinear", "bicubic", "nearest", "lanczos")
+        if options["interpolation"] not in known:
+            raise unknown("interpolation", options["interpolation"], known)
+        overrides["interpolation"] = options["interpolation"]
+    return overrides
+
+
+def existing_file(path: str, *, what: str) -> Path:
+    """A file that is there, or the sentence that says it is not."""
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"there is no {what} at {path!r}")
+    return file
+
+
+def display_name(name: Name, body: str) -> str:
+    """What results call a model: options included, folders left out, so that moving a file changes nothing."""
+    shown = [
+        f"{option}={Path(str(value)).name if option == 'labels' else str(value).lower()}"
+        for option, value in sorted(name.options.items())
+    ]
+    return f"{name.scheme}:{body}" + (f"?{'&'.join(shown)}" if shown else "")
+
+
+def untagged(name: Name) -> str:
+    """The name with what stood behind its ``@``, for schemes whose names are paths."""
+    return f"{name.name}@{name.tag}" if name.tag else name.name

@@ -1,0 +1,118 @@
+"""``timm:ARCHITECTURE[@TAG]``: timm's classifiers, prepared as timm prepares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.models import label_spaces
+from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+OFFLINE = (
+    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; use packaged: models, "
+    "which come with pip, or a local file with torch:ARCHITECTURE@FILE ({reason})"
+)
+
+
+def load(name: Name, *, device: str) -> TorchClassifier:
+    """A timm classifier.
+
+    Options: ``pretrained=false`` (random weights drawn with ``seed``, ``num_classes`` outputs), ``labels=FILE``, and
+    those of ``options.PREPROCESSING``.
+    """
+    kinds = {"pretrained": bool, "num_classes": int, "seed": int, "labels": str, **PREPROCESSING}
+    options = checked(name, kinds)
+    pretrained = options.get("pretrained", True)
+    if pretrained and {"num_classes", "seed"} & set(options):
+        raise UserError("timm: num_classes and seed go with pretrained=false; pretrained weights fix the outputs")
+    architecture = f"{name.name}.{name.tag}" if name.tag else name.name
+    check_architecture(name.name, architecture)
+    module = _pretrained(architecture) if pretrained else untrained(architecture, options)
+    if module.num_classes <= 0:
+        raise UserError(f"timm:{untagged(name)} has no classifier, only features; choose a tag with classes")
+    own = module.pretrained_cfg.get("label_names") if pretrained else None
+    known = label_spaces.named(own) if own else label_spaces.imagenet(module.num_classes)
+    return TorchClassifier(
+        display_name(name, untagged(name)),
+        module,
+        label_spaces.from_option(options.get("labels"), module.num_classes, known),
+        preprocessing(module, preprocessing_overrides(options)),
+        architecture=f"timm/{name.name}",
+        device=device,
+    )
+
+
+def check_architecture(name: str, full: str = "") -> None:
+    """Raises UserError with the nearest names when timm has no such architecture or tag."""
+    import timm
+
+    if name.startswith("hf-hub:"):
+        return
+    if not timm.is_model(name):
+        raise unknown("timm architecture", name, timm.list_models())
+    tags = [known for known in timm.list_pretrained(f"{name}.*") if known.split(".")[0] == name.split(".")[0]]
+    if "." in full and full not in tags:
+        raise unknown(f"set of weights for {name}", full, tags)
+
+
+def untrained(architecture: str, options: Mapping[str, Any]) -> Any:
+    """A module with random weights that depend on ``seed`` alone; the global generator stays as it was."""
+    import timm
+
+    classes = {"num_classes": options["num_classes"]} if "num_classes" in options else {}
+    return seeded(lambda: timm.create_model(architecture, pretrained=False, **classes), options.get("seed", 0))
+
+
+def seeded(build: Callable[[], Any], seed: int) -> Any:
+    """What ``build`` makes under a seed of its own."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
+
+def _pretrained(architecture: str) -> Any:
+    import timm
+
+    try:
+        return timm.create_model(architecture, pretrained=True)
+    except OSError as error:  # all of the hub's and the network's errors are
+        raise UserError(OFFLINE.format(name=f"timm:{architecture}", reason=first_line(error))) from error
+    except RuntimeError as error:
+        raise UserError(f"timm:{architecture} cannot be loaded: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of a library's message, short enough for one sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def preprocessing(module: torch.nn.Module, overrides: Mapping[str, Any]) -> Preprocessing:
+    """The evaluation transform that timm gives a module."""
+    from timm.data import resolve_model_data_config
+
+    return from_config({**resolve_model_data_config(module), **overrides})
+
+
+def from_config(config: Mapping[str, Any]) -> Preprocessing:
+    """The evaluation transform that timm makes of a data configuration."""
+    from timm.data import create_transform
+
+    keys = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
+    wanted = {key: config[key] for key in keys}
+    return Preprocessing(
+        transform=create_transform(**wanted, is_training=False),
+        size=(wanted["input_size"][1], wanted["input_size"][2]),
+        mean=tuple(wanted["mean"]),
+        std=tuple(wanted["std"]),
+        crops_centre=wanted["crop_mode"] == "center",
+        description={"library": "timm", **wanted},
+    )

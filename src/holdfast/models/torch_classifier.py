@@ -1,0 +1,207 @@
+"""Any PyTorch image classifier, with the preprocessing it was trained for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import Image, LabelSpace
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_ASPECT = 16
+"""Models that crop the centre look at images narrower than 1:16 through their middle 1:16 part: resizing the short
+side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that the crop then throws away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How one family prepares images.
+
+    Attributes:
+        transform: RGB picture → float CHW tensor, normalised.
+        size: height and width the model expects.
+        mean: per channel, on a 0..1 scale; std likewise.
+        crops_centre: whether the short side is resized and the middle kept.
+        description: JSON that changes whenever the result could; part of the model's fingerprint.
+    """
+
+    transform: Callable[[PIL.Image.Image], torch.Tensor]
+    size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crops_centre: bool
+    description: Mapping[str, Any]
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` → cuda, mps or cpu, whichever is there; anything else is checked."""
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(kind, False):
+        raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
+    return device
+
+
+def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
+    """The image for Pillow, cut to its middle where its aspect is extreme and the edges would be cropped anyway."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
+        raise SampleError(f"models see RGB images (height, width, 3) of uint8, not {image.shape} of {image.dtype}")
+    height, width = image.shape[:2]
+    if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
+        kept = MAX_ASPECT * min(height, width)
+        top, left = max(0, height - kept) // 2, max(0, width - kept) // 2
+        image = image[top : top + kept, left : left + kept]
+    return PIL.Image.fromarray(np.ascontiguousarray(image))
+
+
+def weights_sha256(module: torch.nn.Module) -> str:
+    """SHA-256 over names, types, shapes and bytes of all parameters and buffers, in the order of their names."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class TorchClassifier:
+    """A ``StagedClassifier`` around a module that maps a normalised batch to logits, (n, labels)."""
+
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        labels: LabelSpace,
+        preprocessing: Preprocessing,
+        *,
+        architecture: str,
+        device: str = "auto",
+        batch_size: int = 64,
+    ) -> None:
+        import torch
+
+        self.name = name
+        self.labels = labels
+        self.fingerprint = fingerprint(
+            {
+                "architecture": architecture,
+                "weights": weights_sha256(module),
+                "preprocessing": preprocessing.description,
+                "labels": labels,
+            }
+        )
+        self.batch_size = batch_size
+        self.device = resolve_device(device)
+        self.preprocessing = preprocessing
+        self._module = module.float().eval().requires_grad_(False).to(self.device)
+        self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
+        self._std = torch.tensor(preprocessing.std, device=self.device).view(-1, 1, 1)
+
+    def prepare(self, image: Image) -> torch.Tensor:
+        """One RGB image of any size → the normalised CHW tensor, on the CPU."""
+        return self.preprocessing.transform(picture(image, crops_centre=self.preprocessing.crops_centre))
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Probabilities, (n, labels), rows in the order of the images."""
+        return self._in_batches(images, self.prepare)
+
+    def predict_prepared(self, prepared: Sequence[torch.Tensor]) -> NDArray[np.float32]:
+        """Probabilities, (n, labels), for what ``prepare`` returned."""
+        return self._in_batches(prepared, lambda tensor: tensor)
+
+    def logits(self, batch: torch.Tensor) -> torch.Tensor:
+        """Logits, (n, labels), of an RGB batch NCHW in 0..1; gradients reach the batch.
+
+        Another size than the model's is resized, bilinearly with antialiasing; nothing is cropped.
+        """
+        import torch.nn.functional
+
+        batch = batch.to(self.device)
+        if tuple(batch.shape[-2:]) != self.preprocessing.size:
+            batch = torch.nn.functional.interpolate(
+                batch, size=self.preprocessing.size, mode="bilinear", align_corners=False, antialias=True
+            )
+        logits: torch.Tensor = self._module((batch - self._mean) / self._std)
+        return logits
+
+    def _in_batches(self, items: Sequence[Any], prepare: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
+        rows = np.empty((len(items), len(self.labels)), np.float32)
+        done = 0
+        while done < len(items):
+            prepared = [prepare(item) for item in items[done : done + self.batch_size]]
+            # Some processors keep the aspect of an image, so neighbours may differ in shape.
+            for _, alike in itertools.groupby(prepared, key=lambda tensor: tensor.shape):
+                for answer in self._answers(list(alike)):
+                    rows[done : done + len(answer)] = answer
+                    done += len(answer)
+        return rows
+
+    def _answers(self, tensors: list[torch.Tensor]) -> Iterator[NDArray[np.float32]]:
+        """Probabilities of tensors of one shape, in as many batches as memory asks for."""
+        while tensors:
+            batch = tensors[: self.batch_size]
+            answer = self._attempt(batch)
+            if answer is None:
+                self._halve(len(batch))
+                continue
+            yield answer
+            tensors = tensors[len(batch) :]
+
+    def _attempt(self, batch: list[torch.Tensor]) -> NDArray[np.float32] | None:
+        """Probabilities, or None when memory ran out. The caller retries only after this frame has let go."""
+        try:
+            return self._probabilities(batch)
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            return None
+
+    def _probabilities(self, batch: list[torch.Tensor]) -> NDArray[np.float32]:
+        import torch
+
+        # TF32 convolutions are off: they would make answers depend on the batch by more than 1e-4.
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with torch.inference_mode(), exact:
+            logits = self._module(torch.stack(batch).to(self.device))
+            if logits.ndim != 2 or logits.shape[1] != len(self.labels):
+                raise UserError(
+                    f"{self.name} answers with shape {tuple(logits.shape)}, which is not {len(self.labels)} labels"
+                )
+            probabilities: NDArray[np.float32] = logits.float().softmax(1).cpu().numpy()
+        return probabilities
+
+    def _halve(self, failed: int) -> None:
+        import torch
+
+        if failed == 1:
+            raise UserError(f"{self.name} runs out of memory on {self.device} with a single image; try --device cpu")
+        self.batch_size = failed // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    signs = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs)

@@ -1,0 +1,130 @@
+"""``torchvision:ARCHITECTURE[@WEIGHTS]``: torchvision's classifiers, prepared as their weights ask."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.models import label_spaces
+from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
+from holdfast.models.timm import OFFLINE, first_line, seeded
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.registry import unknown
+
+
+def load(name: Name, *, device: str) -> TorchClassifier:
+    """A torchvision classifier; the tag names its weights (``IMAGENET1K_V2``), the default ones without a tag.
+
+    Options: ``weights=none`` (random weights drawn with ``seed``, ``num_classes`` outputs), ``labels=FILE``, and those
+    of ``options.PREPROCESSING``.
+    """
+    options = checked(name, {"weights": str, "num_classes": int, "seed": int, "labels": str, **PREPROCESSING})
+    if options.get("weights", "none") != "none":
+        raise UserError(f"torchvision: weights={options['weights']} goes behind an @; only weights=none is an option")
+    if "weights" not in options and {"num_classes", "seed"} & set(options):
+        raise UserError("torchvision: num_classes and seed go with weights=none; pretrained weights fix the outputs")
+    weights = find_weights(name.name, name.tag)
+    if "weights" in options:
+        outputs = options.get("num_classes", label_spaces.IMAGENET_OUTPUTS)
+        module = seeded(lambda: build(name.name, outputs), options.get("seed", 0))
+    else:
+        outputs = len(weights.meta["categories"])
+        module = _pretrained(name.name, weights)
+    return TorchClassifier(
+        display_name(name, untagged(name)),
+        module,
+        label_spaces.from_option(options.get("labels"), outputs, label_spaces.imagenet(outputs)),
+        preprocessing(weights, preprocessing_overrides(options)),
+        architecture=f"torchvision/{name.name}",
+        device=device,
+    )
+
+
+def find_weights(architecture: str, tag: str = "") -> Any:
+    """The weights of a tag, the default ones without; unknown names answer with the nearest."""
+    import torchvision.models
+
+    known = torchvision.models.list_models(module=torchvision.models)
+    if architecture not in known:
+        raise unknown("torchvision architecture", architecture, known)
+    choices = torchvision.models.get_model_weights(architecture)
+    if tag and tag not in choices.__members__:
+        raise unknown(f"set of weights for {architecture}", tag, choices.__members__)
+    return choices[tag] if tag else choices.DEFAULT
+
+
+def build(architecture: str, outputs: int) -> Any:
+    """The module without trained weights."""
+    import torchvision.models
+
+    # These two warn about a slow default initialisation and train with a second output unless told otherwise.
+    special = {"init_weights": True, "aux_logits": False} if architecture in ("inception_v3", "googlenet") else {}
+    return torchvision.models.get_model(architecture, weights=None, num_classes=outputs, **special)
+
+
+def _pretrained(architecture: str, weights: Any) -> Any:
+    import torchvision.models
+
+    try:
+        with _weights_only():
+            return torchvision.models.get_model(architecture, weights=weights, progress=False)
+    except OSError as error:
+        reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
+        raise UserError(reason) from error
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise UserError(
+            f"the downloaded weights of torchvision:{architecture} are damaged or not what they should be; delete them "
+            f"from torch's cache ({first_line(error)})"
+        ) from error
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """The builders do not say ``weights_only``; this makes every torch.load inside them do so."""
+    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def preprocessing(weights: Any, overrides: Mapping[str, Any]) -> Preprocessing:
+    """The transform that belongs to the weights."""
+    from torchvision.transforms import InterpolationMode
+
+    own = weights.transforms()
+    changed: dict[str, Any] = {key: list(overrides[key]) for key in ("mean", "std") if key in overrides}
+    if "input_size" in overrides or "crop_pct" in overrides:
+        _, side, width = overrides.get("input_size", (3, own.crop_size[0], own.crop_size[0]))
+        if side != width:
+            raise UserError(f"torchvision crops squares, so size={side}/{width} cannot be met")
+        share = overrides.get("crop_pct", own.crop_size[0] / own.resize_size[0])
+        changed |= {"crop_size": side, "resize_size": round(side / share)}
+    if "interpolation" in overrides:
+        changed["interpolation"] = InterpolationMode(overrides["interpolation"])
+    transform = weights.transforms(**changed)
+    return Preprocessing(
+        transform=transform,
+        size=(transform.crop_size[0], transform.crop_size[0]),
+        mean=tuple(transform.mean),
+        std=tuple(transform.std),
+        crops_centre=True,
+        description={
+            "library": "torchvision",
+            "resize": transform.resize_size[0],
+            "crop": transform.crop_size[0],
+            "interpolation": transform.interpolation.value,
+            "mean": list(transform.mean),
+            "std": list(transform.std),
+        },
+    )

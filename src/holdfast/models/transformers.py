@@ -1,0 +1,130 @@
+"""``hf:NAME-OR-FOLDER[@REVISION]``: image classifiers of the transformers library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.models import label_spaces
+from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.timm import OFFLINE, first_line
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+
+if TYPE_CHECKING:
+    import PIL.Image
+    import torch
+
+
+def load(name: Name, *, device: str) -> TorchClassifier:
+    """A model by its hub name or local folder, with its own image processor.
+
+    Weights are read from safetensors only and code in the repository is never run. Option: ``labels=FILE``.
+    """
+    options = checked(name, {"labels": str})
+    folder = Path(untagged(name))
+    local = folder.is_dir()
+    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
+    model, processor = _fetch(where, revision, local=local)
+    names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
+    return TorchClassifier(
+        display_name(name, folder.name if local else untagged(name)),
+        _only_logits(model),
+        label_spaces.from_option(options.get("labels"), len(names), label_spaces.named(names)),
+        preprocessing(processor),
+        architecture=f"transformers/{type(model).__name__}/{json.dumps(_shape_of(model.config), sort_keys=True)}",
+        device=device,
+    )
+
+
+def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
+    import transformers
+
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        with _no_progress_bars():
+            processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
+            model, report = transformers.AutoModelForImageClassification.from_pretrained(
+                where, **trust, use_safetensors=True, output_loading_info=True
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"hf:{Path(where).name} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=f"hf:{where}", reason=first_line(error))) from error
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"hf:{where} is not an image classifier that can be loaded: {first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills what is missing with random numbers and only warns.
+        raise UserError(f"hf:{where} has no trained classifier: {', '.join(missing[:3])} are not in its weights")
+    return model, processor
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _shape_of(config: Any) -> dict[str, Any]:
+    """The settings that shape the computation, without what differs between library versions and machines."""
+    settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id")
+    return {key: value for key, value in settings.items() if key not in volatile}
+
+
+def _only_logits(model: Any) -> torch.nn.Module:
+    """The model as a module from a batch to a tensor."""
+    import torch
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.model(pixel_values=batch).logits
+            return logits
+
+    return Logits()
+
+
+def preprocessing(processor: Any) -> Preprocessing:
+    """What an image processor does, as a transform of one picture."""
+    settings: dict[str, Any] = json.loads(processor.to_json_string())
+    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
+    cropped = bool(settings.get("do_center_crop")) or bool(settings.get("crop_pct"))
+    sides = crop if settings.get("do_center_crop") and crop else size
+    edge = sides.get("shortest_edge") or sides.get("longest_edge") or 224
+    normalised = settings.get("do_normalize", True)
+
+    def transform(picture: PIL.Image.Image) -> torch.Tensor:
+        tensor: torch.Tensor = processor(images=picture, return_tensors="pt")["pixel_values"][0]
+        return tensor
+
+    return Preprocessing(
+        transform=transform,
+        size=(sides.get("height") or edge, sides.get("width") or edge),
+        mean=_three(settings, "image_mean", 0.0) if normalised else (0.0,) * 3,
+        std=_three(settings, "image_std", 1.0) if normalised else (1.0,) * 3,
+        crops_centre=cropped,
+        description={"library": "transformers", **settings},
+    )
+
+
+def _three(settings: Mapping[str, Any], key: str, otherwise: float) -> tuple[float, ...]:
+    value = settings.get(key)
+    if value is None:
+        return (otherwise,) * 3
+    return (float(value),) * 3 if isinstance(value, (int, float)) else tuple(float(one) for one in value)

@@ -1,0 +1,127 @@
+"""Which images lend their backgrounds."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Sample
+from holdfast.data.images import IMAGE_SUFFIXES, FileImage
+
+_CACHE_BYTES = 256 * 2**20
+
+
+class DonorPool:
+    """Images to borrow backgrounds from, decoded when asked for and kept while memory allows.
+
+    A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never
+    on the order of work. One that cannot be read is passed over for the next draw.
+    """
+
+    def __init__(self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
+        self.samples = list(samples)
+        self._max_pixels = max_pixels
+        code_of = {label: code for code, label in enumerate(sorted({sample.label for sample in self.samples}))}
+        self._code_of = code_of
+        self._codes = np.array([code_of[sample.label] for sample in self.samples], dtype=np.int32)
+        self._cache: OrderedDict[int, Donor] = OrderedDict()
+        self._cached_bytes = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"samples": self.samples, "max_pixels": self._max_pixels}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["samples"], max_pixels=state["max_pixels"])  # type: ignore[misc]
+
+    def fingerprint(self, image_fingerprints: dict[str, str]) -> str:
+        """Hash of who is in the pool and what their images are."""
+        return fingerprint(
+            sorted((s.sample_id, s.label, image_fingerprints.get(s.sample_id, "")) for s in self.samples)
+        )
+
+    def draw(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Donor:
+        """A donor for one sample: never the same photo."""
+        for index in self._candidates(self._code_of.get(borrower.label, -1), rng, same_class=same_class):
+            if self.samples[index].source_id == borrower.source_id:
+                continue
+            try:
+                return self._load(int(index))
+            except SampleError:
+                continue
+        kind = "the same" if same_class else "another"
+        raise SampleError(f"no readable image of {kind} class to borrow a background from")
+
+    def _candidates(self, code: int, rng: np.random.Generator, *, same_class: bool) -> NDArray[np.int64]:
+        # Some draws from everything are enough in a large pool, and cost the same whatever its size.
+        if not same_class and len(self._codes) > 1000:
+            drawn = rng.integers(len(self._codes), size=64)
+            others = np.asarray(drawn[self._codes[drawn] != code])
+            if len(others):
+                return others
+        return np.asarray(rng.permutation(np.flatnonzero((self._codes == code) == same_class)))
+
+    def _load(self, index: int) -> Donor:
+        with self._lock:
+            if index in self._cache:
+                self._cache.move_to_end(index)
+                return self._cache[index]
+        sample = self.samples[index]
+        image = sample.image.load(max_pixels=self._max_pixels)
+        mask = sample.mask.load(*image.shape[:2]) if sample.mask else None
+        donor = Donor(sample.sample_id, sample.label, image, mask)
+        with self._lock:
+            if index not in self._cache:
+                self._cache[index] = donor
+                self._cached_bytes += image.nbytes
+            while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
+                _, dropped = self._cache.popitem(last=False)
+                self._cached_bytes -= dropped.image.nbytes
+        return donor
+
+
+@dataclass
+class SampleContext:
+    """What the scenarios of one source image share."""
+
+    sample: Sample
+    pool: DonorPool
+
+    def __post_init__(self) -> None:
+        self.label = self.sample.label
+        self._memory: dict[object, Any] = {}
+
+    def donor(self, rng: np.random.Generator, *, same_class: bool) -> Donor:
+        """See core.protocols.Context."""
+        return self.pool.draw(self.sample, rng, same_class=same_class)
+
+    def memo(self, key: object, make: Callable[[], Any]) -> Any:
+        """See core.protocols.Context."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        return self._memory[key]
+
+
+def make_pool(samples: Sequence[Sample], backgrounds: Path | None, *, max_pixels: int) -> DonorPool:
+    """The donors: every original of the collection, or the images below ``--backgrounds``."""
+    if backgrounds is None:
+        return DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
+    if not backgrounds.is_dir():
+        raise UserError(f"--backgrounds {backgrounds} is not a folder")
+    paths = sorted(path for path in backgrounds.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    if not paths:
+        raise UserError(f"--backgrounds {backgrounds} holds no images")
+    # Their class is unknown, so they serve as other-class donors only.
+    return DonorPool(
+        [Sample(f"backgrounds/{path.relative_to(backgrounds).as_posix()}", "", FileImage(path)) for path in paths],
+        max_pixels=max_pixels,
+    )

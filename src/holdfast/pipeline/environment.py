@@ -1,0 +1,46 @@
+"""What a result depends on besides its specification."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.engine import core_count
+
+PACKAGES = (
+    "holdfast", "numpy", "opencv-python-headless", "pillow", "pyarrow", "pandas", "duckdb", "scipy", "torch",
+    "torchvision", "timm", "transformers", "onnxruntime", "safetensors", "pycocotools",
+)  # fmt: skip
+
+
+def version(package: str) -> str | None:
+    """The installed version, None where there is none; does not import the package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def environment() -> dict[str, Any]:
+    """The machine, the versions and the command, for ``environment.json``."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),  # noqa: PTH119
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": core_count(),
+        "gpu": gpu_name(),
+        "packages": {name: found for name in PACKAGES if (found := version(name))},
+    }
+
+
+def gpu_name() -> str | None:
+    """The first GPU that torch sees."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

@@ -1,0 +1,48 @@
+"""Near-duplicates between two collections, so that leaks between training and test images are seen."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError
+from holdfast.core.types import Sample
+from holdfast.data import load_collection
+from holdfast.data.duplicates import DEFAULT_MAX_DISTANCE, near_duplicates, perceptual_hash
+from holdfast.engine import core_count
+from holdfast.pipeline.progress import Progress, silent
+
+
+def find_leaks(
+    first: str, second: str, *, distance: int = DEFAULT_MAX_DISTANCE, flips: bool = False, progress: Progress = silent
+) -> tuple[list[tuple[str, str, int]], int]:
+    """Pairs (id in first, id in second, distance), closest first, and how many images could not be read."""
+    import numpy as np
+
+    ids: list[list[str]] = []
+    hashes: list[NDArray[Any]] = []
+    unread = 0
+    for step, text in (("first", first), ("second", second)):
+        samples = load_collection(text).samples
+        found = []
+        progress(step, 0, len(samples))
+        with ThreadPoolExecutor(core_count()) as threads:
+            for done, (sample, value) in enumerate(zip(samples, threads.map(_hash, samples), strict=True), start=1):
+                if value is None:
+                    unread += 1
+                else:
+                    found.append((sample.sample_id, value))
+                progress(step, done, len(samples))
+        ids.append([sample_id for sample_id, _ in found])
+        hashes.append(np.stack([value for _, value in found]) if found else np.zeros((0, 4), np.uint64))
+    pairs = near_duplicates(hashes[0], hashes[1], max_distance=distance, flips=flips)
+    return sorted(((ids[0][i], ids[1][j], apart) for i, j, apart in pairs), key=lambda pair: (pair[2], pair)), unread
+
+
+def _hash(sample: Sample) -> NDArray[Any] | None:
+    try:
+        return perceptual_hash(sample.image.load())
+    except SampleError:
+        return None

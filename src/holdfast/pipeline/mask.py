@@ -1,0 +1,110 @@
+"""Automatic masks for photos that have none, with the doubtful ones first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from holdfast.annotate import load_annotator
+from holdfast.core.errors import SampleError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.protocols import Annotator
+from holdfast.core.types import Sample
+from holdfast.data.writers import encode_mask, write_atomic
+from holdfast.engine import LocalExecutor
+from holdfast.pipeline.files import file_name
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.samples import DataSpec, prepare, read
+from holdfast.pipeline.summary import Summary
+from holdfast.store import Parts, writing
+
+MASKS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("sample_id", pa.string()),
+        ("label", pa.string()),
+        ("confidence", pa.float32()),
+        ("area", pa.float32()),  # share of the image
+        ("annotator", pa.string()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("row_id", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class MaskSpec(DataSpec):
+    """What ``holdfast mask`` does."""
+
+    annotator: str = "u2netp"
+    workers: int = 0
+
+
+def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tuple[Summary, list[dict[str, Any]]]:
+    """Write ``out/<class>/<stem>.png`` and ``masks.csv``; returns the rows, least sure first."""
+    annotator = load_annotator(spec.annotator)
+    prepared = prepare(spec, read(spec), progress)
+    parts, summary = Parts(out / ".parts", MASKS), Summary()
+    with writing(out):
+        ids = {
+            fingerprint([s.sample_id, prepared.images[s.sample_id], annotator.fingerprint])[:32]: s
+            for s in prepared.collection.samples
+        }
+        rows = {row["row_id"]: row for row in parts.rows().to_pylist() if row["row_id"] in ids}
+        there = {one for one, row in rows.items() if row["status"] != "ok" or (out / row["path"]).is_file()}
+        owed = [(one, sample) for one, sample in ids.items() if one not in there]
+        summary.already = len(there)
+        shards = [owed[start : start + 8] for start in range(0, len(owed), 8)]
+        progress("mask", 0, len(owed))
+        for made in LocalExecutor(spec.workers).map(Masking(spec, out), shards):
+            parts.write(pa.Table.from_pylist(made, schema=MASKS))
+            rows.update({row["row_id"]: row for row in made})
+            summary.rows += len(made)
+            progress("mask", summary.rows, len(owed))
+        for row in rows.values():
+            if row["status"] != "ok":
+                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+        ordered = sorted(rows.values(), key=lambda row: (row["confidence"], row["path"]))
+        text = pa.BufferOutputStream()
+        pacsv.write_csv(pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]), text)
+        write_atomic(out / "masks.csv", text.getvalue().to_pybytes())
+    return summary, ordered
+
+
+class Masking:
+    """The work of a shard."""
+
+    def __init__(self, spec: MaskSpec, out: Path) -> None:
+        self.spec = spec
+        self.out = out
+        self._annotator: Annotator | None = None
+
+    def __call__(self, shard: list[tuple[str, Sample]]) -> list[dict[str, Any]]:
+        """Masks for these samples, as rows."""
+        self._annotator = annotator = self._annotator or load_annotator(self.spec.annotator)
+        rows = []
+        for one, sample in shard:
+            row = {
+                "row_id": one,
+                "path": f"{file_name(sample)}.png",
+                "sample_id": sample.sample_id,
+                "label": sample.label,
+                "confidence": 0.0,
+                "area": 0.0,
+                "annotator": annotator.name,
+                "status": "ok",
+                "error": "",
+            }
+            try:
+                proposal = annotator.propose(sample.image.load(max_pixels=self.spec.max_pixels))
+            except SampleError as error:
+                rows.append(row | {"status": "error", "error": str(error)})
+                continue
+            write_atomic(self.out / str(row["path"]), encode_mask(proposal.mask))
+            rows.append(row | {"confidence": proposal.confidence, "area": float(proposal.mask.mean())})
+        return rows

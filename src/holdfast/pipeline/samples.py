@@ -1,0 +1,191 @@
+"""Samples made ready for work: read, filtered, hashed, rendered under conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import canonical_json
+from holdfast.core.schema import SAMPLES
+from holdfast.core.seeds import generator
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Mask, Rendered, Sample
+from holdfast.data import load_collection
+from holdfast.engine import core_count
+from holdfast.pipeline.donors import DonorPool, SampleContext, make_pool
+from holdfast.pipeline.progress import Progress
+from holdfast.scenarios import Condition, render
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which images, with which masks, and how they are rendered."""
+
+    data: str
+    masks: str | None = None
+    backgrounds: str | None = None
+    split: str = ""
+    limit: int = 0
+    seed: int = 0
+    max_pixels: int = DEFAULT_MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A collection that is read and hashed, and the pool its backgrounds come from."""
+
+    collection: Collection
+    images: dict[str, str]
+    masks: dict[str, str]
+    problems: dict[str, str]
+    pool: DonorPool
+    pool_fingerprint: str
+
+
+def read(spec: DataSpec) -> Collection:
+    """Read the collection and keep the wanted split."""
+    collection = load_collection(spec.data, masks=spec.masks)
+    samples = [s for s in collection.samples if not spec.split or s.split == spec.split]
+    if not samples:
+        splits = sorted({s.split for s in collection.samples if s.split})
+        known = f"its splits are {', '.join(splits)}" if splits else "it has no splits"
+        raise UserError(f"{spec.data} has no images in split {spec.split!r}; {known}")
+    samples = _evenly(samples, spec.limit) if spec.limit else samples
+    return replace(collection, samples=tuple(samples))
+
+
+def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepared:
+    """Hash every image and mask, which finds unreadable files early, and gather the donors."""
+    samples = collection.samples
+    pool = make_pool(samples, Path(spec.backgrounds) if spec.backgrounds else None, max_pixels=spec.max_pixels)
+    images: dict[str, str] = {}
+    masks: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    own = [(s, True) for s in samples]
+    lent = [(s, False) for s in pool.samples] if spec.backgrounds else []
+    with ThreadPoolExecutor(2 * core_count()) as threads:
+        progress("hash", 0, len(own) + len(lent))
+        for done, ((sample, is_own), (image, mask, problem)) in enumerate(
+            zip(own + lent, threads.map(lambda pair: _hash(pair[0]), own + lent), strict=True), start=1
+        ):
+            images[sample.sample_id] = image
+            if is_own:
+                masks[sample.sample_id] = mask
+                if problem:
+                    problems[sample.sample_id] = problem
+            progress("hash", done, len(own) + len(lent))
+    return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images))
+
+
+def _hash(sample: Sample) -> tuple[str, str, str]:
+    try:
+        image = sample.image.fingerprint()
+    except SampleError as error:
+        return "", "", str(error)
+    try:
+        return image, sample.mask.fingerprint() if sample.mask else "", ""
+    except SampleError as error:
+        return image, "", str(error)
+
+
+def _evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
+    """The first sources of each class, so that a trial run sees every class; renderings stay with their source."""
+    sources: dict[str, list[str]] = {}
+    for sample in samples:
+        ids = sources.setdefault(sample.label, [])
+        if sample.source_id not in ids[-1:]:
+            ids.append(sample.source_id)
+    turns = [(turn, label, source) for label, ids in sources.items() for turn, source in enumerate(dict.fromkeys(ids))]
+    kept = {source for _, _, source in sorted(turns)[:limit]}
+    return [sample for sample in samples if sample.source_id in kept]
+
+
+def samples_table(prepared: Prepared) -> pa.Table:
+    """The samples with their fingerprints, and what the reader could not use."""
+    samples = prepared.collection.samples
+    rows = [
+        {
+            "sample_id": s.sample_id,
+            "source_id": s.source_id,
+            "label": s.label,
+            "split": s.split,
+            "fold": s.fold,
+            "kind": s.kind,
+            "condition": s.condition,
+            "image_fingerprint": prepared.images[s.sample_id],
+            "mask_fingerprint": prepared.masks[s.sample_id],
+            "problem": prepared.problems.get(s.sample_id, ""),
+            "licence": s.licence,
+            "attributes": canonical_json(dict(s.attributes)),
+        }
+        for s in samples
+    ]
+    rows += [{"sample_id": p.sample_id, "problem": p.message} for p in prepared.collection.problems]
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def applicable(sample: Sample, conditions: Sequence[Condition]) -> list[Condition]:
+    """An image that is a rendering already (a scenario folder, a generated image) is taken as it is."""
+    if sample.condition == ORIGINAL:
+        return list(conditions)
+    return [condition for condition in conditions if condition.scenario == ORIGINAL]
+
+
+def load_sample(sample: Sample, max_pixels: int) -> tuple[Image, Mask | None, str]:
+    """The image, its mask, and why there is no mask where one was promised. Raises SampleError without an image."""
+    image = sample.image.load(max_pixels=max_pixels)
+    if sample.mask is None:
+        return image, None, ""
+    try:
+        return image, sample.mask.load(*image.shape[:2]), ""
+    except SampleError as error:
+        return image, None, str(error)
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """One condition of one sample: what came out, or why nothing did."""
+
+    condition: Condition
+    rendered: Rendered | None
+    moved: bool = False  # whether the foreground is elsewhere than in the source
+    error: str = ""
+    skipped: bool = False  # nothing is wrong with an image that merely has no mask
+
+
+def render_conditions(
+    sample: Sample, conditions: Sequence[Condition], pool: DonorPool, *, seed: int, max_pixels: int
+) -> Iterator[Rendering]:
+    """Decode once, then one rendering a condition."""
+    try:
+        image, mask, no_mask = load_sample(sample, max_pixels)
+    except SampleError as error:
+        yield from (Rendering(condition, None, error=str(error)) for condition in conditions)
+        return
+    context = SampleContext(sample, pool)
+    for condition in conditions:
+        if mask is None and condition.definition.needs_mask:
+            reason = no_mask or f"{condition.scenario} needs a mask and this image has none"
+            yield Rendering(condition, None, error=reason, skipped=not no_mask)
+            continue
+        rng = generator(seed, sample.sample_id, condition.scenario, condition.variant, condition.parameters_json)
+        try:
+            rendered = render(condition, image, mask, rng=rng, context=context)
+        except SampleError as error:
+            yield Rendering(condition, None, error=str(error))
+            continue
+        yield Rendering(condition, rendered, moved=rendered.mask is not mask)
+
+
+def over_matte(image: Image, matte: tuple[int, int, int]) -> Image:
+    """RGBA over a flat colour; RGB as it is."""
+    if image.shape[2] == 3:
+        return image
+    alpha = image[..., 3:].astype(np.uint16)
+    blended = (image[..., :3] * alpha + np.array(matte, np.uint16) * (255 - alpha) + 127) // 255
+    return blended.astype(np.uint8)

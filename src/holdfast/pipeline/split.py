@@ -1,0 +1,60 @@
+"""A manifest with a stratified split and folds, which every verb reads as a collection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from holdfast.core.errors import UserError
+from holdfast.data import load_collection
+from holdfast.data.images import FileImage
+from holdfast.data.masks import FileMask
+from holdfast.data.splits import stratified_folds, stratified_split
+from holdfast.data.writers import write_atomic
+from holdfast.store import write_table
+
+
+def write_split(
+    data: str, out: Path, *, masks: str | None = None, test_fraction: float = 0.2, folds: int = 0, seed: int = 0
+) -> dict[str, int]:
+    """Split by source image, class by class, and write the manifest; returns how many samples each part has."""
+    samples = stratified_split(load_collection(data, masks=masks).samples, test_fraction=test_fraction, seed=seed)
+    if folds:
+        samples = stratified_folds(samples, folds=folds, seed=seed)
+    rows = []
+    for sample in samples:
+        if not isinstance(sample.image, FileImage) or not isinstance(sample.mask, FileMask | None):
+            raise UserError(f"{data} does not keep its images as files, so a manifest cannot point at them")
+        rows.append(
+            {
+                "path": _relative(sample.image.path, out),
+                "mask": _relative(sample.mask.path, out) if sample.mask else "",
+                "sample_id": sample.sample_id,
+                "source_id": sample.source_id,
+                "label": sample.label,
+                "split": sample.split,
+                "fold": sample.fold,
+                "licence": sample.licence,
+            }
+        )
+    table = pa.Table.from_pylist(rows)
+    if out.suffix == ".parquet":
+        write_table(out, table)
+    else:
+        text = pa.BufferOutputStream()
+        pacsv.write_csv(table, text)
+        write_atomic(out, text.getvalue().to_pybytes())
+    counts = Counter(sample.split for sample in samples)
+    return dict(sorted(counts.items())) | ({"folds": folds} if folds else {})
+
+
+def _relative(path: str | Path, manifest: Path) -> str:
+    try:
+        return Path(path).resolve().relative_to(manifest.resolve().parent).as_posix()
+    except ValueError:
+        raise UserError(
+            f"{manifest} must lie in the dataset's folder or above it: readers refuse paths that leave its folder"
+        ) from None

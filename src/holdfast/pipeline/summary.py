@@ -1,0 +1,27 @@
+"""What a command did, for its last lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Summary:
+    """Rows made now and found from before, and trouble by message with one example each."""
+
+    rows: int = 0
+    already: int = 0
+    trouble: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, sample_id: str, message: str, rows: int = 1) -> None:
+        """Count rows that went wrong for one reason."""
+        self.trouble[message] += rows
+        self.examples.setdefault(message, sample_id)
+
+    def merge(self, other: Summary) -> None:
+        """Add what a shard did."""
+        self.rows += other.rows
+        self.trouble.update(other.trouble)
+        self.examples = other.examples | self.examples

@@ -1,0 +1,246 @@
+"""Images × conditions → files, a manifest and COCO masks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.types import Sample
+from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
+from holdfast.engine import LocalExecutor
+from holdfast.pipeline.files import file_name
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, applicable, prepare, read, render_conditions
+from holdfast.pipeline.summary import Summary
+from holdfast.pipeline.synth_files import MANIFEST, SHARD_FORMATS, broken_rows, finish, write_shard
+from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
+from holdfast.store import Parts, write_json, writing
+
+Format = Literal["png", "jpeg", "webdataset", "parquet"]
+Layout = Literal["plain", "ximagenet12"]
+
+
+@dataclass(frozen=True)
+class SynthSpec(DataSpec):
+    """What ``holdfast synth`` does."""
+
+    scenarios: str = "static"
+    feather: float = 0.0
+    format: Format = "png"
+    quality: int = 95
+    layout: Layout = "plain"
+    workers: int = 0
+    verify: bool = False
+
+
+@dataclass
+class Order:
+    """One sample and the renderings it still owes, with their ids; ``number`` names a tar or Parquet shard."""
+
+    sample: Sample
+    owed: list[tuple[Condition, str]]
+
+
+@dataclass
+class Batch:
+    """The orders of one shard."""
+
+    number: int
+    orders: list[Order] = field(default_factory=list)
+
+
+def make_spec(**values: Any) -> SynthSpec:
+    """A specification from untyped values; says which one is wrong."""
+    spec = SynthSpec(**values)
+    if spec.format not in get_args(Format):
+        raise UserError(f"--format {spec.format} is not one of {', '.join(get_args(Format))}")
+    if spec.layout not in get_args(Layout):
+        raise UserError(f"--layout {spec.layout} is not one of {', '.join(get_args(Layout))}")
+    if spec.layout == "ximagenet12" and spec.format in SHARD_FORMATS:
+        raise UserError("the XIMAGENET-12 layout is a tree of folders: use --format png or jpeg")
+    if not 1 <= spec.quality <= 100:
+        raise UserError(f"--quality {spec.quality} is not between 1 and 100")
+    return spec
+
+
+def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary:
+    """Write every rendering that is not there yet, then the manifest and the COCO files."""
+    conditions = parse_conditions(spec.scenarios, feather=spec.feather)
+    prepared = prepare(spec, read(spec), progress)
+    parts = Parts(out / "manifest", MANIFEST)
+    summary = Summary()
+    with writing(out):
+        _same_format(out, spec)
+        if spec.verify:
+            broken = broken_rows(out, parts, progress)
+            for one in broken:
+                summary.add(one, "file missing or changed since it was written; made again")
+        for problem in prepared.collection.problems:
+            summary.add(problem.sample_id, problem.message)
+        batches, owed, summary.already = _plan(spec, prepared, conditions, parts)
+        progress("synth", 0, owed)
+        work = Synthesis(spec, prepared, out)
+        for part in LocalExecutor(spec.workers).map(work, batches):
+            summary.merge(part)
+            progress("synth", summary.rows, owed)
+        finish(out, parts, spec.layout)
+    return summary
+
+
+def _same_format(out: Path, spec: SynthSpec) -> None:
+    path = out / "spec.json"
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf8"))
+        for name in ("format", "layout"):
+            if old.get(name) != getattr(spec, name):
+                raise UserError(f"{out} was written with --{name} {old.get(name)}; choose another --out")
+    write_json(path, asdict(spec) | {"verb": "synth"})
+
+
+def _plan(
+    spec: SynthSpec, prepared: Prepared, conditions: list[Condition], parts: Parts
+) -> tuple[list[Batch], int, int]:
+    stored = parts.stored_ids()
+    orders, owed, already = [], 0, 0
+    for sample in prepared.collection.samples:
+        ids = [
+            (condition, _rendering_id(spec, prepared, sample, condition))
+            for condition in applicable(sample, conditions)
+        ]
+        left = [(condition, one) for condition, one in ids if one not in stored]
+        already += len(ids) - len(left)
+        owed += len(left)
+        if left:
+            orders.append(Order(sample, left))
+    size = 64 if spec.format in SHARD_FORMATS else max(8, len(orders) // 2000)
+    first = 1 + max(parts.rows(["shard"])["shard"].to_pylist(), default=-1)
+    starts = range(0, len(orders), size)
+    return [Batch(first + index, orders[start : start + size]) for index, start in enumerate(starts)], owed, already
+
+
+def _rendering_id(spec: SynthSpec, prepared: Prepared, sample: Sample, condition: Condition) -> str:
+    """Changes with the image, the mask, the donors, the condition and the way it is encoded."""
+    return fingerprint(
+        {
+            "sample": sample.sample_id,
+            "image": prepared.images[sample.sample_id],
+            "mask": prepared.masks[sample.sample_id],
+            "pool": prepared.pool_fingerprint if condition.definition.donor else "",
+            "condition": [condition.scenario, condition.variant, condition.parameters_json],
+            "seed": spec.seed,
+            "encoding": [spec.format, spec.quality if spec.format == "jpeg" else 0],
+        }
+    )[:32]
+
+
+class Synthesis:
+    """The work of a shard: render, encode, write, and record."""
+
+    def __init__(self, spec: SynthSpec, prepared: Prepared, out: Path) -> None:
+        self.spec = spec
+        self.prepared = prepared
+        self.out = out
+
+    def __call__(self, batch: Batch) -> Summary:
+        """Do these orders."""
+        summary, rows, files = Summary(), [], []
+        for order in batch.orders:
+            for row, content, mask in self._order(order, batch.number):
+                rows.append(row)
+                if row["status"] != "ok":
+                    summary.add(order.sample.sample_id, f"{row['status']}: {row['error']}")
+                elif self.spec.format in SHARD_FORMATS:
+                    files.append((row, content, mask))
+                else:
+                    write_atomic(self.out / row["path"], content)
+        if files:
+            write_shard(self.out, self.spec.format, batch.number, files)
+        Parts(self.out / "manifest", MANIFEST).write(pa.Table.from_pylist(rows, schema=MANIFEST))
+        summary.rows = len(rows)
+        return summary
+
+    def _order(self, order: Order, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
+        sample, ids = order.sample, dict(order.owed)
+        in_place: dict[str, Any] = {}
+        for rendering in render_conditions(
+            sample, list(ids), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
+        ):
+            row = self._row(sample, rendering.condition, ids[rendering.condition], shard)
+            rendered = rendering.rendered
+            if rendered is None:
+                yield row | {"status": "skipped" if rendering.skipped else "error", "error": rendering.error}, b"", b""
+                continue
+            opaque = rendered.image.shape[2] == 3
+            kind: Literal["png", "jpeg"] = "jpeg" if self.spec.format == "jpeg" and opaque else "png"
+            content = encode_image(rendered.image, format=kind, quality=self.spec.quality)
+            folder, name = folder_name(rendering.condition, self.spec.layout), file_name(sample)
+            row |= {
+                "status": "ok",
+                "path": f"{folder}/{name}.{'jpg' if kind == 'jpeg' else 'png'}",
+                "sha256": bytes_sha256(content),
+                "height": rendered.image.shape[0],
+                "width": rendered.image.shape[1],
+                "donor_id": rendered.details.get("donor_id"),
+                "donor_label": rendered.details.get("donor_label"),
+            }
+            yield row, content, self._mask(row, rendering, name, in_place)
+
+    def _mask(self, row: dict[str, Any], rendering: Rendering, name: str, in_place: dict[str, Any]) -> bytes:
+        """Encode and write the mask; conditions that leave the foreground in place share one file."""
+        mask = rendering.rendered.mask if rendering.rendered else None
+        if mask is None:
+            return b""
+        shared = "standard_masks" if self.spec.layout == "ximagenet12" else "masks/original"
+        folder = f"masks/{folder_name(rendering.condition, 'plain')}" if rendering.moved else shared
+        facts = {} if rendering.moved else in_place
+        if not facts:
+            facts |= {"mask_rle": mask_rle(mask), "content": encode_mask(mask)}
+            if self.spec.format not in SHARD_FORMATS:
+                write_atomic(self.out / f"{folder}/{name}.png", facts["content"])
+        row |= {"mask_path": f"{folder}/{name}.png", "mask_rle": facts["mask_rle"]}
+        return bytes(facts["content"])
+
+    def _row(self, sample: Sample, condition: Condition, one: str, shard: int) -> dict[str, Any]:
+        return {
+            "row_id": one,
+            "sample_id": f"{folder_name(condition, 'plain')}/{sample.sample_id}",
+            "source_id": sample.source_id,
+            "label": sample.label,
+            "scenario": condition.scenario,
+            "variant": condition.variant,
+            "parameters": condition.parameters_json,
+            "seed": self.spec.seed,
+            "licence": sample.licence,
+            "split": sample.split,
+            "fold": sample.fold,
+            "shard": shard,
+        }
+
+
+def folder_name(condition: Condition, layout: str) -> str:
+    """The folder of a condition: its id, and what sets it apart from the paper's default."""
+    tag = condition.variant
+    default = make_condition(condition.definition, tag).parameters == condition.parameters
+    if layout == "ximagenet12" and tag == PAPER and default:
+        return XIMAGENET12_FOLDERS.get(condition.scenario, condition.scenario)
+    return condition.name if default else f"{condition.name}-{fingerprint(condition.parameters_json)[:6]}"
+
+
+XIMAGENET12_FOLDERS = {
+    "original": "image",
+    "red": "image_r",
+    "green": "image_g",
+    "blue": "image_b",
+    "grey": "image_grey",
+    "rainbow": "image_rainbow",
+    "segmented": "segmented_image",
+    "transparent": "segmented_image_transparent",
+    "random_background": "combine",
+}

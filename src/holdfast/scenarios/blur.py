@@ -1,0 +1,107 @@
+"""Gaussian blur of the background or of the object.
+
+The paper gives no strength. Ours is σ = 4 pixels on images up to 500 pixels long (the usual ImageNet photo) and in
+proportion on larger ones, so that a 12-megapixel photo is as blurred as its thumbnail once a model has shrunk both.
+The released code blurs 15 × 15 with σ 3, in an alternative 9 × 9 with σ 4, whatever the size of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.protocols import Context
+from holdfast.core.types import Image, Mask
+from holdfast.scenarios.compositing import composite
+from holdfast.scenarios.definition import Parameter, Value, scenario
+
+REFERENCE = 500
+EXACT_SIGMA = 4.0
+"""From this σ on an image is blurred down a pyramid: the same within a grey level but for the edges of the image,
+where another mirror image is blurred in, and in a third of the time or less."""
+
+PARAMETERS = (
+    Parameter(
+        "sigma",
+        4.0,
+        f"standard deviation in pixels; without a radius, it grows with images longer than {REFERENCE} pixels",
+        minimum=0.1,
+        maximum=500,
+    ),
+    Parameter("radius", 0, "kernel of 2·radius + 1 pixels at any image size (0: as wide as σ needs)", 0, 500),
+)
+VARIANTS: dict[str, dict[str, Value]] = {
+    "released": {"sigma": 3.0, "radius": 7},
+    "released_alternative": {"sigma": 4.0, "radius": 4},
+}
+SEVERITIES: dict[int, dict[str, Value]] = {
+    1: {"sigma": 1.0},
+    2: {"sigma": 2.0},
+    3: {"sigma": 4.0},
+    4: {"sigma": 8.0},
+    5: {"sigma": 12.0},
+}
+
+
+def gaussian_blur(image: Image, sigma: float, radius: int) -> Image:
+    """The whole image blurred; HWC uint8 in and out. See PARAMETERS."""
+    if radius:
+        return cast(Image, cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), sigma))
+    height, width = image.shape[:2]
+    sigma *= max(1.0, max(height, width) / REFERENCE)
+    levels = max(0, 1 + math.floor(math.log2(sigma / EXACT_SIGMA)))
+    sizes = []
+    for _ in range(levels):
+        sizes.append((image.shape[1], image.shape[0]))
+        image = cast(Image, cv2.pyrDown(image))
+    # Going down and up again blurs by one pixel's variance each way, at every level in that level's pixels.
+    scale = 4**levels
+    image = cast(Image, cv2.GaussianBlur(image, (0, 0), math.sqrt((sigma**2 - 2 * (scale - 1) / 3) / scale)))
+    for size in reversed(sizes):
+        image = cast(Image, cv2.pyrUp(image, dstsize=size))
+    return image
+
+
+def _shared_blur(image: Image, context: Context, sigma: float, radius: int) -> Image:
+    return cast(Image, context.memo(("blur", sigma, radius), lambda: gaussian_blur(image, sigma, radius)))
+
+
+@scenario(
+    id="blur_background",
+    summary="Gaussian blur outside the mask",
+    family="blur",
+    group="static",
+    aliases=("blur_bg", "blurred_background"),
+    leaves="foreground",
+    parameters=PARAMETERS,
+    variants=VARIANTS,
+    severities=SEVERITIES,
+)
+def blur_background(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
+) -> Image:
+    """The object over a blurred copy of the whole image, so that its colours bleed into the blur around it."""
+    blurred = _shared_blur(image, context, sigma, radius)
+    return composite(image, blurred, mask, feather=feather, context=context)
+
+
+@scenario(
+    id="blur_object",
+    summary="Gaussian blur inside the mask",
+    family="blur",
+    group="static",
+    aliases=("blur_foreground", "blurred_object"),
+    leaves="background",
+    parameters=PARAMETERS,
+    variants=VARIANTS,
+    severities=SEVERITIES,
+)
+def blur_object(
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
+) -> Image:
+    """The blurred copy's object in the sharp background."""
+    blurred = _shared_blur(image, context, sigma, radius)
+    return composite(blurred, image, mask, feather=feather, context=context)

@@ -1,0 +1,55 @@
+"""Joining two images along the edge of a mask."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.protocols import Context
+from holdfast.core.types import Image, Mask
+
+Box = tuple[int, int, int, int]
+"""left, top, right, bottom in pixels; right and bottom lie outside."""
+
+
+def composite(
+    inside: Image, outside: Image, mask: Mask, *, feather: float, context: Context | None, reuse: bool = False
+) -> Image:
+    """An image that is ``inside`` where the mask is true and ``outside`` elsewhere.
+
+    Args:
+        inside: HWC uint8.
+        outside: HWC uint8 of the same size.
+        mask: HW bool.
+        feather: Width of the soft edge in pixels; 0 takes every pixel whole from one of the two.
+        context: Where the mask is the source image's own, keeps the soft one for the next condition.
+        reuse: Whether ``outside`` may become the result: a fresh array costs several times as much as filling it.
+    """
+    if feather == 0:
+        return cast(Image, cv2.copyTo(inside, mask.view(np.uint8), outside if reuse else outside.copy()))
+    weight: NDArray[np.float32] = (
+        context.memo(("soft mask", feather), lambda: soft_mask(mask, feather)) if context else soft_mask(mask, feather)
+    )
+    return cast(Image, cv2.blendLinear(inside, outside, weight, 1 - weight))
+
+
+def soft_mask(mask: Mask, feather: float) -> NDArray[np.float32]:
+    """HW, 0..1: the mask with an edge that rises over about ``feather`` pixels (a Gaussian of half that width)."""
+    soft: Any = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), feather / 2)
+    return cast("NDArray[np.float32]", np.clip(soft, 0, 1))
+
+
+def flat(like: Image, colour: tuple[float, ...]) -> Image:
+    """An image of one colour (RGB, 0..255, rounded) and of the size of another."""
+    height, width = like.shape[:2]
+    seed = np.rint(np.array([[colour]])).astype(np.uint8)
+    return cast(Image, cv2.resize(seed, (width, height), interpolation=cv2.INTER_NEAREST))
+
+
+def bounding_box(mask: Mask) -> Box:
+    """The smallest box around the foreground of a mask that has some."""
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    return left, top, left + width, top + height

@@ -1,0 +1,146 @@
+"""What a user writes after ``--scenarios``, read into conditions with every parameter settled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import canonical_json
+from holdfast.core.names import parse_name, split_list
+from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
+
+GROUPS = ("static", "diagnostic", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A scenario with its parameters: one column of the results.
+
+    ``variant`` is ``paper``, ``released``, ``moved``, … or ``severity_1`` to ``severity_5``; ``parameters`` holds
+    every parameter's value, defaults among them.
+    """
+
+    scenario: str
+    variant: str = PAPER
+    parameters: Mapping[str, Value] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> str:
+        """As it is written on the command line, without options."""
+        return self.scenario if self.variant == PAPER else f"{self.scenario}@{self.variant}"
+
+    @property
+    def definition(self) -> Scenario:
+        """The registered scenario."""
+        return find_scenario(self.scenario)
+
+    @property
+    def parameters_json(self) -> str:
+        """The parameters as canonical JSON. A scenario's version joins them from 2 on, so that old rows are redone."""
+        version = self.definition.version
+        return canonical_json({**self.parameters, **({"version": version} if version > 1 else {})})
+
+
+def find_scenario(name: str) -> Scenario:
+    """The scenario of an id or an alias, however it is cased or spaced; UserError with the nearest names if none is."""
+    found = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
+    if not isinstance(found, Scenario):
+        raise UserError(f"{name!r} is registered as a scenario but was not made with @scenario")
+    return found
+
+
+def make_condition(
+    definition: Scenario, tag: str = "", options: Mapping[str, Any] | None = None, *, feather: float = 0.0
+) -> Condition:
+    """Settle a scenario's parameters.
+
+    Args:
+        definition: The scenario.
+        tag: A variant, a severity (``3`` or ``severity_3``) or nothing for the paper's way.
+        options: Parameters that win over the variant's.
+        feather: Soft edge in pixels for a scenario that composites; the others ignore it.
+    """
+    variant, overrides = _variant(definition, tag)
+    known = {parameter.name: parameter for parameter in definition.parameters}
+    for name in options or {}:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UserError(f"scenario {definition.id} has no parameter {name!r}; it has: {names}")
+    soft: dict[str, Any] = {FEATHER.name: feather} if FEATHER.name in known else {}
+    settled = {**definition.defaults, **soft, **overrides, **(options or {})}
+    return Condition(
+        definition.id, variant, {name: known[name].checked(value, of=definition.id) for name, value in settled.items()}
+    )
+
+
+def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
+    """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
+
+    Groups are ``static`` (original and the twelve), ``diagnostic`` and ``all``; with a tag, a group means those of
+    its scenarios that have that variant or severity. What is named twice counts once; the order is the reader's.
+    """
+    FEATHER.checked(feather, of="the scenarios")
+    found: list[Condition] = []
+    for part in split_list(text):
+        for condition in _parse_one(part, feather):
+            if condition not in found:
+                found.append(condition)
+    if not found:
+        raise UserError(f"no scenario is named; try {', '.join(GROUPS)} or a name from holdfast ls scenarios")
+    return found
+
+
+def _parse_one(text: str, feather: float) -> list[Condition]:
+    parsed = parse_name(text)
+    if parsed.scheme:
+        raise UserError(f"scenarios read name@variant?parameter=value, which {text!r} does not")
+    group = _plain(parsed.name)
+    if group in GROUPS:
+        if parsed.options:
+            raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
+        members = [one for one in _all_scenarios() if one.group and group in (one.group, "all")]
+        if parsed.tag:
+            members = [one for one in members if _has(one, parsed.tag)]
+        if not members:
+            raise UserError(f"no scenario of {group} has a variant or severity {parsed.tag!r}")
+        return [make_condition(one, parsed.tag, feather=feather) for one in members]
+    if parsed.name not in registry.scenarios and group not in registry.scenarios:
+        known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
+        raise registry.unknown(registry.scenarios.kind, parsed.name, known)
+    return [make_condition(find_scenario(parsed.name), parsed.tag, parsed.options, feather=feather)]
+
+
+def _all_scenarios() -> list[Scenario]:
+    """Those that are loaded: one behind another package's entry point belongs to no group until it is named."""
+    return [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
+
+
+def _plain(name: str) -> str:
+    """``Blur Background`` and ``blur-background`` are ``blur_background``."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def _severity(tag: str) -> int | None:
+    digits = tag.removeprefix("severity_")
+    return int(digits) if re.fullmatch(r"[0-9]{1,3}", digits) else None
+
+
+def _has(definition: Scenario, tag: str) -> bool:
+    return tag in definition.variants or _severity(tag) in definition.severities
+
+
+def _variant(definition: Scenario, tag: str) -> tuple[str, Mapping[str, Value]]:
+    """A tag's name in the table and the parameters it sets."""
+    name = tag or PAPER
+    if name in definition.variants:
+        return name, definition.variants[name]
+    severity = _severity(name)
+    if severity is not None and severity in definition.severities:
+        return f"severity_{severity}", definition.severities[severity]
+    known = ", ".join(definition.variants)
+    strengths = "severities 1 to 5" if definition.severities else "no severities"
+    raise UserError(f"scenario {definition.id} has no variant {name!r}; it has {known} and {strengths}")

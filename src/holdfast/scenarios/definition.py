@@ -1,0 +1,173 @@
+"""What a scenario declares: its parameters, its variants and what it promises to leave alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.protocols import Context
+from holdfast.core.types import Image, Mask, Rendered
+
+Value = bool | int | float | str
+Leaves = Literal["foreground", "background", "nothing", "everything"]
+Group = Literal["static", "diagnostic", ""]
+
+PAPER = "paper"
+"""The variant every scenario has: its plain defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A named setting of a scenario. The default's type is the type of every value it takes."""
+
+    name: str
+    default: Value
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[Value, ...] = ()
+
+    def checked(self, value: object, *, of: str) -> Value:
+        """The value in this parameter's type; raises UserError for a wrong type or one out of range."""
+        wanted = type(self.default)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if type(value) is not wanted or (isinstance(value, float) and not math.isfinite(value)):
+            words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+            raise UserError(f"{self.name} of {of} is {words[wanted]}, not {value!r}")
+        assert isinstance(value, bool | int | float | str)
+        if self.choices and value not in self.choices:
+            raise UserError(f"{self.name} of {of} is one of {', '.join(map(str, self.choices))}, not {value!r}")
+        if isinstance(value, int | float):
+            if self.minimum is not None and value < self.minimum:
+                raise UserError(f"{self.name} of {of} is at least {self.minimum:g}, not {value:g}")
+            if self.maximum is not None and value > self.maximum:
+                raise UserError(f"{self.name} of {of} is at most {self.maximum:g}, not {value:g}")
+        return value
+
+
+FEATHER = Parameter("feather", 0.0, "width of the soft edge in pixels (0: hard)", minimum=0, maximum=200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A registered scenario; calling it runs the bare function, without the checks of ``render``.
+
+    Attributes:
+        group: ``static``, ``diagnostic`` or empty for one that is only used by name.
+        leaves: The part that comes out bit-identical; ``everything`` means the image itself.
+        leaves_while: Parameters and the one value of each under which that promise holds.
+        donor: Which other images it asks the context for.
+        parameters: With their defaults, which are the variant ``paper``.
+        variants: Name → parameters that differ from the defaults.
+        severities: 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
+        version: Goes up when the same parameters give another picture.
+    """
+
+    id: str
+    function: Callable[..., Rendered | Image]
+    summary: str
+    family: str
+    group: Group = ""
+    aliases: tuple[str, ...] = ()
+    needs_mask: bool = True
+    leaves: Leaves = "nothing"
+    leaves_while: Mapping[str, Value] = field(default_factory=dict)
+    donor: Literal["", "other_class", "same_class"] = ""
+    parameters: tuple[Parameter, ...] = ()
+    variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
+    severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
+    version: int = 1
+
+    def __call__(
+        self, image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **parameters: Any
+    ) -> Rendered | Image:
+        """Run the function with the defaults for parameters that are not given."""
+        return self.function(image, mask, rng=rng, context=context, **{**self.defaults, **parameters})
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """Parameter → value, as in the variant ``paper``."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+    def promise(self, parameters: Mapping[str, Value]) -> Leaves:
+        """What stays bit-identical under these parameters."""
+        held = all(parameters.get(name, value) == value for name, value in self.leaves_while.items())
+        return self.leaves if held else "nothing"
+
+
+def scenario(
+    *,
+    id: str,
+    summary: str,
+    family: str,
+    composites: bool = True,
+    parameters: tuple[Parameter, ...] = (),
+    variants: Mapping[str, Mapping[str, Value]] | None = None,
+    leaves_while: Mapping[str, Value] | None = None,
+    **declared: Any,
+) -> Callable[[Callable[..., Rendered | Image]], Scenario]:
+    """Register a function ``(image, mask, *, rng, context, **parameters)`` as a scenario.
+
+    Args:
+        id: The name in tables and on the command line.
+        summary: One line for ``holdfast ls``.
+        family: The kind of change, for reports.
+        composites: Whether it joins two images along the mask's edge; it then takes ``feather``, too, and what it
+            promises holds with feather 0.
+        parameters: What can be set.
+        variants: Beside ``paper``.
+        leaves_while: See Scenario.
+        **declared: Every other field of Scenario.
+    """
+
+    def register(function: Callable[..., Rendered | Image]) -> Scenario:
+        held: dict[str, Value] = {FEATHER.name: 0.0} if composites else {}
+        definition = Scenario(
+            id=id,
+            function=function,
+            summary=summary,
+            family=family,
+            parameters=(*parameters, FEATHER) if composites else parameters,
+            variants={PAPER: {}, **(variants or {})},
+            leaves_while={**held, **(leaves_while or {})},
+            **declared,
+        )
+        _check_declaration(definition)
+        _register(definition, f"{function.__module__}:{function.__qualname__}")
+        return definition
+
+    return register
+
+
+def _check_declaration(definition: Scenario) -> None:
+    """A declaration that contradicts itself fails when it is imported, not in the middle of a run."""
+    known = {parameter.name: parameter for parameter in definition.parameters}
+    if len(known) != len(definition.parameters) or "version" in known:
+        raise UserError(f"scenario {definition.id!r} declares a parameter twice, or one called 'version'")
+    for overrides in [definition.defaults, *definition.variants.values(), *definition.severities.values()]:
+        for name, value in overrides.items():
+            if name not in known:
+                raise UserError(f"scenario {definition.id!r} sets {name!r}, which is none of its parameters")
+            known[name].checked(value, of=definition.id)
+    if definition.leaves in ("foreground", "background") and not definition.needs_mask:
+        raise UserError(f"scenario {definition.id!r} promises to leave the {definition.leaves} and needs no mask")
+    if definition.severities and sorted(definition.severities) != [1, 2, 3, 4, 5]:
+        raise UserError(f"scenario {definition.id!r} has severities, but not 1 to 5")
+
+
+def _register(definition: Scenario, lazy: str) -> None:
+    """Add to the registry; where a package's entry point names this very function, it takes the entry point's place."""
+    try:
+        registry.scenarios.register(definition.id, definition, summary=definition.summary, aliases=definition.aliases)
+    except UserError:
+        if {entry.name: entry.target for entry in registry.scenarios.entries()}.get(definition.id) != lazy:
+            raise
+        registry.scenarios.remove(definition.id)
+        registry.scenarios.register(definition.id, definition, summary=definition.summary, aliases=definition.aliases)

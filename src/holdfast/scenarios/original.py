@@ -1,0 +1,23 @@
+"""The untouched image, against which everything else is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.types import ORIGINAL, Image, Mask
+from holdfast.scenarios.definition import scenario
+
+
+@scenario(
+    id=ORIGINAL,
+    summary="the image as it is",
+    family="original",
+    group="static",
+    aliases=("image", "clean", "normal"),
+    composites=False,
+    needs_mask=False,
+    leaves="everything",
+)
+def original(image: Image, mask: Mask, **_: Any) -> Image:
+    """The very array that came in."""
+    return image

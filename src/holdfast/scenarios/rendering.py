@@ -1,0 +1,135 @@
+"""Running a scenario: the checks around a function that only has to make its picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+
+from holdfast.core.errors import PromiseError, SampleError
+from holdfast.core.protocols import Context
+from holdfast.core.types import Image, Mask, Rendered
+from holdfast.scenarios.condition import Condition
+from holdfast.scenarios.definition import Leaves, Scenario
+
+CHECKED_PIXELS = 1 << 14
+"""About how many pixels the run-time check looks at: whole rows at even distances, which OpenCV takes as they lie."""
+
+
+def render(
+    condition: Condition, image: Image, mask: Mask | None, *, rng: np.random.Generator, context: Context
+) -> Rendered:
+    """Make one condition's picture.
+
+    Args:
+        condition: The scenario and its parameters.
+        image: HWC uint8 RGB; it is not changed.
+        mask: HW bool of the same size, true on the foreground; None where there is none.
+        rng: The only randomness there is.
+        context: Donors, the label and what the conditions of this source image share.
+
+    Returns:
+        The image (HWC uint8, RGB or RGBA), where the foreground is in it, and details that JSON can hold.
+
+    Raises:
+        SampleError: This image or mask cannot be used.
+        PromiseError: The scenario changed what it promised to leave, or returned something that is no image.
+    """
+    return run_scenario(condition.definition, condition, image, mask, rng=rng, context=context)
+
+
+def run_scenario(
+    definition: Scenario,
+    condition: Condition,
+    image: Image,
+    mask: Mask | None,
+    *,
+    rng: np.random.Generator,
+    context: Context,
+) -> Rendered:
+    """``render`` for a definition that need not be registered."""
+    _check_input(definition, image, mask)
+    image = np.ascontiguousarray(image)
+    guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)
+    made: Any = definition(
+        guarded,
+        guarded_mask,  # type: ignore[arg-type]  # None only where the scenario declares that it needs no mask
+        rng=rng,
+        context=context,
+        **condition.parameters,
+    )
+    result = made if isinstance(made, Rendered) else Rendered(made, mask)
+    if result.image is guarded:  # the caller's own array, writeable if it was
+        result = Rendered(image, result.mask, result.details)
+    if result.mask is guarded_mask:
+        result = Rendered(result.image, mask, result.details)
+    promise = definition.promise(condition.parameters)
+    _check_output(definition, result, image, promise)
+    _check_promise(definition, result.image, image, mask, promise)
+    return result
+
+
+def _read_only(array: Any) -> Any:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise SampleError(f"{definition.id} needs an HWC uint8 RGB image, not {image.dtype} of shape {image.shape}")
+    if mask is None:
+        if definition.needs_mask:
+            raise SampleError(f"{definition.id} needs a mask and this image has none")
+        return
+    if mask.dtype != np.bool_ or mask.ndim != 2:
+        raise SampleError(f"{definition.id} needs an HW bool mask, not {mask.dtype} of shape {mask.shape}")
+    if mask.shape != image.shape[:2]:
+        raise SampleError(f"the mask is {_size(mask)} and the image {_size(image)} pixels")
+    if definition.needs_mask:
+        if not mask.any():
+            raise SampleError("the mask is empty: nothing is foreground")
+        if mask.all():
+            raise SampleError("the mask covers the whole image: nothing is background")
+
+
+def _check_output(definition: Scenario, result: Rendered, image: Image, promise: Leaves) -> None:
+    """A picture of another size is right only with its own mask, and from a scenario that promises nothing."""
+    made, mask = result.image, result.mask
+    if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] not in (3, 4):
+        raise PromiseError(f"scenario {definition.id} did not return an HWC uint8 image of 3 or 4 channels")
+    if not made.flags.c_contiguous:
+        raise PromiseError(f"scenario {definition.id} returned an image that is not contiguous in memory")
+    fits = mask is not None and mask.dtype == np.bool_ and mask.shape == made.shape[:2]
+    if made.shape[:2] != image.shape[:2] and (not fits or promise != "nothing"):
+        raise PromiseError(
+            f"scenario {definition.id} made {_size(made)} of {_size(image)} pixels without a mask that says so"
+        )
+    if mask is not None and not fits:
+        raise PromiseError(f"scenario {definition.id} returned a mask that does not fit its image")
+
+
+def _check_promise(definition: Scenario, made: Image, image: Image, mask: Mask | None, promise: Leaves) -> None:
+    if promise == "nothing" or made is image:
+        return
+    step = max(1, image.shape[0] * image.shape[1] // CHECKED_PIXELS)
+    before = image[::step]
+    after: Any = made[::step]
+    where: Any = None
+    if promise != "everything":
+        assert mask is not None, "a promise about a part needs a mask"
+        where = mask[::step].view(np.uint8)
+        where = where if promise == "foreground" else 1 - where
+        if not where.any():  # OpenCV reads an empty selection as no selection
+            return
+    if after.shape[2] == 4:
+        if promise != "background" and cv2.norm(255 - cv2.extractChannel(after, 3), cv2.NORM_INF, mask=where):
+            raise PromiseError(f"scenario {definition.id} made part of the {promise} transparent")
+        after = cv2.cvtColor(after, cv2.COLOR_RGBA2RGB)
+    if cv2.norm(before, after, cv2.NORM_INF, mask=where):
+        raise PromiseError(f"scenario {definition.id} promises to leave the {promise} as it is and changed it")
+
+
+def _size(array: Any) -> str:
+    return f"{array.shape[1]}×{array.shape[0]}"

@@ -1,0 +1,95 @@
+"""Taking an object out of its scene: its box filled with mirrored tiles of the background beside it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.types import Image, Mask
+from holdfast.scenarios.compositing import Box, bounding_box
+
+THIN = 1 / 16
+"""A strip beside the box that is a smaller part of the image than this makes stripes; a patch inside may be larger."""
+
+GRID = 32
+"""Cells along the longer side in which such a patch is looked for."""
+
+
+def without_object(image: Image, mask: Mask) -> Image | None:
+    """A copy whose object's box is background, so that not even an outline is left.
+
+    The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
+    nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
+    None where there is no such rectangle: nothing is known of the background then. HWC uint8; HW bool with some true.
+    """
+    height, width = mask.shape
+    box = bounding_box(mask)
+    left, top, right, bottom = box
+    strips: list[Box] = [
+        (0, 0, left, height),
+        (right, 0, width, height),
+        (0, 0, width, top),
+        (0, bottom, width, height),
+    ]
+    tile = max(strips, key=_area)
+    if _area(tile) < THIN * height * width:
+        patch = largest_free_rectangle(mask)
+        if patch is not None:
+            tile = max(tile, patch, key=_area)
+    if _area(tile) == 0:
+        return None
+    filled = image.copy()
+    filled[top:bottom, left:right] = _mirrored(image, tile, box)
+    return filled
+
+
+def largest_free_rectangle(mask: Mask) -> Box | None:
+    """The largest rectangle without foreground, to the precision of a grid; None where no whole cell is free."""
+    height, width = mask.shape
+    cell = max(1.0, max(height, width) / GRID)
+    rows, columns = max(1, int(height / cell)), max(1, int(width / cell))
+    free = cv2.resize(mask.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA) == 0
+    best: Box = (0, 0, 0, 0)
+    heights = [0] * columns
+    for row in range(rows):
+        heights = [above + 1 if is_free else 0 for above, is_free in zip(heights, free[row].tolist(), strict=True)]
+        best = max(best, _under_histogram(heights, row + 1), key=_area)
+    if _area(best) == 0:
+        return None
+    left, top, right, bottom = best
+    exact = (
+        -(-left * width // columns),
+        -(-top * height // rows),
+        right * width // columns,
+        bottom * height // rows,
+    )
+    return exact if _area(exact) else None
+
+
+def _under_histogram(heights: list[int], bottom: int) -> Box:
+    """The largest rectangle that stands on ``bottom`` under a histogram: one pass with a stack of open bars."""
+    best: Box = (0, 0, 0, 0)
+    stack: list[tuple[int, int]] = []  # (left edge, height), heights rising
+    for column, height in enumerate([*heights, 0]):
+        start = column
+        while stack and stack[-1][1] >= height:
+            start, tall = stack.pop()
+            best = max(best, (start, bottom - tall, column, bottom), key=_area)
+        stack.append((start, height))
+    return best
+
+
+def _mirrored(image: Image, tile: Box, box: Box) -> Image:
+    """What fills ``box`` when ``tile`` is mirrored at its edges as often as needed; shared pixels stay in place."""
+    left, top, right, bottom = tile
+    before_x, before_y = max(0, left - box[0]), max(0, top - box[1])
+    after_x, after_y = max(0, box[2] - right), max(0, box[3] - bottom)
+    spread = cv2.copyMakeBorder(image[top:bottom, left:right], before_y, after_y, before_x, after_x, cv2.BORDER_REFLECT)
+    x, y = box[0] - left + before_x, box[1] - top + before_y
+    return cast(Image, spread[y : y + box[3] - box[1], x : x + box[2] - box[0]])
+
+
+def _area(box: Box) -> int:
+    return max(0, box[2] - box[0]) * max(0, box[3] - box[1])

@@ -1,0 +1,99 @@
+"""A growing table as a folder of Parquet part files.
+
+Every file is written under a temporary name and renamed, so that a killed process leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import clear_unfinished, whole_file
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON under a temporary name, then rename."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write Parquet under a temporary name, then rename; a full disk leaves no torso."""
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """The right to write below a folder, for one process at a time; makes the folder and clears unfinished files.
+
+    The kernel drops the lock with the process, even after kill -9.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
+        clear_unfinished(folder)
+        yield
+
+
+class Parts:
+    """The part files of one table; each row has a ``row_id``."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self.folder = folder
+        self.schema = schema
+
+    def paths(self) -> list[Path]:
+        """The finished part files."""
+        return sorted(self.folder.glob("part-*.parquet"))
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows as one part file."""
+        write_table(self.folder / f"part-{uuid.uuid4().hex}.parquet", rows.cast(self.schema))
+
+    def dataset(self) -> ds.Dataset:
+        """All parts as one Arrow dataset, for out-of-core reading."""
+        paths = [str(path) for path in self.paths()]
+        return (
+            ds.dataset(paths, schema=self.schema, format="parquet") if paths else ds.dataset(self.schema.empty_table())
+        )
+
+    def rows(self, columns: list[str] | None = None) -> pa.Table:
+        """The table, or some of its columns."""
+        return self.dataset().to_table(columns=columns)
+
+    def stored_ids(self) -> set[str]:
+        """The ids of every row that is done."""
+        return set(self.rows(["row_id"])["row_id"].to_pylist())
+
+    def drop(self, condition: ds.Expression) -> int:
+        """Remove the rows for which a condition holds, so that they are made again; returns how many."""
+        dropped = 0
+        for path in self.paths():
+            table = pq.read_table(path, schema=self.schema)
+            kept = table.filter(~condition)
+            if kept.num_rows < table.num_rows:
+                dropped += table.num_rows - kept.num_rows
+                write_table(path, kept)
+        return dropped

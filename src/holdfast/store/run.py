@@ -1,0 +1,80 @@
+"""A run directory: what was asked, on which samples, and every row that is done.
+
+``spec.json``, ``environment.json``, ``samples.parquet``, ``predictions/part-*.parquet``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError
+from holdfast.core.schema import PREDICTIONS, SAMPLES
+from holdfast.store.parts import Parts, write_json, write_table
+
+
+class Run:
+    """One run directory. Reading needs nothing else; a writer holds ``writing(run.path)``."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.predictions = Parts(self.path / "predictions", PREDICTIONS)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """A run that is there."""
+        run = cls(path)
+        if not (run.path / "spec.json").is_file():
+            raise UserError(f"{path} is not a run directory (it has no spec.json)")
+        return run
+
+    def begin(self, spec: Mapping[str, Any], *, same: tuple[str, ...] = ()) -> None:
+        """Record what is asked for. A run that is there must agree in the entries of ``same``, or rows would mix."""
+        if (self.path / "spec.json").exists():
+            old = self.spec()
+            for name in same:
+                if old.get(name) != spec.get(name):
+                    raise UserError(
+                        f"{self.path} holds a run whose {name} is {_short(old.get(name))}, "
+                        f"not {_short(spec.get(name))}; choose another --out"
+                    )
+        write_json(self.path / "spec.json", spec)
+
+    @property
+    def run_id(self) -> str:
+        """The directory's name."""
+        return self.path.resolve().name
+
+    def spec(self) -> dict[str, Any]:
+        """What was asked for."""
+        try:
+            return dict(json.loads((self.path / "spec.json").read_text(encoding="utf8")))
+        except ValueError as error:
+            raise UserError(f"{self.path / 'spec.json'} is not JSON: {error}") from error
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Record the machine and the library versions."""
+        write_json(self.path / "environment.json", environment)
+
+    def write_samples(self, samples: pa.Table) -> None:
+        """Record the samples and their fingerprints."""
+        write_table(self.path / "samples.parquet", samples.cast(SAMPLES))
+
+    def samples(self) -> pa.Table:
+        """The samples of this run; empty before the first plan."""
+        path = self.path / "samples.parquet"
+        return pq.read_table(path, schema=SAMPLES) if path.exists() else SAMPLES.empty_table()
+
+    def rows(self, columns: list[str] | None = None) -> pa.Table:
+        """The one table, or some of its columns."""
+        return self.predictions.rows(columns)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

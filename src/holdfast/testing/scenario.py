@@ -1,0 +1,200 @@
+"""The contract of a scenario, for ours and for those of other packages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.errors import PromiseError, SampleError
+from holdfast.core.fingerprint import canonical_json
+from holdfast.core.types import Donor, Image, Mask, Rendered
+from holdfast.scenarios import Condition, Scenario, find_scenario, make_condition
+from holdfast.scenarios.rendering import run_scenario
+
+SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))
+"""Heights and widths every scenario is tried on."""
+
+
+class MemoryContext:
+    """What a scenario may ask for, from a list in memory. One serves one source image: it keeps what is memoised."""
+
+    def __init__(self, label: str = "", donors: Sequence[Donor] = ()) -> None:
+        self.label = label
+        self._donors = tuple(donors)
+        self._memo: dict[Hashable, Any] = {}
+
+    def donor(self, rng: np.random.Generator, *, same_class: bool) -> Donor:
+        """One of the donors of the same class or of another, drawn by ``rng``; SampleError when there is none."""
+        fitting = [donor for donor in self._donors if (donor.label == self.label) is same_class]
+        if not fitting:
+            raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
+        return fitting[int(rng.integers(len(fitting)))]
+
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+        """``make()`` the first time a key is asked for, its result from then on."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+
+def check_scenario(scenario: str | Scenario) -> None:
+    """Run the contract suite on a scenario: every variant and severity, on images of several sizes and aspects.
+
+    It must return an HWC uint8 image of 3 or 4 channels with a mask that fits, leave bit-identical what it promises
+    to, leave its input alone, give the same picture for the same seed (and, where it is random, another for another
+    seed), depend on nothing an earlier condition of the same image left behind, and take donors of any size, with
+    or without a mask.
+
+    Raises:
+        AssertionError: With a sentence that says what does not hold.
+    """
+    definition = scenario if isinstance(scenario, Scenario) else find_scenario(scenario)
+    for condition in conditions_of(definition):
+        for image, mask in _examples():
+            _check_one(definition, condition, image, mask)
+        _check_random(definition, condition)
+    _check_missing_mask(definition)
+
+
+def conditions_of(definition: Scenario) -> list[Condition]:
+    """Every variant and severity of a scenario."""
+    tags = [*definition.variants, *map(str, definition.severities)]
+    conditions = [make_condition(definition, tag) for tag in tags]
+    if any(parameter.name == "feather" for parameter in definition.parameters):
+        conditions.append(make_condition(definition, feather=2.5))
+    return conditions
+
+
+def _check_one(definition: Scenario, condition: Condition, image: Image, mask: Mask) -> None:
+    where = f"scenario {condition.name} with {condition.parameters} on {image.shape[1]}×{image.shape[0]}"
+    before, before_mask = image.copy(), mask.copy()
+    context = MemoryContext("own", _donors())
+    try:
+        made = _run(definition, condition, image, mask, seed=1, context=context)
+    except SampleError as error:
+        # A tiny picture may lack what a scenario needs; one of ordinary size may not.
+        assert min(image.shape[:2]) < 8, f"{where} gave up: {error}"
+        return
+    assert np.array_equal(image, before) and np.array_equal(mask, before_mask), f"{where} changed its input"
+    assert made.image.dtype == np.uint8 and made.image.ndim == 3 and made.image.shape[2] in (3, 4), (
+        f"{where} made {made.image.dtype} of shape {made.image.shape}, not an HWC uint8 image of 3 or 4 channels"
+    )
+    assert made.mask is not None and made.mask.dtype == np.bool_ and made.mask.shape == made.image.shape[:2], (
+        f"{where} gave no mask that fits its image"
+    )
+    assert json.loads(canonical_json(made.details)) == dict(made.details), f"{where} has details that JSON changes"
+    _check_promise(definition, condition, image, mask, made, where)
+    again = _run(definition, condition, image, mask, seed=1, context=context)
+    fresh = _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()))
+    assert _same(made, again) and _same(made, fresh), f"{where} made two pictures from one seed"
+
+
+def _check_promise(
+    definition: Scenario, condition: Condition, image: Image, mask: Mask, made: Rendered, where: str
+) -> None:
+    """Every pixel, where the run-time check may look at a grid."""
+    promise = definition.promise(condition.parameters)
+    if promise == "nothing":
+        return
+    assert made.image.shape[:2] == image.shape[:2], f"{where} promises to leave the {promise} and made another size"
+    kept = {"foreground": mask, "background": ~mask, "everything": np.ones_like(mask)}[promise]
+    assert np.array_equal(made.image[..., :3][kept], image[kept]), f"{where} changed the {promise} it promised to leave"
+    if made.image.shape[2] == 4 and promise != "background":
+        assert (made.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
+
+
+def _check_random(definition: Scenario, condition: Condition) -> None:
+    """A scenario that draws from its generator must show it; one that asks for donors draws them by it."""
+    image, mask = _example(64, 48, seed=0)
+    spy = _rng(1)
+    untouched = spy.bit_generator.state
+    _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()), rng=spy)
+    if spy.bit_generator.state == untouched:
+        assert not definition.donor, f"scenario {condition.name} declares donors and drew none with its generator"
+        return
+    pictures = {
+        _run(definition, condition, image, mask, seed=seed, context=MemoryContext("own", _donors())).image.tobytes()
+        for seed in range(8)
+    }
+    fixed = len(pictures) == 1
+    assert not fixed or condition.variant.startswith("severity_"), (
+        f"scenario {condition.name} draws random numbers and makes one picture from eight seeds"
+    )
+
+
+def _check_missing_mask(definition: Scenario) -> None:
+    image, mask = _example(16, 16, seed=0)
+    condition = make_condition(definition)
+    useless: list[Mask | None] = [None, np.zeros_like(mask), np.ones_like(mask)]
+    for bad in useless:
+        try:
+            _run(definition, condition, image, bad, seed=1, context=MemoryContext("own", _donors()))
+        except SampleError:
+            assert definition.needs_mask, f"scenario {definition.id} says it needs no mask and fails without one"
+        else:
+            assert not definition.needs_mask, f"scenario {definition.id} needs a mask and took none for one"
+
+
+def _run(
+    definition: Scenario,
+    condition: Condition,
+    image: Image,
+    mask: Mask | None,
+    *,
+    seed: int,
+    context: MemoryContext,
+    rng: np.random.Generator | None = None,
+) -> Rendered:
+    try:
+        return run_scenario(definition, condition, image, mask, rng=rng or _rng(seed), context=context)
+    except PromiseError as error:
+        raise AssertionError(str(error)) from error
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise AssertionError(f"scenario {definition.id} writes into its input") from error
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _same(one: Rendered, other: Rendered) -> bool:
+    masks_agree = one.mask is not None and other.mask is not None and np.array_equal(one.mask, other.mask)
+    return np.array_equal(one.image, other.image) and masks_agree and one.details == other.details
+
+
+def _examples() -> Iterator[tuple[Image, Mask]]:
+    for seed, (height, width) in enumerate(SIZES):
+        yield _example(height, width, seed=seed)
+    image, mask = _example(20, 30, seed=9)
+    yield np.ascontiguousarray(image[..., :1]).repeat(3, axis=2), mask  # greyscale
+    yield np.asfortranarray(image), np.asfortranarray(mask)
+
+
+def _example(height: int, width: int, *, seed: int) -> tuple[Image, Mask]:
+    """Noise over a slope, with an ellipse and a stray pixel of foreground; never empty, never full."""
+    rng = _rng(seed)
+    rows, columns = np.mgrid[0:height, 0:width]
+    slope = 255 * (rows / height + columns / width) / 2
+    image = (slope[..., None] * rng.uniform(0.3, 1, 3) + rng.integers(0, 60, (height, width, 3))).clip(0, 255)
+    mask = ((rows + 0.5) / height - 0.5) ** 2 + ((columns + 0.5) / width - 0.45) ** 2 < 0.06
+    mask[height // 2, width // 2] = True
+    mask[0, 0] = False
+    return image.astype(np.uint8), mask
+
+
+def _donors() -> list[Donor]:
+    """Of both classes, of several sizes, masked, unmasked and filled to the edge by their object."""
+    donors = []
+    for number, (height, width) in enumerate(((40, 60), (200, 31), (5, 7), (1, 1))):
+        for label in ("own", "other"):
+            image, mask = _example(height, width, seed=100 + number)
+            if label == "other":
+                image = 255 - image
+            shown = (mask, None, np.ones_like(mask), None)[number]
+            donors.append(Donor(f"{label}/{number}", label, image, shown))
+    return donors

@@ -1,0 +1,87 @@
+"""The commands as a new user types them, wrong ones included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
+
+
+def run(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run([*HOLDFAST, *map(str, words)], capture_output=True, text=True)
+    assert result.returncode == code, (result.stdout, result.stderr)
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_ls_lists_everything() -> None:
+    text = run("ls").stdout
+    for word in ("random_background", "silhouette", "timm:", "ximagenet12:", "u2netp"):
+        assert word in text
+    assert "timm:" not in run("ls", "scenarios").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ls", "scenarois"], "did you mean scenarios"),
+        (["eval", "no-such-folder", "--models", "timm:resnet18", "--out", "x"], "no-such-folder"),
+        (["eval", "PHOTOS", "--models", "tim:resnet18", "--out", "x"], "did you mean timm"),
+        (["eval", "PHOTOS", "--models", "resnet18", "--out", "x"], "scheme:name"),
+        (["eval", "PHOTOS", "--models", "packaged:mobilenet_v2", "--out", "x"], "--labels"),
+        (["eval", "PHOTOS", "--models", "MODEL", "--scenarios", "blur_backgruond", "--out", "x"], "blur_background"),
+        (["eval", "PHOTOS", "--models", "MODEL", "--scenarios", "grey?sigma=3", "--out", "x"], "no parameter 'sigma'"),
+        (["eval", "PHOTOS", "--models", "MODEL", "--matte", "pink", "--out", "x"], "matte"),
+        (["eval", "PHOTOS", "--models", "MODEL", "--split", "test", "--out", "x"], "no splits"),
+        (["eval", "PHOTOS", "--models", "MODEL", "--out", "/proc/nowhere"], "cannot write"),
+        (["synth", "PHOTOS", "--format", "gif", "--out", "x"], "png, jpeg, webdataset, parquet"),
+        (["synth", "PHOTOS", "--quality", "0", "--out", "x"], "between 1 and 100"),
+        (["mask", "PHOTOS", "--with", "u2net", "--out", "x"], "did you mean u2netp"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    words: list[str], said: str, photos: Path, toy_models: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled = [{"PHOTOS": str(photos), "MODEL": f"{toy_models}:colour"}.get(word, word) for word in words]
+    result = run(*filled, code=2)
+    assert said in result.stderr
+    assert result.stderr.startswith("holdfast: ") and result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_an_unknown_verb_and_a_missing_option() -> None:
+    assert "No such command" in run("evla", code=2).stderr
+    assert "--models" in run("eval", "here", "--out", "x", code=2).stderr
+
+
+def test_debug_shows_where(photos: Path) -> None:
+    words = [*HOLDFAST, "synth", str(photos), "--format", "gif", "--out", "x", "--debug"]
+    result = subprocess.run(words, capture_output=True, text=True)
+    assert "Traceback" in result.stderr and "UserError" in result.stderr
+
+
+def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_path: Path) -> None:
+    result = run("eval", photos, "--models", f"{toy_models}:slow", "--scenarios", "static", "--out", tmp_path / "run")
+    assert "random_background" in result.stdout and "100.0% / 100.0%" in result.stdout
+    assert "156 made, 0 there already" in result.stdout
+    assert "eval: 156/156" in result.stderr
+
+
+def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    first = run("mask", photos, "--with", "threshold", "--out", masks, "--doubtful", 1)
+    assert "12 made, 0 there already" in first.stdout and "worst first" in first.stdout
+    assert (masks / "disc" / "0.png").is_file()
+    assert "0 made, 12 there already" in run("mask", photos, "--with", "threshold", "--out", masks).stdout
+    listed = (masks / "masks.csv").read_text().splitlines()
+    assert len(listed) == 13
+    manifest = photos / "split.csv"
+    assert "test: 3, train: 9" in run("split", photos, "--test", 0.25, "--folds", 2, "--out", manifest).stdout
+    assert "12 near-duplicate pairs" in run("leaks", photos, photos, "-q").stderr
+    text = run("doctor").stdout
+    assert "torch" in text and "cores" in text and "chromium" in text

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+CLASSES = ("cross", "disc", "square")
+
+
+def draw(label: str, index: int, height: int = 48, width: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """A shape on a noisy background, BGR, with its mask."""
+    rng = np.random.default_rng([CLASSES.index(label), index])
+    image = rng.integers(0, 256, (height, width, 3), np.uint8)
+    image = cv2.GaussianBlur(image, (0, 0), 2)
+    mask = np.zeros((height, width), np.uint8)
+    x, y, r = int(rng.integers(22, 42)), int(rng.integers(18, 30)), int(rng.integers(8, 13))
+    if label == "disc":
+        cv2.circle(mask, (x, y), r, 255, -1)
+    elif label == "square":
+        cv2.rectangle(mask, (x - r, y - r), (x + r, y + r), 255, -1)
+    else:
+        cv2.rectangle(mask, (x - r, y - 3), (x + r, y + 3), 255, -1)
+        cv2.rectangle(mask, (x - 3, y - r), (x + 3, y + r), 255, -1)
+    image[mask > 0] = {"disc": (40, 40, 220), "square": (40, 220, 40), "cross": (220, 40, 40)}[label]
+    return image, mask
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """``images/`` and ``masks/``: three classes, four images each."""
+    return make_photos(tmp_path / "photos")
+
+
+def make_photos(folder: Path, count: int = 4) -> Path:
+    for label in CLASSES:
+        for index in range(count):
+            image, mask = draw(label, index)
+            for tree, suffix, picture in (("images", "png", image), ("masks", "png", mask)):
+                path = folder / tree / label / f"{index}.{suffix}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                cv2.imwrite(str(path), picture)
+    return folder
+
+
+MODEL_SOURCE = '''
+import os, time
+import numpy as np
+
+class Colour:
+    """Answers with the class whose colour the picture has most of; `weights` tells copies apart."""
+
+    labels = ("cross", "disc", "square")
+
+    def __init__(self, name, weights, pause=0.0):
+        self.name, self.fingerprint, self.pause = name, weights, pause
+
+    def predict(self, images):
+        time.sleep(self.pause * len(images))
+        strong = [[((i[..., c] > 180) & (np.delete(i, c, 2).max(2) < 90)).mean() for c in (2, 0, 1)] for i in images]
+        scores = np.asarray(strong, np.float32) + 0.05
+        return scores / scores.sum(1, keepdims=True)
+
+colour = Colour("colour", "1")
+second = Colour("second", "2")
+slow = Colour("colour", "1", pause=0.01)
+
+def broken(images):
+    if any(i.shape[0] == 48 and i[..., 0].mean() > 127 for i in images):
+        raise ValueError("this picture is too red for me")
+    return np.full((len(images), 3), 1 / 3, np.float32)
+broken.labels = Colour.labels
+'''
+
+
+@pytest.fixture
+def toy_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of hand-made classifiers, importable as toy_models, here and in child processes."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "toy_models.py").write_text(MODEL_SOURCE)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return "python:toy_models"
+
+
+@pytest.fixture
+def table_of() -> Callable[..., list[dict[str, object]]]:
+    """The rows of a run sorted by id, without what may differ between two runs of the same thing."""
+
+    def read(run: object, drop: tuple[str, ...] = ("run_id",)) -> list[dict[str, object]]:
+        rows = run.rows().to_pylist()  # type: ignore[attr-defined]
+        return [
+            {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items() if key not in drop}
+            for row in sorted(rows, key=lambda row: row["row_id"])
+        ]
+
+    return read

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.engine import LocalExecutor, core_count
+
+
+class Square:
+    def __call__(self, value: int) -> tuple[int, int]:
+        return value * value, os.getpid()
+
+
+class Dies:
+    def __call__(self, value: int) -> int:
+        if value == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+
+class Raises:
+    def __call__(self, value: int) -> int:
+        raise ValueError(f"no {value}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_shard_is_done_once(workers: int) -> None:
+    results = list(LocalExecutor(workers).map(Square(), range(20)))
+    assert sorted(value for value, _ in results) == [n * n for n in range(20)]
+    processes = {process for _, process in results}
+    assert processes == {os.getpid()} if workers == 1 else os.getpid() not in processes
+
+
+def test_a_killed_worker_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HoldfastError, match="worker process was killed"):
+        list(LocalExecutor(2).map(Dies(), range(6)))
+
+
+def test_an_error_in_the_work_reaches_the_caller() -> None:
+    with pytest.raises(ValueError, match=r"no \d"):
+        list(LocalExecutor(2).map(Raises(), range(2)))
+
+
+def test_shards_are_taken_as_they_are_needed() -> None:
+    taken = []
+
+    def shards():
+        for value in range(1000):
+            taken.append(value)
+            yield value
+
+    results = LocalExecutor(2).map(Square(), shards())
+    next(results)
+    assert len(taken) < 50
+    results.close()
+
+
+def test_there_is_a_core() -> None:
+    assert core_count() >= 1

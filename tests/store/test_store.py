@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from holdfast.core.errors import UserError
+from holdfast.core.schema import PREDICTIONS
+from holdfast.store import Parts, Run, writing
+
+ROWS = pa.schema([("row_id", pa.string()), ("status", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int32())])
+
+
+def rows(*ids: str, status: str = "ok") -> pa.Table:
+    return pa.Table.from_pylist([{"row_id": one, "status": status, "value": len(one)} for one in ids], schema=ROWS)
+
+
+def test_parts_grow_and_know_what_is_done(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", ROWS)
+    assert parts.stored_ids() == set()
+    parts.write(rows("a", "b"))
+    parts.write(rows("c", status="error"))
+    assert parts.stored_ids() == {"a", "b", "c"}
+    assert parts.rows(["value"]).num_columns == 1
+    assert parts.drop(pc.field("status") == "error") == 1
+    assert parts.stored_ids() == {"a", "b"}
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", ROWS)
+    parts.write(rows("a"))
+    with pytest.raises(pa.ArrowInvalid):
+        parts.write(pa.table({"row_id": ["b"], "status": ["ok"], "value": ["not a number"]}))
+    assert parts.stored_ids() == {"a"}
+    assert len(list((tmp_path / "parts").iterdir())) == 1
+
+
+def test_unfinished_files_are_cleared_and_not_read(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", ROWS)
+    parts.write(rows("a"))
+    (tmp_path / "parts" / ".unfinished-123").write_bytes(b"half a file")
+    assert parts.stored_ids() == {"a"}
+    with writing(tmp_path):
+        assert not list(tmp_path.rglob(".unfinished-*"))
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    code = f"""
+import pathlib, sys
+from holdfast.store import writing
+with writing(pathlib.Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="another process"), writing(tmp_path):
+            pass
+        holder.kill()
+    with writing(tmp_path):  # the lock died with its process
+        pass
+
+
+def test_an_unwritable_place_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot write"), writing(tmp_path / "file" / "run"):
+        pass
+
+
+def test_a_run_refuses_to_mix(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.begin({"dataset": "pets", "models": ["a"]}, same=("dataset",))
+    run.begin({"dataset": "pets", "models": ["a", "b"]}, same=("dataset",))
+    assert Run.open(tmp_path).spec()["models"] == ["a", "b"]
+    with pytest.raises(UserError, match="dataset is 'pets', not 'cars'"):
+        run.begin({"dataset": "cars"}, same=("dataset",))
+
+
+def test_opening_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run directory"):
+        Run.open(tmp_path)
+    (tmp_path / "spec.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        Run.open(tmp_path).spec()
+
+
+def test_an_empty_run_has_an_empty_table(tmp_path: Path) -> None:
+    assert Run(tmp_path).rows().schema == PREDICTIONS
+    assert Run(tmp_path).samples().num_rows == 0

@@ -34,14 +34,19 @@ class Row:
         return f"{self.what:62} {f'{self.value:.3g} {self.unit}':>12} {goal:>12}  {verdict}"
 
 
-def best_of(work: Callable[[], object], repeats: int = 3) -> float:
-    """Seconds of the fastest repeat: the one least disturbed by the rest of the machine."""
-    times = []
+def best_of(*works: Callable[[], object], repeats: int = 3, before: Callable[[], object] = lambda: None) -> list[float]:
+    """Seconds of each work's fastest repeat, the one least disturbed by the rest of the machine.
+
+    They take turns, so that a machine that slows down does so for all of them. ``before`` runs unmeasured each time.
+    """
+    times = [float("inf")] * len(works)
     for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        for index, work in enumerate(works):
+            before()
+            start = time.perf_counter()
+            work()
+            times[index] = min(times[index], time.perf_counter() - start)
+    return times
 
 
 def photographs(folder: Path, count: int = 40) -> None:
@@ -58,4 +63,4 @@ def photographs(folder: Path, count: int = 40) -> None:
         for tree, suffix, picture in (("images", "jpg", image), ("masks", "png", mask)):
             target = folder / tree / label / f"{index:03d}.{suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(target), picture, [cv2.IMWRITE_JPEG_QUALITY, 90])
+            cv2.imwrite(str(target), picture, [cv2.IMWRITE_JPEG_QUALITY, 90] if suffix == "jpg" else [])

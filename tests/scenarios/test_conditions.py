@@ -49,7 +49,7 @@ def test_feather_goes_to_every_scenario_that_composites():
 def test_duplicates_count_once_and_order_stays():
     assert names("grey,red,grey,image_grey,static")[:3] == ["grey", "red", "original"]
     assert len(names("static,all,static")) == 18
-    assert len(parse_conditions("blur_object,blur_object?sigma=4,blur_object?sigma=5")) == 2
+    assert len(parse_conditions("blur_object,blur_object?sigma=3,blur_object?sigma=5")) == 2
 
 
 def test_a_group_with_a_tag_is_what_has_it():

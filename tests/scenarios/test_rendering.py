@@ -61,7 +61,7 @@ def direct_gaussian(image, sigma, radius):
 
 
 @pytest.mark.parametrize(
-    ("tag", "sigma", "radius"), [("@released", 3, 7), ("@released_alternative", 4, 4), ("@1", 1, 3), ("?sigma=3", 3, 9)]
+    ("tag", "sigma", "radius"), [("@released", 3, 7), ("@released_alternative", 4, 4), ("@1", 1, 3), ("@2", 2, 6)]
 )
 def test_blur_is_a_gaussian_composited_by_the_mask(tag, sigma, radius):
     image, mask = picture()
@@ -72,7 +72,7 @@ def test_blur_is_a_gaussian_composited_by_the_mask(tag, sigma, radius):
     assert np.abs(thing - blurred)[mask].max() <= 1.5 and np.array_equal(thing[~mask], image[~mask])
 
 
-@pytest.mark.parametrize("sigma", [4.0, 7.9, 8.0, 12.0, 30.0])
+@pytest.mark.parametrize("sigma", [3.0, 4.0, 5.9, 6.0, 12.0, 30.0])
 def test_a_wide_blur_down_the_pyramid_is_a_gaussian_all_the_same(sigma):
     image, _ = picture(301, 400)
     exact = direct_gaussian(image, sigma, round(4 * sigma))
@@ -83,10 +83,10 @@ def test_a_wide_blur_down_the_pyramid_is_a_gaussian_all_the_same(sigma):
 
 def test_blur_grows_with_the_image_beyond_the_reference_and_a_radius_fixes_it():
     image, _ = picture(100, 1000)
-    assert np.array_equal(gaussian_blur(image, 1.5, 0), cv2.GaussianBlur(image, (0, 0), 3))
+    assert np.array_equal(gaussian_blur(image, 1.25, 0), cv2.GaussianBlur(image, (0, 0), 2.5))
     assert np.array_equal(gaussian_blur(image, 3, 7), cv2.GaussianBlur(image, (15, 15), 3))
     small = image[:, :400]
-    assert np.array_equal(gaussian_blur(small, 1.5, 0), cv2.GaussianBlur(small, (0, 0), 1.5))
+    assert np.array_equal(gaussian_blur(small, 1.25, 0), cv2.GaussianBlur(small, (0, 0), 1.25))
 
 
 def test_grey_is_luma():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +18,7 @@ def print_listing(what: str) -> None:
     """One line each of scenarios, models, data or masks; without a word, of everything."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
-    console = Console()
+    console = _console()
     for kind in [what] if what else KINDS:
         if not what:
             console.print(f"[bold]{kind}[/bold]")
@@ -24,20 +26,39 @@ def print_listing(what: str) -> None:
 
 
 def _schemes(kind: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = _lines(2)
     chosen = {"models": registry.models, "data": registry.data, "masks": registry.annotators}[kind]
     for entry in chosen.entries():
         table.add_row(entry.name if kind == "masks" else f"{entry.name}:", entry.summary)
+    if kind == "models":
+        from holdfast.models import available
+
+        for name in available("packaged"):
+            table.add_row(name, "installed")
     return table
 
 
 def _scenarios() -> Table:
-    table = Table("id", "group", "leaves", "variants", "what it does", box=None, pad_edge=False)
+    table = _lines(4)
+    table.add_row("[bold]id", "[bold]leaves", "[bold]what it does", "[bold]variants")
     for name in registry.scenarios:
         scenario = registry.scenarios.get(name)
-        variants = [*scenario.variants, *(["1–5"] if scenario.severities else [])]
-        table.add_row(name, scenario.group, scenario.leaves, ", ".join(variants), scenario.summary)
+        variants = [*scenario.variants, *(["1 to 5"] if scenario.severities else [])]
+        table.add_row(name, scenario.leaves, scenario.summary, ", ".join(variants))
     return table
+
+
+def _lines(columns: int) -> Table:
+    """One line an entry, cut at the terminal's edge."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(columns):
+        table.add_column(no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for everything in a pipe."""
+    return Console() if sys.stdout.isatty() else Console(width=200)
 
 
 def print_accuracy(run: Run) -> None:
@@ -57,4 +78,4 @@ def print_accuracy(run: Run) -> None:
             key = (condition, variant, model)
             cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
         table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
-    Console().print(table)
+    _console().print(table)

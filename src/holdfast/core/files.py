@@ -1,10 +1,14 @@
 """Files that are whole or not there."""
 
+# pathlib would cost as much as creating a file does, and synth writes a thousand a second:
+# ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120, PTH123
+
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = ".unfinished-"
@@ -26,6 +30,30 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomic(path: str | Path, data: bytes) -> None:
+    """``whole_file`` for bytes that are there already, in half the time: folders are made only when one is missing."""
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f"{UNFINISHED}{uuid.uuid4().hex}")
+    try:
+        try:
+            _write(temporary, data)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            _write(temporary, data)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):  # the folder itself may be what is wrong
+            os.unlink(temporary)
+        raise
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        written = 0
+        while written < len(data):  # a call may write a part only: 2 GiB, or what the disk still holds
+            written += file.write(data[written:])
 
 
 def clear_unfinished(folder: Path) -> None:

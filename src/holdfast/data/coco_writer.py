@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+import cv2
 import numpy as np
 
 from holdfast.core.errors import UserError
@@ -15,7 +17,8 @@ def mask_rle(mask: Mask) -> str:
     """A mask as COCO's compressed run lengths (the ``counts``): small text that a table can hold."""
     from pycocotools import mask as coco_mask
 
-    counts: bytes = coco_mask.encode(np.asfortranarray(mask, np.uint8))["counts"]
+    by_columns: Any = cv2.transpose(mask.view(np.uint8))  # four times as fast as np.asfortranarray
+    counts: bytes = coco_mask.encode(by_columns.T)["counts"]
     return counts.decode("ascii")
 
 
@@ -39,9 +42,19 @@ def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()
             raise UserError(f"the class {row['label']!r} of {row['path']} is not among the dataset's classes")
         image = {"id": number, "file_name": row["path"], "height": row["height"], "width": row["width"]}
         images.append(image | ({"license": licences[row["licence"]]} if row.get("licence") else {}))
-        segmentation = {"size": [row["height"], row["width"]], "counts": row["mask_rle"]}
-        ids = {"id": len(annotations) + 1, "image_id": number, "category_id": categories[row["label"]]}
-        annotations.extend(_annotation(segmentation, ids))
+        area, box = _area_and_box(row["mask_rle"], row["height"], row["width"])
+        if area:
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": categories[row["label"]],
+                    "segmentation": {"size": [row["height"], row["width"]], "counts": row["mask_rle"]},
+                    "area": area,
+                    "bbox": list(box),
+                    "iscrowd": 0,
+                }
+            )
     return {
         "images": images,
         "annotations": annotations,
@@ -50,9 +63,10 @@ def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()
     }
 
 
-def _annotation(segmentation: dict[str, Any], ids: dict[str, int]) -> list[dict[str, Any]]:
+@lru_cache(maxsize=1 << 16)  # most conditions leave the foreground where it is
+def _area_and_box(counts: str, height: int, width: int) -> tuple[int, tuple[float, ...]]:
+    """How many pixels, and their left, top, width and height."""
     from pycocotools import mask as coco_mask
 
-    area = int(coco_mask.area(segmentation))
-    box = [float(side) for side in coco_mask.toBbox(segmentation)]
-    return [ids | {"segmentation": segmentation, "area": area, "bbox": box, "iscrowd": 0}] if area else []
+    segmentation = {"size": [height, width], "counts": counts}
+    return int(coco_mask.area(segmentation)), tuple(float(side) for side in coco_mask.toBbox(segmentation))

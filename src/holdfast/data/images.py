@@ -71,7 +71,11 @@ def over_white(image: Image) -> Image:
 
 def open_upright(data: bytes, *, max_pixels: int) -> Pillow.Image:
     """The decoded first frame, turned as EXIF says, in whatever mode the file has."""
-    picture = open_header(data)
+    return load_upright(open_header(data), max_pixels=max_pixels)
+
+
+def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
+    """``open_upright`` for a header that is read already."""
     check_size(*picture.size, max_pixels=max_pixels)
     try:
         picture.load()
@@ -164,7 +168,8 @@ def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 def read_file(path: str | Path) -> bytes:
     """A file's bytes; a SampleError that names the file where it cannot be read."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:  # noqa: PTH123  (Path costs more than a small file takes to read)
+            return file.read()
     except OSError as error:
         raise SampleError(f"{Path(path).name} cannot be read: {_os_reason(error)}") from error
 

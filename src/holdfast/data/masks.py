@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256, fingerprint
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Mask
-from holdfast.data.images import check_size, open_header, open_upright, read_file, read_range
+from holdfast.data.images import check_size, load_upright, open_header, read_file, read_range
 
 MASK_FORMATS = ("auto", "grey", "index", "alpha", "red")
 
@@ -52,11 +52,12 @@ def decode_mask(
     if format not in MASK_FORMATS:
         raise UserError(f"mask formats are {', '.join(MASK_FORMATS)}; {format!r} is none of them")
     try:
+        picture = open_header(data)
         if size is not None:
-            width, height = open_header(data).size
+            width, height = picture.size
             if (height, width) != size and (width, height) != size:  # EXIF may still turn it
                 raise _other_size((height, width), size)
-        picture = open_upright(data, max_pixels=max_pixels)
+        picture = load_upright(picture, max_pixels=max_pixels)
     except SampleError as error:
         raise SampleError(str(error).replace("the image", "the mask", 1)) from error
     mask = _RULES[format](picture)

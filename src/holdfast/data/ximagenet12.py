@@ -50,7 +50,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``ximagenet12:DIR``: ``image/<wnid>/…`` and every scenario folder beside it.
 
     An original's id is ``class/stem``, a scenario image's ``condition/class/stem`` with the original as source.
-    Class folders bear WordNet ids or class names. Masks come from ``standard_masks``, else from ``masks``; they are
+    Class folders bear WordNet ids or class names; where none is one of the twelve, they are the user's own classes in
+    this layout. Masks come from ``standard_masks``, else from ``masks``; they are
     joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
     ``mask_format`` (of masks given by hand).
     """
@@ -63,11 +64,12 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     for condition in wanted:
         if condition not in folders.values():
             raise unknown(f"condition in {str(root)!r}", condition, folders.values())
+    own = not any(_label(folder) for folder in visible_folders(root / "image"))
     problems: list[Problem] = []
     samples: dict[str, Sample] = {}
     for folder, condition in folders.items():
         if condition in wanted:
-            for sample in _read_condition(root / folder, condition, problems):
+            for sample in _read_condition(root / folder, condition, problems, own=own):
                 samples.setdefault(sample.sample_id, sample)  # two folders may hold one condition; the first counts
     masked = _with_masks(root, list(samples.values()), masks, options.get("mask_format", "auto"))
     return finish(
@@ -75,8 +77,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         masked,
         problems,
         where=repr(str(root)),
-        classes=[label for label, _ in CLASSES.values()],
-        keys={label: ClassKeys((wnid,), (index,)) for wnid, (label, index) in CLASSES.items()},
+        classes=None if own else [label for label, _ in CLASSES.values()],
+        keys={} if own else {label: ClassKeys((wnid,), (index,)) for wnid, (label, index) in CLASSES.items()},
     )
 
 
@@ -106,9 +108,9 @@ def _label(folder: str) -> str | None:
     return spelled if spelled in {label for label, _ in CLASSES.values()} else None
 
 
-def _read_condition(folder: Path, condition: str, problems: list[Problem]) -> Iterator[Sample]:
+def _read_condition(folder: Path, condition: str, problems: list[Problem], *, own: bool) -> Iterator[Sample]:
     for class_folder in visible_folders(folder):
-        label = _label(class_folder)
+        label = class_folder if own else _label(class_folder)
         if label is None:
             problems.append(Problem(f"{folder.name}/{class_folder}", "the folder is none of the 12 classes"))
             continue

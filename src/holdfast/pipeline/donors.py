@@ -14,17 +14,32 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Sample
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 
-_CACHE_BYTES = 256 * 2**20
+CACHE_BYTES = 256 * 2**20
+
+Decoded = tuple[Image, Mask | None, str]
+"""A sample's image, its mask, and why there is no mask where one was promised."""
+
+
+def load_sample(sample: Sample, max_pixels: int) -> Decoded:
+    """Decode a sample. Raises SampleError without an image."""
+    image = sample.image.load(max_pixels=max_pixels)
+    if sample.mask is None:
+        return image, None, ""
+    try:
+        return image, sample.mask.load(*image.shape[:2]), ""
+    except SampleError as error:
+        return image, None, str(error)
 
 
 class DonorPool:
     """Images to borrow backgrounds from, decoded when asked for and kept while memory allows.
 
     A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never
-    on the order of work. One that cannot be read is passed over for the next draw.
+    on the order of work. One that cannot be read is passed over for the next draw. An image that both lends its
+    background and is worked on is decoded once for both, as long as it is kept.
     """
 
     def __init__(self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
@@ -33,7 +48,8 @@ class DonorPool:
         code_of = {label: code for code, label in enumerate(sorted({sample.label for sample in self.samples}))}
         self._code_of = code_of
         self._codes = np.array([code_of[sample.label] for sample in self.samples], dtype=np.int32)
-        self._cache: OrderedDict[int, Donor] = OrderedDict()
+        self._ids = {sample.sample_id for sample in self.samples}
+        self._cache: OrderedDict[str, Decoded] = OrderedDict()
         self._cached_bytes = 0
         self._lock = threading.Lock()
 
@@ -55,9 +71,11 @@ class DonorPool:
             if self.samples[index].source_id == borrower.source_id:
                 continue
             try:
-                return self._load(int(index))
+                image, mask, no_mask = self.load(self.samples[index])
             except SampleError:
                 continue
+            if not no_mask:
+                return Donor(self.samples[index].sample_id, self.samples[index].label, image, mask)
         kind = "the same" if same_class else "another"
         raise SampleError(f"no readable image of {kind} class to borrow a background from")
 
@@ -70,23 +88,28 @@ class DonorPool:
                 return others
         return np.asarray(rng.permutation(np.flatnonzero((self._codes == code) == same_class)))
 
-    def _load(self, index: int) -> Donor:
+    def load(self, sample: Sample) -> Decoded:
+        """``load_sample``, which remembers the samples of the pool; nobody may write into what it returns."""
         with self._lock:
-            if index in self._cache:
-                self._cache.move_to_end(index)
-                return self._cache[index]
-        sample = self.samples[index]
-        image = sample.image.load(max_pixels=self._max_pixels)
-        mask = sample.mask.load(*image.shape[:2]) if sample.mask else None
-        donor = Donor(sample.sample_id, sample.label, image, mask)
+            if sample.sample_id in self._cache:
+                self._cache.move_to_end(sample.sample_id)
+                return self._cache[sample.sample_id]
+        decoded = load_sample(sample, self._max_pixels)
+        if sample.sample_id not in self._ids:
+            return decoded
         with self._lock:
-            if index not in self._cache:
-                self._cache[index] = donor
-                self._cached_bytes += image.nbytes
-            while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
+            if sample.sample_id not in self._cache:
+                self._cache[sample.sample_id] = decoded
+                self._cached_bytes += _size(decoded)
+            while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
                 _, dropped = self._cache.popitem(last=False)
-                self._cached_bytes -= dropped.image.nbytes
-        return donor
+                self._cached_bytes -= _size(dropped)
+        return decoded
+
+
+def _size(decoded: Decoded) -> int:
+    image, mask, _ = decoded
+    return image.nbytes + (0 if mask is None else mask.nbytes)
 
 
 @dataclass
@@ -111,17 +134,18 @@ class SampleContext:
         return self._memory[key]
 
 
-def make_pool(samples: Sequence[Sample], backgrounds: Path | None, *, max_pixels: int) -> DonorPool:
+def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels: int) -> DonorPool:
     """The donors: every original of the collection, or the images below ``--backgrounds``."""
     if backgrounds is None:
         return DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
-    if not backgrounds.is_dir():
+    folder = Path(backgrounds)
+    if not folder.is_dir():
         raise UserError(f"--backgrounds {backgrounds} is not a folder")
-    paths = sorted(path for path in backgrounds.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not paths:
         raise UserError(f"--backgrounds {backgrounds} holds no images")
     # Their class is unknown, so they serve as other-class donors only.
     return DonorPool(
-        [Sample(f"backgrounds/{path.relative_to(backgrounds).as_posix()}", "", FileImage(path)) for path in paths],
+        [Sample(f"backgrounds/{path.relative_to(folder).as_posix()}", "", FileImage(path)) for path in paths],
         max_pixels=max_pixels,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,10 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import SAMPLES
 from holdfast.core.seeds import generator
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Mask, Rendered, Sample
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
 from holdfast.engine import core_count
-from holdfast.pipeline.donors import DonorPool, SampleContext, make_pool
+from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.progress import Progress
 from holdfast.scenarios import Condition, render
 
@@ -62,7 +61,7 @@ def read(spec: DataSpec) -> Collection:
 def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepared:
     """Hash every image and mask, which finds unreadable files early, and gather the donors."""
     samples = collection.samples
-    pool = make_pool(samples, Path(spec.backgrounds) if spec.backgrounds else None, max_pixels=spec.max_pixels)
+    pool = make_pool(samples, spec.backgrounds, max_pixels=spec.max_pixels)
     images: dict[str, str] = {}
     masks: dict[str, str] = {}
     problems: dict[str, str] = {}
@@ -136,17 +135,6 @@ def applicable(sample: Sample, conditions: Sequence[Condition]) -> list[Conditio
     return [condition for condition in conditions if condition.scenario == ORIGINAL]
 
 
-def load_sample(sample: Sample, max_pixels: int) -> tuple[Image, Mask | None, str]:
-    """The image, its mask, and why there is no mask where one was promised. Raises SampleError without an image."""
-    image = sample.image.load(max_pixels=max_pixels)
-    if sample.mask is None:
-        return image, None, ""
-    try:
-        return image, sample.mask.load(*image.shape[:2]), ""
-    except SampleError as error:
-        return image, None, str(error)
-
-
 @dataclass(frozen=True)
 class Rendering:
     """One condition of one sample: what came out, or why nothing did."""
@@ -163,7 +151,8 @@ def render_conditions(
 ) -> Iterator[Rendering]:
     """Decode once, then one rendering a condition."""
     try:
-        image, mask, no_mask = load_sample(sample, max_pixels)
+        borrows = any(condition.definition.donor for condition in conditions)
+        image, mask, no_mask = pool.load(sample) if borrows else load_sample(sample, max_pixels)
     except SampleError as error:
         yield from (Rendering(condition, None, error=str(error)) for condition in conditions)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
-from holdfast.engine import LocalExecutor
+from holdfast.engine import LocalExecutor, core_count
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, applicable, prepare, read, render_conditions
@@ -79,7 +80,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary
     with writing(out):
         _same_format(out, spec)
         if spec.verify:
-            broken = broken_rows(out, parts, progress)
+            broken = broken_rows(out, spec.format, parts, progress)
             for one in broken:
                 summary.add(one, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
@@ -119,7 +120,9 @@ def _plan(
         owed += len(left)
         if left:
             orders.append(Order(sample, left))
-    size = 64 if spec.format in SHARD_FORMATS else max(8, len(orders) // 2000)
+    # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
+    balanced = min(32, len(orders) // (4 * (spec.workers or core_count())))
+    size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, len(orders) // 2000)
     first = 1 + max(parts.rows(["shard"])["shard"].to_pylist(), default=-1)
     starts = range(0, len(orders), size)
     return [Batch(first + index, orders[start : start + size]) for index, start in enumerate(starts)], owed, already
@@ -159,7 +162,7 @@ class Synthesis:
                 elif self.spec.format in SHARD_FORMATS:
                     files.append((row, content, mask))
                 else:
-                    write_atomic(self.out / row["path"], content)
+                    write_atomic(f"{self.out}/{row['path']}", content)
         if files:
             write_shard(self.out, self.spec.format, batch.number, files)
         Parts(self.out / "manifest", MANIFEST).write(pa.Table.from_pylist(rows, schema=MANIFEST))
@@ -167,7 +170,7 @@ class Synthesis:
         return summary
 
     def _order(self, order: Order, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
-        sample, ids = order.sample, dict(order.owed)
+        sample, ids, name = order.sample, dict(order.owed), file_name(order.sample)
         in_place: dict[str, Any] = {}
         for rendering in render_conditions(
             sample, list(ids), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
@@ -180,7 +183,7 @@ class Synthesis:
             opaque = rendered.image.shape[2] == 3
             kind: Literal["png", "jpeg"] = "jpeg" if self.spec.format == "jpeg" and opaque else "png"
             content = encode_image(rendered.image, format=kind, quality=self.spec.quality)
-            folder, name = folder_name(rendering.condition, self.spec.layout), file_name(sample)
+            folder = folder_name(rendering.condition, self.spec.layout)
             row |= {
                 "status": "ok",
                 "path": f"{folder}/{name}.{'jpg' if kind == 'jpeg' else 'png'}",
@@ -201,10 +204,11 @@ class Synthesis:
         folder = f"masks/{folder_name(rendering.condition, 'plain')}" if rendering.moved else shared
         facts = {} if rendering.moved else in_place
         if not facts:
-            facts |= {"mask_rle": mask_rle(mask), "content": encode_mask(mask)}
+            content = encode_mask(mask)
+            facts |= {"mask_rle": mask_rle(mask), "mask_sha256": bytes_sha256(content), "content": content}
             if self.spec.format not in SHARD_FORMATS:
-                write_atomic(self.out / f"{folder}/{name}.png", facts["content"])
-        row |= {"mask_path": f"{folder}/{name}.png", "mask_rle": facts["mask_rle"]}
+                write_atomic(f"{self.out}/{folder}/{name}.png", facts["content"])
+        row |= {"mask_path": f"{folder}/{name}.png"} | {key: facts[key] for key in ("mask_rle", "mask_sha256")}
         return bytes(facts["content"])
 
     def _row(self, sample: Sample, condition: Condition, one: str, shard: int) -> dict[str, Any]:
@@ -224,6 +228,7 @@ class Synthesis:
         }
 
 
+@lru_cache(maxsize=1024)
 def folder_name(condition: Condition, layout: str) -> str:
     """The folder of a condition: its id, and what sets it apart from the paper's default."""
     tag = condition.variant

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.fingerprint import bytes_sha256, canonical_json
 from holdfast.data.writers import coco_document, tar_images, write_atomic, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.progress import Progress
-from holdfast.store import Parts, write_json, write_table
+from holdfast.store import Parts, write_table
 
 SHARD_FORMATS = ("webdataset", "parquet")
 
@@ -22,6 +23,7 @@ MANIFEST = pa.schema(
     [
         ("path", pa.string()),
         ("mask_path", pa.string()),
+        ("mask_sha256", pa.string()),
         ("sample_id", pa.string()),
         ("source_id", pa.string()),
         ("label", pa.string()),
@@ -71,44 +73,53 @@ def finish(out: Path, parts: Parts, layout: str) -> None:
     folders = pa.array([path.partition("/")[0] for path in drawn["path"].to_pylist()], pa.string())
     for folder in pc.unique(folders).to_pylist():
         rows = drawn.filter(pc.equal(folders, folder)).to_pylist()
-        (out / "coco").mkdir(exist_ok=True)
-        write_json(out / "coco" / f"{folder}.json", coco_document(rows))
+        write_atomic(out / "coco" / f"{folder}.json", canonical_json(coco_document(rows)).encode())
 
 
-def broken_rows(out: Path, parts: Parts, progress: Progress) -> list[str]:
-    """Hash every file against the manifest and forget the rows that do not hold, so that they are made again."""
-    rows = parts.rows(["row_id", "sample_id", "path", "mask_path", "sha256", "status", "shard"]).to_pylist()
-    rows = [row for row in rows if row["status"] == "ok"]
-    broken = []
+def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> list[str]:
+    """Hash every file against the manifest and forget the rows that do not hold, so that they are made again.
+
+    A shard in which anything is wrong goes as a whole: it cannot be mended in place.
+    """
+    columns = ["row_id", "sample_id", "path", "sha256", "mask_path", "mask_sha256", "status", "shard"]
+    rows = [row for row in parts.rows(columns).to_pylist() if row["status"] == "ok"]
     progress("verify", 0, len(rows))
-    for done, (row, content) in enumerate(_contents(out, rows), start=1):
-        if content is None or bytes_sha256(content) != row["sha256"]:
+    broken = []
+    check = _shard_holds(out, format) if format in SHARD_FORMATS else _files_hold(out)
+    for done, row in enumerate(sorted(rows, key=lambda row: row["shard"]), start=1):
+        if not check(row):
             broken.append(row)
         progress("verify", done, len(rows))
+    if format in SHARD_FORMATS:
+        spoiled = {row["shard"] for row in broken}
+        broken = [row for row in rows if row["shard"] in spoiled]
+        for number in spoiled:
+            shard_path(out, format, number).unlink(missing_ok=True)
     if broken:
         parts.drop(pc.field("row_id").isin([row["row_id"] for row in broken]))
     return [row["sample_id"] for row in broken]
 
 
-def _contents(out: Path, rows: list[dict[str, Any]]) -> Iterable[tuple[dict[str, Any], bytes | None]]:
-    """Each row with the bytes that are on disk for it, None where they are gone."""
-    shards: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        tar, parquet = (shard_path(out, format, row["shard"]) for format in SHARD_FORMATS)
-        if tar.exists() or parquet.exists():
-            shards.setdefault(row["shard"], []).append(row)
-            continue
-        path = out / row["path"]
-        mask_there = row["mask_path"] is None or (out / row["mask_path"]).exists()
-        yield row, path.read_bytes() if path.is_file() and mask_there else None
-    for number, members in shards.items():
-        stored = _shard_images(out, number)
-        yield from ((row, stored.get(row["sample_id"])) for row in members)
+def _files_hold(out: Path) -> Callable[[dict[str, Any]], bool]:
+    def holds(row: dict[str, Any]) -> bool:
+        return all(
+            path is None or ((out / path).is_file() and bytes_sha256((out / path).read_bytes()) == digest)
+            for path, digest in ((row["path"], row["sha256"]), (row["mask_path"], row["mask_sha256"]))
+        )
+
+    return holds
 
 
-def _shard_images(out: Path, number: int) -> dict[str, bytes]:
-    tar, parquet = (shard_path(out, format, number) for format in SHARD_FORMATS)
-    if parquet.exists():
-        table = pq.read_table(parquet, columns=["sample_id", "image"]).to_pylist()
-        return {row["sample_id"]: row["image"]["bytes"] for row in table}
-    return tar_images(tar)
+def _shard_holds(out: Path, format: str) -> Callable[[dict[str, Any]], bool]:
+    @lru_cache(maxsize=1)  # rows come shard by shard
+    def images(number: int) -> dict[str, bytes]:
+        path = shard_path(out, format, number)
+        if format == "webdataset":
+            return tar_images(path)
+        try:
+            rows = pq.read_table(path, columns=["sample_id", "image"]).to_pylist()
+        except (OSError, pa.ArrowException):
+            return {}
+        return {row["sample_id"]: row["image"]["bytes"] for row in rows}
+
+    return lambda row: bytes_sha256(images(row["shard"]).get(row["sample_id"], b"")) == row["sha256"]

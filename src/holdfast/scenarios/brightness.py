@@ -35,7 +35,7 @@ SEVERITIES: dict[int, dict[str, Value]] = {
 def brighten(image: Image, image_weight: float, blur_weight: float, offset: float, radius: int) -> Image:
     """The whole image, HWC uint8: image_weight·image + blur_weight·blur + offset, rounded and clipped to 0..255."""
     blurred = cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), 0)
-    return cast(Image, cv2.addWeighted(image, image_weight, blurred, blur_weight, offset))
+    return cast(Image, cv2.addWeighted(image, image_weight, blurred, blur_weight, offset, dst=blurred))
 
 
 def _shared(

@@ -52,7 +52,7 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
             kept = cast(Image, cv2.bitwise_and(image, cast(Any, keep)))  # OpenCV takes a colour for an image
             return composite(image, kept, mask, feather=feather, context=context, reuse=True)
         hue = choices[int(rng.integers(len(choices)))] % HUES
-        tinted = _with_hue(image, np.full(256, hue, np.uint8), context)
+        tinted = _with_hue(image, np.full(256, hue, np.uint8))
         return Rendered(
             composite(image, tinted, mask, feather=feather, context=context, reuse=True), mask, {"hue": hue}
         )
@@ -60,14 +60,13 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
     return single
 
 
-def _with_hue(image: Image, table: NDArray[np.uint8], context: Context) -> Image:
+def _with_hue(image: Image, table: NDArray[np.uint8]) -> Image:
     """The whole image with every hue looked up in a table of 256; saturation and value stay."""
-    hsv = context.memo("hsv", lambda: cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
-    changed = hsv.copy()
-    hue = cv2.extractChannel(changed, 0)
+    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
+    hue = cv2.extractChannel(hsv, 0)
     cv2.LUT(hue, table, hue)  # in place: a fresh array costs more than the work
-    cv2.insertChannel(hue, changed, 0)
-    return cast(Image, cv2.cvtColor(changed, cv2.COLOR_HSV2RGB))
+    cv2.insertChannel(hue, hsv, 0)
+    return cast(Image, cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
 
 
 def _single_colour(name: str, channel: int, *hues: range) -> Scenario:
@@ -131,7 +130,7 @@ def rainbow(
     low, high = sorted((shift_low, shift_high))
     shift = int(rng.integers(low, high + 1))
     table = ((np.arange(256) + shift) % wrap % HUES).astype(np.uint8)
-    turned = _with_hue(image, table, context)
+    turned = _with_hue(image, table)
     return Rendered(
         composite(image, turned, mask, feather=feather, context=context, reuse=True), mask, {"shift": shift}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from holdfast import registry
@@ -16,7 +17,7 @@ from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
 GROUPS = ("static", "diagnostic", "all")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """A scenario with its parameters: one column of the results.
 
@@ -38,7 +39,7 @@ class Condition:
         """The registered scenario."""
         return find_scenario(self.scenario)
 
-    @property
+    @cached_property
     def parameters_json(self) -> str:
         """The parameters as canonical JSON. A scenario's version joins them from 2 on, so that old rows are redone."""
         version = self.definition.version

@@ -13,6 +13,9 @@ from holdfast.scenarios.compositing import Box, bounding_box
 THIN = 1 / 16
 """A strip beside the box that is a smaller part of the image than this makes stripes; a patch inside may be larger."""
 
+RIM = 50
+"""The rim around the box is the longer side over this."""
+
 GRID = 32
 """Cells along the longer side in which such a patch is looked for."""
 
@@ -25,7 +28,7 @@ def without_object(image: Image, mask: Mask) -> Image | None:
     None where there is no such rectangle: nothing is known of the background then. HWC uint8; HW bool with some true.
     """
     height, width = mask.shape
-    box = bounding_box(mask)
+    box = _with_rim(bounding_box(mask), height, width)
     left, top, right, bottom = box
     strips: list[Box] = [
         (0, 0, left, height),
@@ -43,6 +46,13 @@ def without_object(image: Image, mask: Mask) -> Image | None:
     filled = image.copy()
     filled[top:bottom, left:right] = _mirrored(image, tile, box)
     return filled
+
+
+def _with_rim(box: Box, height: int, width: int) -> Box:
+    """A little more than the box: the object's soft edge lies outside its mask and would trace its outline."""
+    left, top, right, bottom = box
+    rim = max(right - left, bottom - top) // RIM
+    return max(0, left - rim), max(0, top - rim), min(width, right + rim), min(height, bottom + rim)
 
 
 def largest_free_rectangle(mask: Mask) -> Box | None:

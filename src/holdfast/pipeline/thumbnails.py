@@ -1,0 +1,75 @@
+"""Small pictures of what the models saw, made again from the data of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Container
+from dataclasses import fields
+from typing import Any
+
+import cv2
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.types import ORIGINAL, Image, Sample
+from holdfast.data.writers import encode_image
+from holdfast.pipeline.donors import make_pool
+from holdfast.pipeline.evaluate import EvaluateSpec
+from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions
+from holdfast.scenarios import Condition, parse_conditions
+from holdfast.store import Run
+
+
+def thumbnails(run: Run, source_ids: Container[str], *, size: int = 160) -> dict[tuple[str, str], bytes]:
+    """JPEGs by (source_id, condition name as in stats.reduce).
+
+    Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
+    not be what the models saw.
+    """
+    spec = spec_of(run)
+    try:
+        collection = read(spec)
+        conditions = parse_conditions(spec.scenarios, feather=spec.feather)
+    except HoldfastError:
+        return {}
+    pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
+    recorded = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
+    made = {}
+    for sample in collection.samples:
+        if sample.source_id in source_ids and _unchanged(sample, recorded):
+            for rendering in render_conditions(
+                sample, applicable(sample, conditions), pool, seed=spec.seed, max_pixels=spec.max_pixels
+            ):
+                if rendering.rendered is not None:
+                    name = _name(rendering.condition, sample)
+                    image = over_matte(rendering.rendered.image, spec.matte)
+                    made[sample.source_id, name] = encode_image(_small(image, size), format="jpeg", quality=80)
+    return made
+
+
+def spec_of(run: Run) -> EvaluateSpec:
+    """The specification that a run recorded."""
+    recorded = run.spec()
+    names = {field.name for field in fields(EvaluateSpec)}
+    values: dict[str, Any] = {}
+    for name, value in recorded.items():
+        if name in names:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return EvaluateSpec(**values)
+
+
+def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
+    try:
+        return sample.image.fingerprint() == recorded.get(sample.sample_id)
+    except HoldfastError:
+        return False
+
+
+def _name(condition: Condition, sample: Sample) -> str:
+    return condition.name if sample.condition == ORIGINAL else sample.condition
+
+
+def _small(image: Image, size: int) -> Image:
+    scale = size / max(image.shape[:2])
+    if scale >= 1:
+        return image
+    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    return cv2.resize(image, shape, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Pure functions table → table. Nothing here knows a model, a file or a run."""

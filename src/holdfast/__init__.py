@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 
 if TYPE_CHECKING:
-    from holdfast.api import evaluate, load_classifier, load_collection, mask, open_run, synth
+    from holdfast.api import (
+        Results,
+        compare,
+        evaluate,
+        load_classifier,
+        load_collection,
+        mask,
+        open_run,
+        report,
+        synth,
+    )
     from holdfast.scenarios import parse_conditions, render, scenario
 
 __version__ = metadata.version("holdfast")
 
 __all__ = [
     "HoldfastError",
+    "Results",
     "SampleError",
     "UserError",
+    "compare",
     "evaluate",
     "load_classifier",
     "load_collection",
@@ -24,6 +36,7 @@ __all__ = [
     "open_run",
     "parse_conditions",
     "render",
+    "report",
     "scenario",
     "synth",
 ]

@@ -7,9 +7,10 @@ run.rows().to_pandas()
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.names import split_list
 from holdfast.data import load_collection
@@ -21,14 +22,117 @@ from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
 from holdfast.pipeline.synth import synth as _synth
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.reduce import Counts, Outcome, reduce
 from holdfast.store import Run
 
-__all__ = ["evaluate", "load_classifier", "load_collection", "mask", "open_run", "synth"]
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from holdfast.stats.gate import Gate
+    from holdfast.stats.regression import Regression
+
+__all__ = [
+    "Results",
+    "compare",
+    "evaluate",
+    "load_classifier",
+    "load_collection",
+    "mask",
+    "open_run",
+    "report",
+    "synth",
+]
+
+
+class Results:
+    """A run and what its numbers mean. Everything follows from the one table."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.run.path
+
+    def rows(self, columns: list[str] | None = None) -> pa.Table:
+        """The one table, or some of its columns."""
+        return self.run.rows(columns)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The rows, reduced: what every statistic starts from."""
+        return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
+
+    def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
+        """Accuracy per model × condition with intervals; options of stats.cells.summary."""
+        from holdfast.stats.cells import summary
+
+        return summary(self.counts, outcome=outcome, **options)
+
+    def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
+        """What each condition costs each model, paired by photo; options of stats.drops.drops."""
+        from holdfast.stats.drops import drops
+
+        return drops(self.counts, outcome=outcome, **options)
+
+    def scores(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
+        """The robustness score per model over the static conditions; options of stats.score.scores."""
+        from holdfast.stats.score import scores
+
+        options.setdefault("conditions", static_conditions(self.counts))
+        return scores(self.counts, outcome=outcome, **options)
+
+    def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
+        """What each model holds on to, in words and numbers; options of stats.holds.what_it_holds."""
+        from holdfast.stats.holds import what_it_holds
+
+        return what_it_holds(self.counts, outcome=outcome, **options)
+
+    def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
+        """Accuracy ~ model + scenario + class; options of stats.regression.fit."""
+        from holdfast.stats.regression import cells_from_counts, fit
+
+        return fit(cells_from_counts(self.counts, outcome=outcome), **options)
+
+    def report(self, out: str | Path | None = None, **options: Any) -> Path:
+        """Write the report, by default into the run directory, and return the path of its page."""
+        return report([self], self.path / "report" if out is None else out, **options)
+
+    def _repr_html_(self) -> str:
+        from holdfast.report import html_summary
+
+        return html_summary(self.counts)
+
+
+def static_conditions(counts: Counts) -> list[str]:
+    """The conditions of a run that the published score is about."""
+    static = {condition.scenario for condition in parse_conditions("static")}
+    return [name for name in counts.conditions if name.partition("@")[0].partition(" ")[0] in static]
+
+
+def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:
+    """One report of one or several runs; options of report.build. Returns the path of its page."""
+    from holdfast.pipeline.thumbnails import thumbnails
+    from holdfast.report import build
+
+    opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
+    return build(opened, Path(out), pictures=thumbnails, **options)
+
+
+def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
+    """Whether a new model is no worse than an old one under any condition; options of stats.gate.gate."""
+    from holdfast.stats.gate import gate
+
+    first, second = (one if isinstance(one, Results) else open_run(one) for one in (old, new))
+    return gate(first.counts, second.counts, margin=margin, **options)
 
 
 def evaluate(
     data: str | Path, *, models: str | Iterable[str], out: str | Path, progress: Progress = silent, **options: Any
-) -> Run:
+) -> Results:
     """Run models on images under every condition.
 
     Args:
@@ -40,7 +144,7 @@ def evaluate(
     """
     names = tuple(split_list(models) if isinstance(models, str) else models)
     run, _ = _evaluate(EvaluateSpec(str(data), models=names, **_texts(options)), Path(out), progress=progress)
-    return run
+    return Results(run)
 
 
 def synth(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Summary:
@@ -56,9 +160,9 @@ def mask(
     return make_masks(spec, Path(out), progress=progress)[1]
 
 
-def open_run(path: str | Path) -> Run:
+def open_run(path: str | Path) -> Results:
     """A run directory, to read."""
-    return Run.open(path)
+    return Results(Run.open(path))
 
 
 def _texts(options: dict[str, Any]) -> dict[str, Any]:

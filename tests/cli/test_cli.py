@@ -72,6 +72,15 @@ def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_pa
     assert "eval: 156/156" in result.stderr
 
 
+def test_leaks_looks_as_far_as_the_library_advises() -> None:
+    from inspect import signature
+
+    from holdfast.cli.main import leaks
+    from holdfast.data.duplicates import DEFAULT_MAX_DISTANCE
+
+    assert signature(leaks).parameters["distance"].default == DEFAULT_MAX_DISTANCE
+
+
 def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
     masks = tmp_path / "masks"
     first = run("mask", photos, "--with", "threshold", "--out", masks, "--doubtful", 1)

@@ -77,6 +77,7 @@ def test_names() -> None:
     assert parse_name("folder:a@b", tagged=False).name == "a@b"
     assert parse_name("torch:timm/resnet18@/tmp/a.pth").tag == "/tmp/a.pth"
     assert split_list("a, b,,c ") == ["a", "b", "c"]
+    assert parse_options("labels=a+b%26c.txt&root=x=y") == {"labels": "a+b&c.txt", "root": "x=y"}
     with pytest.raises(UserError, match="option=value"):
         parse_options("size")
 

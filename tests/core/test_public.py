@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 
-PUBLIC = """HoldfastError SampleError UserError evaluate load_classifier load_collection mask open_run
-parse_conditions render scenario synth"""
+PUBLIC = """HoldfastError Results SampleError UserError compare evaluate load_classifier load_collection mask open_run
+parse_conditions render report scenario synth"""
 
 
 def test_the_inventory() -> None:

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +41,46 @@ def test_every_shard_is_done_once(workers: int) -> None:
 def test_a_killed_worker_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(HoldfastError, match="worker process was killed"):
         list(LocalExecutor(2).map(Dies(), range(6)))
+
+
+PARENT = """
+import os, time
+from pathlib import Path
+from holdfast.engine import LocalExecutor
+
+class Waits:
+    def __call__(self, folder):
+        Path(folder, str(os.getpid())).touch()
+        time.sleep(60)
+
+if __name__ == "__main__":
+    list(LocalExecutor(2).map(Waits(), [os.environ["FOLDER"]] * 2))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    (tmp_path / "seen").mkdir()
+    environment = {**os.environ, "FOLDER": str(tmp_path / "seen")}
+    with subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment) as process:
+        while len(workers := [int(path.name) for path in (tmp_path / "seen").iterdir()]) < 2:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(how)
+    deadline = time.monotonic() + 20
+    while any(_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.02)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_an_error_in_the_work_reaches_the_caller() -> None:

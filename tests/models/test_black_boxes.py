@@ -291,6 +291,13 @@ def test_python_mistakes_are_sentences(name: str, sentence: str, boxes: str, lab
         load_classifier(name.format(boxes=boxes, labels=labels_file)).predict([LIGHT])
 
 
+def test_a_module_that_cannot_be_imported_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "half_a_module.py").write_text("x = (")
+    with pytest.raises(UserError, match="importing half_a_module fails: SyntaxError"):
+        load_classifier("python:half_a_module:x")
+
+
 def test_python_more_mistakes(boxes: str) -> None:
     with pytest.raises(UserError, match="1 names for 2 images"):
         load_classifier(f"python:{boxes}:short").predict([LIGHT, GREY])

@@ -107,3 +107,17 @@ def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:
     assert files == sorted(path.relative_to(out) for path in out.rglob("*.png"))
     for path in [*files, Path("manifest.csv")]:
         assert (out / path).read_bytes() == (whole / path).read_bytes(), path
+
+
+def test_ctrl_c_with_workers_is_one_sentence_and_leaves_no_process(photos: Path, tmp_path: Path) -> None:
+    pipe = subprocess.PIPE
+    words = [*HOLDFAST, "synth", str(photos), "--out", str(tmp_path / "out"), "--scenarios", "all", "--workers", "2"]
+    with subprocess.Popen(words, text=True, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        while not (tmp_path / "out" / "spec.json").exists():  # the workers are about to start
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.killpg(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)  # workers that live on would hold the pipe open
+    assert process.returncode == 130
+    assert stderr.strip() == "holdfast: stopped; run the same command again to go on"

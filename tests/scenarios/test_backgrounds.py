@@ -57,7 +57,7 @@ def test_the_donors_own_object_is_gone():
     context = MemoryContext("cat", [Donor("d", "dog", scene, donor_mask)])
     result = made("random_background", image, mask, context)
     assert (result.image[~mask] == (0, 90, 200)).all()
-    assert result.details == {"donor_id": "d", "donor_label": "dog"}
+    assert result.details == {"donor_id": "d", "donor_label": "dog", "donor_unmasked": False}
     for useless in (np.zeros_like(donor_mask), np.ones_like(donor_mask), None):
         context = MemoryContext("cat", [Donor("d", "dog", scene, useless)])
         result = made("random_background", image, mask, context)

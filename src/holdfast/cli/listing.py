@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +11,9 @@ from rich.table import Table
 from holdfast import registry
 from holdfast.registry import unknown
 from holdfast.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KINDS = ("scenarios", "models", "data", "masks")
 
@@ -72,10 +76,28 @@ def print_accuracy(run: Run) -> None:
         "condition", *models, box=None, pad_edge=False, title="accuracy: full argmax / among the dataset's classes"
     )
     means = good.groupby(["condition", "variant", "model"], observed=True)[["correct", "correct_restricted"]].mean()
-    for condition, variant in dict.fromkeys(zip(good["condition"], good["variant"], strict=True)):
+    known = {name: place for place, name in enumerate(registry.scenarios)}
+    named = set(zip(good["condition"], good["variant"], strict=True))
+    for condition, variant in sorted(named, key=lambda one: (known.get(one[0], len(known)), one)):
         cells = []
         for model in models:
             key = (condition, variant, model)
             cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
         table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
     _console().print(table)
+
+
+def print_frame(frame: pd.DataFrame) -> None:
+    """A table of numbers: shares with three digits, counts whole, nothing for what is missing."""
+    table = Table(box=None, pad_edge=False)
+    for name in frame.columns:
+        table.add_column(str(name), justify="left" if frame[name].dtype.kind in "OSUT" else "right")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(value) for value in row))
+    _console().print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.0f}" if abs(value) >= 10 else f"{value:.3f}"
+    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing.util
 import os
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import judge
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
-from holdfast.core.types import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from holdfast.pipeline.summary import Summary
@@ -172,7 +174,7 @@ def leaks(
     second: Annotated[str, typer.Argument(help="Another, the test images say.")],
     distance: Annotated[
         int, typer.Option(min=0, max=256, help="Bits of 256 that may differ in the same picture.")
-    ] = 32,
+    ] = 48,
     flips: Annotated[bool, typer.Option("--flips", help="Find mirrored copies too.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -212,6 +214,10 @@ def doctor() -> None:
     from holdfast.cli.doctor import print_report
 
     print_report()
+
+
+for _verb in (judge.report, judge.compare, judge.audit):
+    app.command()(_verb)
 
 
 def _text(path: Path | None) -> str | None:
@@ -257,6 +263,10 @@ def main() -> None:
 def _fail(sentence: str, code: int) -> None:
     print(f"holdfast: {sentence}", file=sys.stderr)
     # Worker processes and prefetching threads must not keep a failed command alive.
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+    # Else the tracker of semaphores complains of what os._exit leaves.
+    multiprocessing.util._exit_function()  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from holdfast.core.errors import UserError
 
@@ -22,10 +22,11 @@ class Name:
 
 def parse_options(text: str) -> dict[str, Any]:
     """``a=1&b=x`` → values as int, float, bool or text."""
-    pairs = parse_qsl(text, keep_blank_values=True)
-    if text and not all("=" in part for part in text.split("&")):
+    parts = text.split("&") if text else []
+    if not all("=" in part for part in parts):
         raise UserError(f"options read option=value&option=value, which {text!r} does not")
-    return {key: _value(value) for key, value in pairs}
+    # Not parse_qsl, which makes a space of the + in a file's name.
+    return {unquote(key): _value(unquote(value)) for key, _, value in (part.partition("=") for part in parts)}
 
 
 def _value(text: str) -> Any:

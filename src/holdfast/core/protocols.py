@@ -20,8 +20,11 @@ class Context(Protocol):
 
     label: str
 
-    def donor(self, rng: np.random.Generator, *, same_class: bool) -> Donor:
-        """Another image of the collection or of ``--backgrounds``. Raises SampleError when there is none."""
+    def donor(self, *, same_class: bool) -> Donor:
+        """Another image of the collection or of ``--backgrounds``; raises SampleError when there is none.
+
+        All variants of a condition get the same one, so that they stay comparable.
+        """
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """``make()`` once for this source image; what conditions share (a blurred copy, say) is computed once."""
@@ -62,6 +65,18 @@ class StagedClassifier(Classifier, Protocol):
         """``predict`` for images that went through ``prepare``."""
 
 
+@runtime_checkable
+class Segmenter(Protocol):
+    """A model that gives every pixel a class. ``fingerprint`` changes whenever its answers could."""
+
+    name: str
+    labels: LabelSpace
+    fingerprint: str
+
+    def segment(self, images: Sequence[Image]) -> list[NDArray[np.uint8]]:
+        """A class map, HW, for each RGB image of any size: places in ``labels``, so at most 256 of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class MaskProposal:
     """An automatic mask and how far to trust it, 0..1."""
@@ -78,6 +93,44 @@ class Annotator(Protocol):
 
     def propose(self, image: Image) -> MaskProposal:
         """The foreground of an RGB image of any size."""
+
+
+@runtime_checkable
+class LatentGenerator(Protocol):
+    """Images to a latent and back, differentiable. ``fingerprint`` changes whenever its images could."""
+
+    name: str
+    fingerprint: str
+
+    def encode(self, batch: Any) -> Any:
+        """RGB tensor NCHW in 0..1 → latent tensor, first axis the images."""
+
+    def decode(self, latent: Any) -> Any:
+        """Latent tensor → RGB tensor NCHW in 0..1; gradients reach the latent."""
+
+
+@runtime_checkable
+class TextToImage(Protocol):
+    """Prompts to images. An image depends on its own prompt and seed, never on its neighbours."""
+
+    name: str
+    fingerprint: str
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
+        """One RGB image a prompt."""
+
+
+@runtime_checkable
+class Inpainter(Protocol):
+    """New surroundings for what a mask marks."""
+
+    name: str
+    fingerprint: str
+
+    def inpaint(
+        self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+    ) -> list[Image]:
+        """One RGB image each, of the input's size; where the mask is true, its pixels are the input's, bit for bit."""
 
 
 class Executor(Protocol):

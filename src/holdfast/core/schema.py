@@ -46,6 +46,7 @@ OUTCOME = pa.schema(
         ("raw_text", pa.string()),
         ("donor_id", pa.string()),  # whose background it is: the second cluster of pasted scenes
         ("donor_label", _category),
+        ("donor_unmasked", pa.bool_()),  # it had no mask, so its own object is still in the scene
         ("oracle", _category),
         ("oracle_accepted", pa.bool_()),
         ("oracle_score", pa.float32()),

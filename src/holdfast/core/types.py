@@ -9,14 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.limits import DEFAULT_MAX_PIXELS as DEFAULT_MAX_PIXELS
+
 Image = NDArray[np.uint8]
 """HWC, RGB, 0..255. A scenario may return RGBA; models then see it over a matte."""
 
 Mask = NDArray[np.bool_]
 """HW, true on the foreground."""
-
-DEFAULT_MAX_PIXELS = 100_000_000
-"""Larger images are refused before they are decoded."""
 
 ORIGINAL = "original"
 """The condition of an untouched image."""

@@ -33,9 +33,9 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``coco:FILE.json``.
 
     The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
-    union of all instances of that category. Images are looked for beside the JSON, in ``images/``, and in the folder
-    that the JSON is named after (instances_val2017.json: val2017). Options: ``images`` (their folder), ``mask_format``
-    (of files given as masks).
+    union of all instances of that category. Images are looked for in the JSON's folder and the one above it, in
+    ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
+    (their folder), ``mask_format`` (of files given as masks).
     """
     options = text_options(name, ("images", "mask_format"))
     file = existing(name.name, "the COCO file")
@@ -91,7 +91,15 @@ def _image_root(file: Path, images: Sequence[_Record]) -> Path:
     split = file.stem.removeprefix("instances_")
     here, above = file.parent, Path(os.path.realpath(file)).parent.parent
     names = [str(image.get("file_name") or "") for image in images[:20]]
-    for folder in (here, here / "images", here / split, above / "images", above / split, above / "images" / split):
+    for folder in (
+        here,
+        here / "images",
+        here / split,
+        above,
+        above / "images",
+        above / split,
+        above / "images" / split,
+    ):
         if any(name and (folder / name).is_file() for name in names):
             return folder
     return here

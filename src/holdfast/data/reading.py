@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from holdfast.core.errors import SampleError, UserError
@@ -165,6 +167,8 @@ def attach_masks(
 ) -> list[Sample]:
     """Give each sample the mask file that bears its id (or its image's name), with any image suffix.
 
+    What ``holdfast mask`` wrote is found by its list, as ids need not be file names.
+
     Args:
         samples: samples of any reader.
         folder: a tree of mask files: ``folder/<sample_id>.png``.
@@ -172,6 +176,7 @@ def attach_masks(
         required: no match at all is a UserError (a folder somebody named), not a shrug (one that was found).
         by_source: masks bear the ids of the originals, not of their renderings.
     """
+    listed = _listed_masks(folder)
     found: dict[str, tuple[int, str]] = {}
     for relative in walk_images(folder, []):
         stem, suffix = os.path.splitext(relative)  # noqa: PTH122
@@ -181,6 +186,8 @@ def attach_masks(
 
     def mask_of(sample: Sample) -> str | None:
         identity = sample.source_id if by_source else sample.sample_id
+        if identity in listed:
+            return listed[identity]
         if identity not in found and os.path.splitext(identity)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
             identity = without_suffix(identity)  # an id that keeps its suffix: dog/a.jpg beside dog/a.png
         return found[identity][1] if identity in found else None
@@ -195,6 +202,21 @@ def attach_masks(
         sample if path is None else dataclasses.replace(sample, mask=FileMask(path, format))
         for sample, path in zip(samples, paths, strict=True)
     ]
+
+
+def _listed_masks(folder: Path) -> dict[str, str]:
+    """Sample id → mask file, from the ``masks.csv`` that ``holdfast mask`` leaves; other lists say nothing."""
+    masks: dict[str, str] = {}
+    inside = InsideRoot(folder)
+    try:
+        with (folder / "masks.csv").open(encoding="utf-8-sig", newline="") as stream:
+            for row in csv.DictReader(stream):
+                if row.get("status") == "ok" and row.get("sample_id") and row.get("path"):
+                    with suppress(SampleError):  # a file that is gone, or lies elsewhere
+                        masks[row["sample_id"]] = inside.file(row["path"])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return {}
+    return masks
 
 
 def wordnet_keys(classes: Iterable[str]) -> dict[str, ClassKeys]:

@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import platform
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -49,6 +51,15 @@ def _start_worker() -> None:
 
     cv2.setNumThreads(1)
     keep_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A parent that was killed closes no queue: its workers would wait for ever, or write into the next run's folder.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 _work: object = None
@@ -64,6 +75,19 @@ def _set_work(work: object) -> None:
 def _do(shard: Shard) -> object:
     assert callable(_work)
     return _work(shard)
+
+
+@contextmanager
+def _workers_deaf_to_ctrl_c() -> Iterator[None]:
+    """A worker inherits what is blocked here, so that Ctrl-C finds none in the middle of its imports; ours is kept."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)
@@ -88,7 +112,8 @@ class LocalExecutor:
                 if len(pending) >= 2 * workers:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     yield from (cast(Result, future.result()) for future in done)
-                pending.add(pool.submit(_do, shard))
+                with _workers_deaf_to_ctrl_c():
+                    pending.add(pool.submit(_do, shard))
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (cast(Result, future.result()) for future in done)

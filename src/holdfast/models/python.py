@@ -102,6 +102,8 @@ def _find(path: str) -> tuple[Any, Path | None]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UserError(f"python:{path}: there is no module {error.name!r} here or installed") from error
+    except Exception as error:  # the module's own code
+        raise UserError(f"python:{path}: importing {module_name} fails: {type(error).__name__}: {error}") from error
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.seeds import generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 
@@ -39,11 +40,15 @@ class DonorPool:
 
     A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never
     on the order of work. One that cannot be read is passed over for the next draw. An image that both lends its
-    background and is worked on is decoded once for both, as long as it is kept.
+    background and is worked on is decoded once for both, as long as it is kept. Where the images are of no known
+    class (``--backgrounds``), ``kin`` lends those of the same class.
     """
 
-    def __init__(self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS, kin: DonorPool | None = None
+    ) -> None:
         self.samples = list(samples)
+        self._kin = kin
         self._max_pixels = max_pixels
         code_of = {label: code for code, label in enumerate(sorted({sample.label for sample in self.samples}))}
         self._code_of = code_of
@@ -54,19 +59,23 @@ class DonorPool:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"samples": self.samples, "max_pixels": self._max_pixels}
+        return {"samples": self.samples, "max_pixels": self._max_pixels, "kin": self._kin}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["samples"], max_pixels=state["max_pixels"])  # type: ignore[misc]
+        self.__init__(state["samples"], max_pixels=state["max_pixels"], kin=state["kin"])  # type: ignore[misc]
 
-    def fingerprint(self, image_fingerprints: dict[str, str]) -> str:
-        """Hash of who is in the pool and what their images are."""
-        return fingerprint(
-            sorted((s.sample_id, s.label, image_fingerprints.get(s.sample_id, "")) for s in self.samples)
+    def fingerprint(self, images: Mapping[str, str], masks: Mapping[str, str]) -> str:
+        """Hash of who is in the pool and what their images and masks are: a lent scene is cleared with its mask."""
+        own = sorted(
+            (s.sample_id, s.source_id, s.label, images.get(s.sample_id, ""), masks.get(s.sample_id, ""))
+            for s in self.samples
         )
+        return fingerprint([own, self._kin.fingerprint(images, masks) if self._kin else ""])
 
     def draw(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Donor:
         """A donor for one sample: never the same photo."""
+        if same_class and self._kin is not None:
+            return self._kin.draw(borrower, rng, same_class=True)
         for index in self._candidates(self._code_of.get(borrower.label, -1), rng, same_class=same_class):
             if self.samples[index].source_id == borrower.source_id:
                 continue
@@ -118,13 +127,15 @@ class SampleContext:
 
     sample: Sample
     pool: DonorPool
+    seed: int = 0
 
     def __post_init__(self) -> None:
         self.label = self.sample.label
         self._memory: dict[object, Any] = {}
 
-    def donor(self, rng: np.random.Generator, *, same_class: bool) -> Donor:
-        """See core.protocols.Context."""
+    def donor(self, *, same_class: bool) -> Donor:
+        """See core.protocols.Context. Drawn from the sample's key alone, whatever the variant or the feather."""
+        rng = generator(self.seed, self.sample.sample_id, "donor", same_class)
         return self.pool.draw(self.sample, rng, same_class=same_class)
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
@@ -136,16 +147,18 @@ class SampleContext:
 
 def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels: int) -> DonorPool:
     """The donors: every original of the collection, or the images below ``--backgrounds``."""
+    originals = DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
     if backgrounds is None:
-        return DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
+        return originals
     folder = Path(backgrounds)
     if not folder.is_dir():
         raise UserError(f"--backgrounds {backgrounds} is not a folder")
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not paths:
         raise UserError(f"--backgrounds {backgrounds} holds no images")
-    # Their class is unknown, so they serve as other-class donors only.
+    # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
     return DonorPool(
         [Sample(f"backgrounds/{path.relative_to(folder).as_posix()}", "", FileImage(path)) for path in paths],
         max_pixels=max_pixels,
+        kin=originals,
     )

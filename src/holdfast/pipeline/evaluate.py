@@ -1,75 +1,37 @@
-"""Images × conditions × models → the one table."""
+"""Images × conditions × models → the one table: planning, resuming, and the check of clean accuracy."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
-from holdfast.core.fingerprint import array_sha256, fingerprint
-from holdfast.core.protocols import Classifier, StagedClassifier
-from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, row_id
-from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
-from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
-from holdfast.engine import LocalExecutor, core_count
-from holdfast.models import load_classifier
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import row_id
+from holdfast.core.types import ORIGINAL, Sample
+from holdfast.engine import LocalExecutor
 from holdfast.pipeline.environment import environment
-from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import (
-    DataSpec,
-    Prepared,
-    Rendering,
-    applicable,
-    over_matte,
-    prepare,
-    read,
-    render_conditions,
-    samples_table,
+from holdfast.pipeline.evaluation import (
+    PROTOCOL,
+    TASK,
+    EvaluateSpec,
+    Evaluation,
+    Job,
+    Tested,
+    load_models,
+    row_key,
 )
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
-
-@dataclass(frozen=True)
-class EvaluateSpec(DataSpec):
-    """What ``holdfast eval`` does."""
-
-    models: tuple[str, ...] = ()
-    scenarios: str = "all"
-    labels: str | None = None
-    feather: float = 0.0
-    matte: tuple[int, int, int] = (255, 255, 255)
-    batch_size: int = 32
-    device: str = "auto"
-    workers: int = 1
-    expect_accuracy: float | None = None
-    retry_errors: bool = False
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A model with the way from its outputs to the dataset's classes."""
-
-    classifier: Classifier
-    labels: LabelMap
-    fingerprint: str
-
-
-@dataclass
-class Job:
-    """One sample and the rows it still owes: condition → positions in the list of models, with their row ids."""
-
-    sample: Sample
-    owed: list[tuple[Condition, list[tuple[int, str]]]]
+__all__ = ["EvaluateSpec", "evaluate", "parse_matte"]
 
 
 def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
@@ -77,13 +39,13 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
-    collection = read(spec)
-    tested = load_models(spec, collection)
-    prepared = prepare(spec, collection, progress)
-    recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
-    recorded["classes"] = list(collection.classes)
     run, summary = Run(out), Summary()
-    with writing(out):
+    with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
+        collection = read(spec)
+        tested = load_models(spec, collection)
+        prepared = prepare(spec, collection, progress)
+        recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
+        recorded["classes"] = list(collection.classes)
         run.begin(_jsonable(recorded), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
         run.write_samples(samples_table(prepared))
@@ -92,9 +54,7 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
         if spec.retry_errors:
             run.predictions.drop(pc.field("status") == "error")
         if spec.expect_accuracy is not None:
-            only = [condition for condition in conditions if condition.scenario == ORIGINAL] or parse_conditions(
-                ORIGINAL
-            )
+            only = [one for one in conditions if one.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
             _pass(spec, prepared, tested, only, run, summary, progress, step="clean")
             _check_accuracy(run, spec.expect_accuracy, [model.classifier.name for model in tested])
         _pass(spec, prepared, tested, conditions, run, summary, progress, step="eval")
@@ -119,22 +79,6 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
     return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
 
-def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
-    """Load the models and map the dataset's classes to their outputs."""
-    keys = dict(collection.keys)
-    if spec.labels:
-        keys.update(read_label_file(Path(spec.labels)))
-    tested = []
-    for name in spec.models:
-        classifier = load_classifier(name, device=spec.device, classes=collection.classes)
-        labels = map_labels(collection.classes, keys, classifier.labels)
-        tested.append(Tested(classifier, labels, fingerprint([classifier.fingerprint, labels.fingerprint])))
-    names = [model.classifier.name for model in tested]
-    if len(set(names)) < len(names):
-        raise UserError(f"two of the models have one name: {', '.join(names)}")
-    return tested
-
-
 def _pass(
     spec: EvaluateSpec,
     prepared: Prepared,
@@ -146,13 +90,15 @@ def _pass(
     *,
     step: str,
 ) -> None:
-    stored = run.predictions.stored_ids()
-    jobs, owed, already = _plan(spec, prepared, tested, conditions, stored)
+    others = run.predictions.stored_ids()
+    jobs, owed, already = _plan(spec, prepared, tested, conditions, others)
+    run.predictions.drop_ids(_superseded(run, prepared, tested, conditions, others))
     summary.already = already
     done = 0
     progress(step, 0, owed)
     # A part file a shard: small enough that a kill costs little, large enough that a big run has only hundreds.
-    size = max(8, len(jobs) // 500)
+    # It also holds enough rows to fill a few batches of each model.
+    size = max(8, len(jobs) // 500, 4 * spec.batch_size // max(1, len(conditions)))
     shards = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     work = Evaluation(spec, prepared, run.path, tested)
     for part in LocalExecutor(spec.workers).map(work, shards):
@@ -164,12 +110,15 @@ def _pass(
 def _plan(
     spec: EvaluateSpec, prepared: Prepared, tested: list[Tested], conditions: list[Condition], stored: set[str]
 ) -> tuple[list[Job], int, int]:
+    """The jobs, how many rows they owe and how many are stored; takes the planned ids out of ``stored``."""
     jobs, owed, already = [], 0, 0
+    stored_as_images = stored_conditions(prepared.collection.samples)
     for sample in prepared.collection.samples:
         missing = []
-        for condition in applicable(sample, conditions):
+        for condition in applicable(sample, conditions, stored_as_images):
             ids = _row_ids(spec, prepared, tested, sample, condition)
             left = [(position, one) for position, one in enumerate(ids) if one not in stored]
+            stored.difference_update(ids)
             already += len(ids) - len(left)
             owed += len(left)
             if left:
@@ -179,24 +128,35 @@ def _plan(
     return jobs, owed, already
 
 
-def _key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
-    rendered_here = sample.condition == ORIGINAL
-    return {
-        "task": "classify",
-        "kind": sample.kind,
-        "dataset": dataset,
-        "sample_id": sample.sample_id,
-        "source_id": sample.source_id,
-        "split": sample.split,
-        "fold": sample.fold,
-        "condition": condition.scenario if rendered_here else sample.condition,
-        "variant": condition.variant if rendered_here else "as_stored",
-        "parameters": condition.parameters_json,
-        "seed": spec.seed,
-        "model": model,
-        "trained_on": "",
-        "protocol": "argmax",
-    }
+def _superseded(
+    run: Run, prepared: Prepared, tested: list[Tested], conditions: list[Condition], others: set[str]
+) -> list[str]:
+    """Which of the stored rows that are not planned stand for a planned one, measured before something changed.
+
+    The image, the mask, the label, the donors, the weights: kept beside the new row, the old one would count twice.
+    """
+    if not others:
+        return []
+    samples = {sample.sample_id: sample for sample in prepared.collection.samples}
+    planned = {(one.scenario, one.variant, one.parameters_json) for one in conditions}
+    as_stored = any(one.scenario == ORIGINAL for one in conditions)
+    columns = ["row_id", "sample_id", "condition", "variant", "parameters"]
+    here = (
+        (pc.field("task") == TASK)
+        & (pc.field("protocol") == PROTOCOL)
+        & pc.field("model").isin([model.classifier.name for model in tested])
+    )
+    return [
+        row["row_id"]
+        for row in run.predictions.dataset().to_table(columns, here).to_pylist()
+        if row["row_id"] in others
+        and (sample := samples.get(row["sample_id"])) is not None
+        and (
+            (row["condition"], row["variant"], row["parameters"]) in planned
+            if sample.condition == ORIGINAL
+            else as_stored
+        )
+    ]
 
 
 def _row_ids(
@@ -204,147 +164,13 @@ def _row_ids(
 ) -> list[str]:
     definition = condition.definition
     pool = prepared.pool_fingerprint if definition.donor else ""
-    image = fingerprint([prepared.images[sample.sample_id], pool, spec.matte])
+    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
     mask = prepared.masks[sample.sample_id] if definition.needs_mask else ""
     ids = []
     for model in tested:
-        key = _key(spec, prepared.collection.name, sample, condition, model.classifier.name)
+        key = row_key(spec, prepared.collection.name, sample, condition, model.classifier.name)
         ids.append(row_id(key, image=image, mask=mask, model=model.fingerprint))
     return ids
-
-
-_RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
-
-
-@dataclass
-class _Ready:
-    """One rendering on its way to the models: preprocessed for each of them, the pixels already let go."""
-
-    job: Job
-    rendering: Rendering
-    owed: list[tuple[int, str]]
-    prepared: list[Any] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-class Evaluation:
-    """The work of a shard: renders in threads while the models compute, then writes its part of the table.
-
-    Travels to other processes without its models, which are loaded there on first use.
-    """
-
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, tested: list[Tested] | None = None) -> None:
-        self.spec = spec
-        self.prepared = prepared
-        self.run = run
-        self._tested = tested
-        self._threads: ThreadPoolExecutor | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tested": None, "_threads": None}
-
-    @property
-    def tested(self) -> list[Tested]:
-        """The models, loaded now if they are not."""
-        if self._tested is None:
-            self._tested = load_models(self.spec, self.prepared.collection)
-        return self._tested
-
-    def __call__(self, jobs: Sequence[Job]) -> Summary:
-        """Do these jobs and write their rows."""
-        rows = list(self.rows(jobs))
-        Run(self.run).predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
-        summary = Summary(len(rows))
-        for row in rows:
-            if row["status"] != "ok":
-                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
-        return summary
-
-    def rows(self, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:
-        """Rows of these jobs, as batches fill."""
-        waiting: list[list[tuple[_Ready, str, Any]]] = [[] for _ in self.tested]
-        for ready in self._ahead(jobs):
-            if ready.rendering.rendered is None:
-                status = "skipped" if ready.rendering.skipped else "error"
-                failed = {"status": status, "error": ready.rendering.error}
-                yield from (self._row(ready, position, one) | failed for position, one in ready.owed)
-                continue
-            for (position, one), prepared in zip(ready.owed, ready.prepared, strict=True):
-                waiting[position].append((ready, one, prepared))
-                if len(waiting[position]) >= self.spec.batch_size:
-                    yield from self._predict(position, waiting[position])
-                    waiting[position] = []
-        for position, rest in enumerate(waiting):
-            if rest:
-                yield from self._predict(position, rest)
-
-    def _ahead(self, jobs: Iterable[Job]) -> Iterator[_Ready]:
-        """Renderings in order, a few samples ahead of the models and no more."""
-        threads = self._threads = self._threads or ThreadPoolExecutor(core_count())
-        queue: deque[Future[list[_Ready]]] = deque()
-        for job in jobs:
-            queue.append(threads.submit(self._render, job))
-            if len(queue) > core_count() + 1:
-                yield from queue.popleft().result()
-        while queue:
-            yield from queue.popleft().result()
-
-    def _render(self, job: Job) -> list[_Ready]:
-        ready = []
-        owed = dict(job.owed)
-        for rendering in render_conditions(
-            job.sample, list(owed), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
-        ):
-            one = _Ready(job, rendering, owed[rendering.condition])
-            if rendering.rendered is not None:
-                image = over_matte(rendering.rendered.image, self.spec.matte)
-                details = rendering.rendered.details
-                one.facts = {"image_sha256": array_sha256(image)}
-                one.facts |= {name: details.get(name) for name in ("donor_id", "donor_label")}
-                one.prepared = [self._prepare(position, image) for position, _ in one.owed]
-                one.rendering = replace(rendering, rendered=_RELEASED)
-            ready.append(one)
-        return ready
-
-    def _prepare(self, position: int, image: Image) -> Any:
-        classifier = self.tested[position].classifier
-        return classifier.prepare(image) if isinstance(classifier, StagedClassifier) else image
-
-    def _predict(self, position: int, batch: list[tuple[_Ready, str, Any]]) -> Iterator[dict[str, Any]]:
-        model = self.tested[position]
-        inputs = [prepared for _, _, prepared in batch]
-        try:
-            if isinstance(model.classifier, StagedClassifier):
-                probabilities = model.classifier.predict_prepared(inputs)
-            else:
-                probabilities = model.classifier.predict(inputs)
-            if probabilities.shape != (len(batch), len(model.classifier.labels)):
-                raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
-        except UserError:
-            raise
-        except Exception as error:
-            # A model that fails on a batch must not take the rest of the run with it: find the images it fails on.
-            if len(batch) > 1:
-                half = len(batch) // 2
-                yield from self._predict(position, batch[:half])
-                yield from self._predict(position, batch[half:])
-                return
-            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-            ready, one, _ = batch[0]
-            yield self._row(ready, position, one) | {"status": "error", "error": message[:500]}
-            return
-        labels = [ready.job.sample.label for ready, _, _ in batch]
-        columns = outcomes(probabilities, model.labels, labels)
-        for index, (ready, one, _) in enumerate(batch):
-            outcome = {name: values[index] for name, values in columns.items()}
-            yield self._row(ready, position, one) | ready.facts | outcome
-
-    def _row(self, ready: _Ready, position: int, one: str) -> dict[str, Any]:
-        sample = ready.job.sample
-        name = self.tested[position].classifier.name
-        key = _key(self.spec, self.prepared.collection.name, sample, ready.rendering.condition, name)
-        bookkeeping = {"row_id": one, "run_id": self.run.resolve().name, "schema_version": SCHEMA_VERSION}
-        return key | {"label": sample.label} | bookkeeping
 
 
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
+from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Sample
 
@@ -11,7 +14,17 @@ from holdfast.core.types import Sample
 def file_name(sample: Sample) -> str:
     """``class/stem`` with nothing in it that a file system or a path could misread."""
     name = sample.sample_id.removeprefix(f"{sample.label}/")
+    if name == sample.sample_id:  # "a" of class "dog" must not meet "dog/a"
+        name = f"{name}-{fingerprint(name)[:8]}"
     return "/".join([_safe(sample.label), *(_safe(part) for part in name.split("/"))])
+
+
+def check_apart(samples: Iterable[Sample], out: Path) -> None:
+    """Raises UserError where a collection's images lie below ``out``: results would mix with them or replace them."""
+    root = out.resolve()
+    for folder in {Path(path).parent for sample in samples if (path := getattr(sample.image, "path", None))}:
+        if folder.resolve().is_relative_to(root):
+            raise UserError(f"the images of the dataset lie in {out} themselves; choose another --out")
 
 
 def _safe(part: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from holdfast.annotate import load_annotator
-from holdfast.core.errors import SampleError
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import LocalExecutor
-from holdfast.pipeline.files import file_name
+from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, prepare, read
 from holdfast.pipeline.summary import Summary
@@ -48,14 +49,23 @@ class MaskSpec(DataSpec):
 def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tuple[Summary, list[dict[str, Any]]]:
     """Write ``out/<class>/<stem>.png`` and ``masks.csv``; returns the rows, least sure first."""
     annotator = load_annotator(spec.annotator)
-    prepared = prepare(spec, read(spec), progress)
+    collection = read(spec)
+    check_apart(collection.samples, out)
+    prepared = prepare(spec, collection, progress)
     parts, summary = Parts(out / ".parts", MASKS), Summary()
     with writing(out):
+        if not parts.folder.exists():
+            _check_new(collection.samples, out)
+            parts.folder.mkdir()
         ids = {
             fingerprint([s.sample_id, prepared.images[s.sample_id], annotator.fingerprint])[:32]: s
             for s in prepared.collection.samples
         }
-        rows = {row["row_id"]: row for row in parts.rows().to_pylist() if row["row_id"] in ids}
+        stored = parts.rows().to_pylist()
+        rows = {row["row_id"]: row for row in stored if row["row_id"] in ids}
+        # Another mask maker, or another image, writes to the same file: what is recorded of the old mask is over.
+        names = {sample.sample_id for sample in ids.values()}
+        parts.drop_ids([row["row_id"] for row in stored if row["row_id"] not in ids and row["sample_id"] in names])
         there = {one for one, row in rows.items() if row["status"] != "ok" or (out / row["path"]).is_file()}
         owed = [(one, sample) for one, sample in ids.items() if one not in there]
         summary.already = len(there)
@@ -74,6 +84,14 @@ def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tup
         pacsv.write_csv(pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]), text)
         write_atomic(out / "masks.csv", text.getvalue().to_pybytes())
     return summary, ordered
+
+
+def _check_new(samples: Iterable[Sample], out: Path) -> None:
+    """Masks that somebody else made are not for us to replace."""
+    for sample in samples:
+        path = out / f"{file_name(sample)}.png"
+        if path.exists():
+            raise UserError(f"{path} is there and was not made by holdfast mask; choose another --out")
 
 
 class Masking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -78,7 +78,7 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
                 if problem:
                     problems[sample.sample_id] = problem
             progress("hash", done, len(own) + len(lent))
-    return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images))
+    return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images, masks))
 
 
 def _hash(sample: Sample) -> tuple[str, str, str]:
@@ -128,11 +128,21 @@ def samples_table(prepared: Prepared) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def applicable(sample: Sample, conditions: Sequence[Condition]) -> list[Condition]:
-    """An image that is a rendering already (a scenario folder, a generated image) is taken as it is."""
+def stored_conditions(samples: Sequence[Sample]) -> set[str]:
+    """The conditions that a collection holds as images."""
+    return {sample.condition for sample in samples} - {ORIGINAL}
+
+
+def applicable(sample: Sample, conditions: Sequence[Condition], stored: Container[str]) -> list[Condition]:
+    """The conditions to make of a sample.
+
+    An image that is a rendering already (a scenario folder, a generated image) is taken as it is; conditions that the
+    collection holds as images (``stored``) are not made a second time from its originals.
+    """
     if sample.condition == ORIGINAL:
-        return list(conditions)
-    return [condition for condition in conditions if condition.scenario == ORIGINAL]
+        return [condition for condition in conditions if condition.scenario not in stored]
+    wanted = {condition.scenario for condition in conditions}
+    return [Condition(ORIGINAL)] if wanted & {ORIGINAL, sample.condition} else []
 
 
 @dataclass(frozen=True)
@@ -156,7 +166,7 @@ def render_conditions(
     except SampleError as error:
         yield from (Rendering(condition, None, error=str(error)) for condition in conditions)
         return
-    context = SampleContext(sample, pool)
+    context = SampleContext(sample, pool, seed)
     for condition in conditions:
         if mask is None and condition.definition.needs_mask:
             reason = no_mask or f"{condition.scenario} needs a mask and this image has none"

@@ -10,17 +10,34 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import LocalExecutor, core_count
-from holdfast.pipeline.files import file_name
+from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, applicable, prepare, read, render_conditions
+from holdfast.pipeline.samples import (
+    DataSpec,
+    Prepared,
+    Rendering,
+    applicable,
+    prepare,
+    read,
+    render_conditions,
+    stored_conditions,
+)
 from holdfast.pipeline.summary import Summary
-from holdfast.pipeline.synth_files import MANIFEST, SHARD_FORMATS, broken_rows, finish, write_shard
+from holdfast.pipeline.synth_files import (
+    MANIFEST,
+    SHARD_FORMATS,
+    broken_rows,
+    drop_superseded,
+    finish,
+    write_shard,
+)
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, write_json, writing
 
@@ -74,24 +91,32 @@ def make_spec(**values: Any) -> SynthSpec:
 def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary:
     """Write every rendering that is not there yet, then the manifest and the COCO files."""
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
-    prepared = prepare(spec, read(spec), progress)
+    collection = read(spec)
+    check_apart(collection.samples, out)
+    prepared = prepare(spec, collection, progress)
     parts = Parts(out / "manifest", MANIFEST)
     summary = Summary()
     with writing(out):
         _same_format(out, spec)
+        parts.drop(pc.field("status") == "error")  # another --max-pixels or more memory may do it
         if spec.verify:
             broken = broken_rows(out, spec.format, parts, progress)
             for one in broken:
                 summary.add(one, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
-        batches, owed, summary.already = _plan(spec, prepared, conditions, parts)
+        orders = _orders(spec, prepared, conditions)
+        drop_superseded(
+            out, spec.format, parts,
+            {one: _rendering_name(order.sample, condition) for order in orders for condition, one in order.owed},
+        )  # fmt: skip
+        batches, owed, summary.already = _plan(spec, orders, parts)
         progress("synth", 0, owed)
         work = Synthesis(spec, prepared, out)
         for part in LocalExecutor(spec.workers).map(work, batches):
             summary.merge(part)
             progress("synth", summary.rows, owed)
-        finish(out, parts, spec.layout)
+        finish(out, parts, spec.format)
     return summary
 
 
@@ -105,21 +130,30 @@ def _same_format(out: Path, spec: SynthSpec) -> None:
     write_json(path, asdict(spec) | {"verb": "synth"})
 
 
-def _plan(
-    spec: SynthSpec, prepared: Prepared, conditions: list[Condition], parts: Parts
-) -> tuple[list[Batch], int, int]:
+def _orders(spec: SynthSpec, prepared: Prepared, conditions: list[Condition]) -> list[Order]:
+    """Everything that is wanted, whether it is there or not."""
+    stored = stored_conditions(prepared.collection.samples)
+    return [
+        Order(
+            sample,
+            [
+                (condition, _rendering_id(spec, prepared, sample, condition))
+                for condition in applicable(sample, conditions, stored)
+            ],
+        )
+        for sample in prepared.collection.samples
+    ]
+
+
+def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts) -> tuple[list[Batch], int, int]:
     stored = parts.stored_ids()
     orders, owed, already = [], 0, 0
-    for sample in prepared.collection.samples:
-        ids = [
-            (condition, _rendering_id(spec, prepared, sample, condition))
-            for condition in applicable(sample, conditions)
-        ]
-        left = [(condition, one) for condition, one in ids if one not in stored]
-        already += len(ids) - len(left)
+    for order in wanted:
+        left = [(condition, one) for condition, one in order.owed if one not in stored]
+        already += len(order.owed) - len(left)
         owed += len(left)
         if left:
-            orders.append(Order(sample, left))
+            orders.append(Order(order.sample, left))
     # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
     balanced = min(32, len(orders) // (4 * (spec.workers or core_count())))
     size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, len(orders) // 2000)
@@ -129,10 +163,10 @@ def _plan(
 
 
 def _rendering_id(spec: SynthSpec, prepared: Prepared, sample: Sample, condition: Condition) -> str:
-    """Changes with the image, the mask, the donors, the condition and the way it is encoded."""
+    """Changes with the image, the mask, the donors, the condition, the encoding and what the manifest repeats."""
     return fingerprint(
         {
-            "sample": sample.sample_id,
+            "sample": [sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence],
             "image": prepared.images[sample.sample_id],
             "mask": prepared.masks[sample.sample_id],
             "pool": prepared.pool_fingerprint if condition.definition.donor else "",
@@ -141,6 +175,11 @@ def _rendering_id(spec: SynthSpec, prepared: Prepared, sample: Sample, condition
             "encoding": [spec.format, spec.quality if spec.format == "jpeg" else 0],
         }
     )[:32]
+
+
+def _rendering_name(sample: Sample, condition: Condition) -> str:
+    """The id of a rendering as a sample of its own."""
+    return f"{folder_name(condition, 'plain')}/{sample.sample_id}"
 
 
 class Synthesis:
@@ -192,6 +231,7 @@ class Synthesis:
                 "width": rendered.image.shape[1],
                 "donor_id": rendered.details.get("donor_id"),
                 "donor_label": rendered.details.get("donor_label"),
+                "donor_unmasked": rendered.details.get("donor_unmasked"),
             }
             yield row, content, self._mask(row, rendering, name, in_place)
 
@@ -214,7 +254,7 @@ class Synthesis:
     def _row(self, sample: Sample, condition: Condition, one: str, shard: int) -> dict[str, Any]:
         return {
             "row_id": one,
-            "sample_id": f"{folder_name(condition, 'plain')}/{sample.sample_id}",
+            "sample_id": _rendering_name(sample, condition),
             "source_id": sample.source_id,
             "label": sample.label,
             "scenario": condition.scenario,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ MANIFEST = pa.schema(
         ("parameters", pa.string()),
         ("donor_id", pa.string()),
         ("donor_label", pa.string()),
+        ("donor_unmasked", pa.bool_()),
         ("seed", pa.int64()),
         ("sha256", pa.string()),  # of the encoded image
         ("height", pa.int32()),
@@ -48,6 +49,15 @@ MANIFEST = pa.schema(
 )
 _INTERNAL = ["shard", "mask_rle", "row_id"]
 
+# Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
+_DATASET_CARD = b"""---
+configs:
+- config_name: default
+  data_files: data-*.parquet
+---
+Made by `holdfast synth`; `manifest.csv` lists every image.
+"""
+
 
 def shard_path(out: Path, format: str, number: int) -> Path:
     """The file of a tar or Parquet shard."""
@@ -61,7 +71,7 @@ def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str,
     write(shard_path(out, format, number), facts)
 
 
-def finish(out: Path, parts: Parts, layout: str) -> None:
+def finish(out: Path, parts: Parts, format: str) -> None:
     """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition."""
     table = parts.rows().sort_by([("scenario", "ascending"), ("variant", "ascending"), ("sample_id", "ascending")])
     public = table.drop_columns(_INTERNAL)
@@ -69,6 +79,8 @@ def finish(out: Path, parts: Parts, layout: str) -> None:
     text = pa.BufferOutputStream()
     pacsv.write_csv(public, text)
     write_atomic(out / "manifest.csv", text.getvalue().to_pybytes())
+    if format == "parquet":
+        write_atomic(out / "README.md", _DATASET_CARD)
     drawn = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"])))
     folders = pa.array([path.partition("/")[0] for path in drawn["path"].to_pylist()], pa.string())
     for folder in pc.unique(folders).to_pylist():
@@ -90,14 +102,41 @@ def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> lis
         if not check(row):
             broken.append(row)
         progress("verify", done, len(rows))
+    return [row["sample_id"] for row in _forget(out, format, parts, rows, broken)]
+
+
+def drop_superseded(out: Path, format: str, parts: Parts, planned: Mapping[str, str]) -> None:
+    """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed.
+
+    Clears away shards that nothing records as well: a killed run may have left one.
+
+    Args:
+        out: The folder that ``synth`` writes to.
+        format: As in ``--format``.
+        parts: The manifest so far.
+        planned: Id of the row → ``sample_id`` of the rendering.
+    """
+    rows = parts.rows(["row_id", "sample_id", "shard"]).to_pylist()
+    names = set(planned.values())
+    stale = [row for row in rows if row["row_id"] not in planned and row["sample_id"] in names]
+    gone = {row["row_id"] for row in _forget(out, format, parts, rows, stale)}
     if format in SHARD_FORMATS:
-        spoiled = {row["shard"] for row in broken}
-        broken = [row for row in rows if row["shard"] in spoiled]
+        kept = {shard_path(out, format, row["shard"]) for row in rows if row["row_id"] not in gone}
+        for path in {*out.glob("shard-*.tar"), *out.glob("data-*.parquet")} - kept:
+            path.unlink()
+
+
+def _forget(
+    out: Path, format: str, parts: Parts, rows: list[dict[str, Any]], unwanted: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Drop rows; in shards with them all that share one, and the shard. Returns what was dropped."""
+    if format in SHARD_FORMATS:
+        spoiled = {row["shard"] for row in unwanted}
+        unwanted = [row for row in rows if row["shard"] in spoiled]
         for number in spoiled:
             shard_path(out, format, number).unlink(missing_ok=True)
-    if broken:
-        parts.drop(pc.field("row_id").isin([row["row_id"] for row in broken]))
-    return [row["sample_id"] for row in broken]
+    parts.drop_ids([row["row_id"] for row in unwanted])
+    return unwanted
 
 
 def _files_hold(out: Path) -> Callable[[dict[str, Any]], bool]:

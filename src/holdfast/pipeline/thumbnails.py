@@ -13,7 +13,7 @@ from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluate import EvaluateSpec
-from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions
+from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
@@ -32,11 +32,12 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = 160) -> dict
         return {}
     pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
     recorded = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
+    stored = stored_conditions(collection.samples)
     made = {}
     for sample in collection.samples:
         if sample.source_id in source_ids and _unchanged(sample, recorded):
             for rendering in render_conditions(
-                sample, applicable(sample, conditions), pool, seed=spec.seed, max_pixels=spec.max_pixels
+                sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
                 if rendering.rendered is not None:
                     name = _name(rendering.condition, sample)

@@ -20,10 +20,8 @@ def donor_background(donor: Donor) -> tuple[Image, dict[str, Any]]:
     A donor without a mask, or so full of its object that no background can be tiled, is used as it is and flagged.
     """
     cleared = without_object(donor.image, donor.mask) if donor.mask is not None and donor.mask.any() else None
-    details: dict[str, Any] = {"donor_id": donor.sample_id, "donor_label": donor.label}
-    if cleared is None:
-        return donor.image, {**details, "donor_unmasked": True}
-    return cleared, details
+    details = {"donor_id": donor.sample_id, "donor_label": donor.label, "donor_unmasked": cleared is None}
+    return donor.image if cleared is None else cleared, details
 
 
 def cover(image: Image, height: int, width: int) -> Image:
@@ -82,7 +80,7 @@ def random_background(
     returns the moved mask. The released code (``summed``) stretches the cut-out to the size of the donor, whose
     object stays, and adds the two with saturation: the picture has the donor's size and a ghostly object.
     """
-    donor = context.donor(rng, same_class=False)
+    donor = context.donor(same_class=False)
     if placement == "summed":
         return _summed(image, mask, donor, feather)
     background, details = donor_background(donor)
@@ -137,6 +135,6 @@ def same_class_background(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float
 ) -> Rendered:
     """As ``random_background``, from the same class: what it costs is the cost of pasting, not of the context."""
-    background, details = donor_background(context.donor(rng, same_class=True))
+    background, details = donor_background(context.donor(same_class=True))
     over = composite(image, cover(background, *mask.shape), mask, feather=feather, context=context, reuse=True)
     return Rendered(over, mask, details)

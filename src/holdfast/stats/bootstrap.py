@@ -17,10 +17,10 @@ _DISTINCT = 500
 
 
 def codes(labels: ArrayLike) -> tuple[Codes, int]:
-    """Labels as 0 … count − 1, and the count."""
+    """Labels as 0 … count − 1 in sorted order, and the count."""
     import pandas as pd
 
-    numbers, unique = pd.factorize(np.asarray(labels).reshape(-1), use_na_sentinel=False)
+    numbers, unique = pd.factorize(np.asarray(labels).reshape(-1), sort=True, use_na_sentinel=False)
     return numbers, len(unique)
 
 
@@ -75,21 +75,14 @@ def resampled_sums(
 
 
 def cluster_variance(values: ArrayLike, clusters: ArrayLike, second: ArrayLike | None = None) -> float:
-    """The variance of a sum of residuals that are dependent within clusters.
+    """The variance of a sum of residuals (mean 0) that are dependent within clusters.
 
     One-way: Σ over clusters of (sum of its values)². Two-way (Cameron, Gelbach and Miller 2011): variance over the
-    first kind + over the second − over their cells, and never below the larger of the first two. Values have mean 0.
+    first kind + over the second − over their cells, and never below the smaller of the first two.
     """
-    first, count = codes(clusters)
     column = np.asarray(values, np.float64)
-    over_first = float(np.square(np.bincount(first, column, count)).sum())
-    if second is None:
-        return over_first
-    other, other_count = codes(second)
-    over_second = float(np.square(np.bincount(other, column, other_count)).sum())
-    cells, cell_count = codes(first * np.intp(other_count) + other)
-    over_cells = float(np.square(np.bincount(cells, column, cell_count)).sum())
-    return max(over_first + over_second - over_cells, over_first, over_second)
+    kinds = [codes(clusters)] if second is None else [codes(clusters), codes(second)]
+    return _variance(column, kinds)
 
 
 def deviations(
@@ -97,29 +90,52 @@ def deviations(
     clusters: ArrayLike,
     second: ArrayLike | None = None,
     *,
+    extra: ArrayLike = (),
+    freedom: float = np.inf,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Floats:
     """How far a sum of residuals (mean 0) strays in resamples of whole clusters, (resamples,).
 
-    Two-way: the kind of cluster with the larger variance is resampled, and the result stretched to the two-way
+    Two-way: the kind of cluster with the larger variance is resampled, and the result scaled to the two-way
     variance. Few clusters: stretched by √(G / (G − 1)) and by the quantile of t with G − 1 degrees of freedom over the
-    normal one, as a percentile interval from few clusters is too short otherwise.
+    normal one (G the smaller number of clusters), as a percentile interval from few clusters is too short otherwise.
+
+    Args:
+        values: (rows,) residuals.
+        clusters: (rows,) the cluster of each row.
+        second: (rows,) a second cluster.
+        extra: residuals of imagined clusters, each on its own, that do not count as observed ones.
+        freedom: at most so many degrees of freedom (classes of few photos have fewer than there are photos).
+        resamples: how many.
+        seed: of the resampling.
     """
     from scipy.stats import norm, t
 
-    column = np.asarray(values, np.float64)
-    kinds = [np.asarray(clusters)] if second is None else [np.asarray(clusters), np.asarray(second)]
-    variances = [cluster_variance(column, kind) for kind in kinds]
+    imagined = np.asarray(extra, np.float64)
+    column = np.append(np.asarray(values, np.float64), imagined)
+    observed = [codes(clusters)] if second is None else [codes(clusters), codes(second)]
+    kinds = [(np.append(n, count + np.arange(len(imagined))), count + len(imagined)) for n, count in observed]
+    variances = [_variance(column, [kind]) for kind in kinds]
     widest = int(np.argmax(variances))
     if variances[widest] <= 0:
         return np.zeros(resamples)
-    number, count = codes(kinds[widest])
-    rng = np.random.default_rng(seed)
-    sums = _one_way(_grouped(column[:, None], number, count), resamples, rng)[:, 0] - column.sum()
-    stretch = cluster_variance(column, clusters, second) / variances[widest]
-    few = count / (count - 1) * float(t.ppf(0.975, count - 1) / norm.ppf(0.975)) ** 2 if count > 1 else 1.0
-    return np.asarray(sums * np.sqrt(stretch * few))
+    sums = _one_way(_grouped(column[:, None], *kinds[widest]), resamples, np.random.default_rng(seed))
+    few = max(min(count for _, count in observed), 2)
+    stretch = np.sqrt(_variance(column, kinds) / variances[widest] * few / (few - 1))
+    return np.asarray(
+        (sums[:, 0] - column.sum()) * stretch * float(t.ppf(0.975, min(few - 1, freedom)) / norm.ppf(0.975))
+    )
+
+
+def _variance(column: Floats, kinds: list[tuple[Codes, int]]) -> float:
+    one_way = [float(np.square(np.bincount(number, column, count)).sum()) for number, count in kinds]
+    if len(kinds) == 1:
+        return one_way[0]
+    (first, _), (other, other_count) = kinds
+    cells, cell_count = codes(first * np.intp(other_count) + other)
+    over_cells = float(np.square(np.bincount(cells, column, cell_count)).sum())
+    return max(sum(one_way) - over_cells, min(one_way))
 
 
 def _grouped(table: Floats, number: Codes, count: int) -> Floats:
@@ -133,11 +149,12 @@ def _one_way(grouped: Floats, resamples: int, rng: np.random.Generator) -> Float
     Clusters with equal sums need not be told apart: how often each distinct sum is drawn is multinomial, which for
     right and wrong answers leaves a handful of numbers to draw instead of one for each photo.
     """
-    distinct, occurrences = np.unique(grouped, axis=0, return_counts=True)
     count = len(grouped)
-    if len(distinct) <= min(_DISTINCT, count // 8):
-        drawn = rng.multinomial(count, occurrences / count, size=resamples)
-        return np.asarray(drawn @ distinct)
+    if len(np.unique(grouped[: 4 * _DISTINCT], axis=0)) <= _DISTINCT:  # sorting all would be in vain otherwise
+        distinct, occurrences = np.unique(grouped, axis=0, return_counts=True)
+        if len(distinct) <= min(_DISTINCT, count // 8):
+            drawn = rng.multinomial(count, occurrences / count, size=resamples)
+            return np.asarray(drawn @ distinct)
     number, bags = _bags(np.arange(count), count, rng)
     table = _grouped(grouped, number, bags)
     return np.concatenate([weights @ table for weights in _weights(bags, resamples, rng)])

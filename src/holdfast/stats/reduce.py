@@ -89,7 +89,7 @@ def _counts(database: duckdb.DuckDBPyConnection, order: list[str]) -> Counts:
     cells = database.execute(
         """
         with originals as (
-            select model, trained_on, source_id, any_value(prediction_restricted) as answer
+            select model, trained_on, source_id, fold, min(prediction_restricted) as answer
             from named where name = ? and status = 'ok' group by all)
         select n.model, n.trained_on, n.kind, n.name as condition, n.label, n.source_id, n.donor_id, n.donor_label,
             n.fold,
@@ -98,7 +98,7 @@ def _counts(database: duckdb.DuckDBPyConnection, order: list[str]) -> Counts:
             sum(n.correct_restricted::int)::int as right_restricted,
             sum(coalesce(n.prediction_restricted = n.donor_label, false)::int)::int as captured,
             sum(coalesce(o.answer = n.donor_label, false)::int)::int as captured_before
-        from named n left join originals o using (model, trained_on, source_id)
+        from named n left join originals o using (model, trained_on, source_id, fold)
         where n.status = 'ok' group by all order by all""",
         [ORIGINAL],
     ).df()

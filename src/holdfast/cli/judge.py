@@ -1,0 +1,145 @@
+"""The verbs that read results: report, compare, audit."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import split_list
+
+if TYPE_CHECKING:
+    from holdfast.stats.gate import Verdict
+
+PASSED, FAILED, UNDECIDED = 0, 1, 3
+
+
+class Accuracy(StrEnum):
+    """Which right answers count."""
+
+    full = "full"
+    restricted = "restricted"
+
+
+class Average(StrEnum):
+    """Whether classes or photos weigh the same."""
+
+    macro = "macro"
+    micro = "micro"
+
+
+Which = Annotated[Accuracy, typer.Option(help="Right over all outputs, or among the dataset's classes only.")]
+Mean = Annotated[Average, typer.Option(help="Every class counts the same, or every photo does.")]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories of one dataset.")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write; RUN/report by default.")] = None,
+    accuracy: Which = Accuracy.full,
+    average: Mean = Average.macro,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+) -> None:
+    """What the numbers mean, as one page that opens from disk."""
+    from holdfast import api
+
+    where = out or runs[0] / "report"
+    page = api.report(list(runs), where, outcome=accuracy.value, average=average.value, resamples=resamples, seed=seed)
+    typer.echo(str(page))
+
+
+def compare(
+    old: Annotated[Path, typer.Argument(help="The run of the model in use.")],
+    new: Annotated[Path, typer.Argument(help="The run of the model that would replace it; may be the same run.")],
+    margin: Annotated[float, typer.Option(min=0, max=1, help="Loss of accuracy that is tolerated, 0 to 1.")] = 0.02,
+    old_model: Annotated[
+        str | None, typer.Option(help="Which model, where OLD has several.", show_default=False)
+    ] = None,
+    new_model: Annotated[
+        str | None, typer.Option(help="Which model, where NEW has several.", show_default=False)
+    ] = None,
+    conditions: Annotated[
+        str, typer.Option(help="Only these conditions, separated by commas.", show_default=False)
+    ] = "",
+    fail_under: Annotated[
+        str, typer.Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.", show_default=False)
+    ] = "",
+    accuracy: Which = Accuracy.full,
+) -> None:
+    """The release gate: exit code 0 passed, 1 failed, 3 undecided."""
+    from holdfast import api
+    from holdfast.cli.listing import print_frame
+
+    found = api.compare(
+        old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy.value,
+        conditions=split_list(conditions) or None,
+    )  # fmt: skip
+    print_frame(
+        found.conditions[["condition", "old", "new", "difference", "low", "high", "n", "verdict", "more_photos"]]
+    )
+    typer.echo(found.sentence)
+    verdicts = [found.verdict]
+    for name, floor in _floors(fail_under):
+        verdict, sentence = _check_floor(new, new_model, name, floor, accuracy.value)
+        typer.echo(sentence)
+        verdicts.append(verdict)
+    code = FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED
+    raise typer.Exit(code)
+
+
+def _floors(text: str) -> list[tuple[str, float]]:
+    floors = []
+    for part in split_list(text):
+        name, _, value = part.partition("=")
+        try:
+            floors.append((name.strip(), float(value)))
+        except ValueError:
+            raise UserError(f"--fail-under reads name=number,name=number, which {part!r} does not") from None
+    return floors
+
+
+def _check_floor(
+    new: Path, model: str | None, name: str, floor: float, outcome: str
+) -> tuple[Verdict, str]:
+    """One floor against the lower end of its interval, not against the point."""
+    from holdfast import api
+    from holdfast.stats.gate import check_floor
+
+    results = api.open_run(new)
+    if name == "score":
+        frame, estimate = results.scores(outcome=outcome), "debiased"  # type: ignore[arg-type]
+    elif name == "accuracy":
+        frame, estimate = results.accuracy(outcome=outcome), "accuracy"  # type: ignore[arg-type]
+        frame = frame[frame["condition"] == "original"]
+    else:
+        raise UserError(f"--fail-under knows score and accuracy, not {name!r}")
+    rows = frame[frame["model"].astype(str) == model] if model else frame
+    if len(rows) != 1:
+        raise UserError(f"--fail-under needs one model; {new} has {len(rows)}: name it with --new-model")
+    row = rows.iloc[0]
+    verdict = check_floor(float(row[estimate]), float(row["low"]), float(row["high"]), floor)
+    interval = f"{row[estimate]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f})"
+    return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
+
+
+def audit(
+    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
+    reference: Annotated[
+        Path | None, typer.Option(help="Another table of the same paper to check against.", show_default=False)
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option(min=1, help="Images behind each row, where known.", show_default=False)
+    ] = None,
+) -> None:
+    """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
+    from holdfast.stats.audit import audit as find
+    from holdfast.stats.audit import read_table
+
+    findings = find(read_table(table), name=table.name, reference=read_table(reference) if reference else None, n=n)
+    for finding in findings:
+        typer.echo(f"{finding.where}: {finding.sentence}")
+    typer.echo(f"{table.name}: {len(findings)} findings" if findings else f"{table.name}: nothing found")
+    raise typer.Exit(1 if findings else 0)

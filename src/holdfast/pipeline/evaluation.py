@@ -1,0 +1,239 @@
+"""The work of evaluating: what a shard's worker needs, and what it does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.protocols import Classifier, StagedClassifier
+from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
+from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
+from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
+from holdfast.engine import core_count
+from holdfast.models import load_classifier
+from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.summary import Summary
+from holdfast.scenarios import PAPER, Condition
+from holdfast.store import Run
+
+
+@dataclass(frozen=True)
+class EvaluateSpec(DataSpec):
+    """What ``holdfast eval`` does."""
+
+    models: tuple[str, ...] = ()
+    scenarios: str = "all"
+    labels: str | None = None
+    feather: float = 0.0
+    matte: tuple[int, int, int] = (255, 255, 255)
+    batch_size: int = 32
+    device: str = "auto"
+    workers: int = 1
+    expect_accuracy: float | None = None
+    retry_errors: bool = False
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A model with the way from its outputs to the dataset's classes."""
+
+    classifier: Classifier
+    labels: LabelMap
+    fingerprint: str
+
+
+@dataclass
+class Job:
+    """One sample and the rows it still owes: condition → positions in the list of models, with their row ids."""
+
+    sample: Sample
+    owed: list[tuple[Condition, list[tuple[int, str]]]]
+
+
+TASK, PROTOCOL = "classify", "argmax"
+
+
+def row_key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
+    """The key columns of one row."""
+    rendered_here = sample.condition == ORIGINAL
+    return {
+        "task": TASK,
+        "kind": sample.kind,
+        "dataset": dataset,
+        "sample_id": sample.sample_id,
+        "source_id": sample.source_id,
+        "split": sample.split,
+        "fold": sample.fold,
+        "condition": condition.scenario if rendered_here else sample.condition,
+        "variant": condition.variant if rendered_here else _stored_variant(sample),
+        "parameters": condition.parameters_json,
+        "seed": spec.seed,
+        "model": model,
+        "trained_on": "",
+        "protocol": PROTOCOL,
+    }
+
+
+def _stored_variant(sample: Sample) -> str:
+    """What ``synth``'s manifest says of a rendering; the paper's way and an unknown one are simply as stored."""
+    variant = str(sample.attributes.get("variant", PAPER))
+    return "as_stored" if variant == PAPER else variant
+
+
+def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
+    """Load the models and map the dataset's classes to their outputs."""
+    keys = dict(collection.keys)
+    if spec.labels:
+        keys.update(read_label_file(Path(spec.labels)))
+    tested = []
+    for name in spec.models:
+        classifier = load_classifier(name, device=spec.device, classes=collection.classes)
+        if hasattr(classifier, "batch_size"):  # those that split batches themselves, when memory runs out
+            classifier.batch_size = spec.batch_size
+        labels = map_labels(collection.classes, keys, classifier.labels)
+        tested.append(Tested(classifier, labels, fingerprint([classifier.fingerprint, labels.fingerprint])))
+    names = [model.classifier.name for model in tested]
+    if len(set(names)) < len(names):
+        raise UserError(f"two of the models have one name: {', '.join(names)}")
+    return tested
+
+
+_RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
+
+
+@dataclass
+class _Ready:
+    """One rendering on its way to the models: preprocessed for each of them, the pixels already let go."""
+
+    job: Job
+    rendering: Rendering
+    owed: list[tuple[int, str]]
+    prepared: list[Any] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Evaluation:
+    """The work of a shard: renders in threads while the models compute, then writes its part of the table.
+
+    Travels to other processes without its models, which are loaded there on first use.
+    """
+
+    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, tested: list[Tested] | None = None) -> None:
+        self.spec = spec
+        self.prepared = prepared
+        self.run = run
+        self._tested = tested
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tested": None, "_threads": None}
+
+    @property
+    def tested(self) -> list[Tested]:
+        """The models, loaded now if they are not."""
+        if self._tested is None:
+            self._tested = load_models(self.spec, self.prepared.collection)
+        return self._tested
+
+    def __call__(self, jobs: Sequence[Job]) -> Summary:
+        """Do these jobs and write their rows."""
+        rows = list(self.rows(jobs))
+        Run(self.run).predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
+        summary = Summary(len(rows))
+        for row in rows:
+            if row["status"] != "ok":
+                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+        return summary
+
+    def rows(self, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:
+        """Rows of these jobs, as batches fill."""
+        waiting: list[list[tuple[_Ready, str, Any]]] = [[] for _ in self.tested]
+        for ready in self._ahead(jobs):
+            if ready.rendering.rendered is None:
+                status = "skipped" if ready.rendering.skipped else "error"
+                failed = {"status": status, "error": ready.rendering.error}
+                yield from (self._row(ready, position, one) | failed for position, one in ready.owed)
+                continue
+            for (position, one), prepared in zip(ready.owed, ready.prepared, strict=True):
+                waiting[position].append((ready, one, prepared))
+                if len(waiting[position]) >= self.spec.batch_size:
+                    yield from self._predict(position, waiting[position])
+                    waiting[position] = []
+        for position, rest in enumerate(waiting):
+            if rest:
+                yield from self._predict(position, rest)
+
+    def _ahead(self, jobs: Iterable[Job]) -> Iterator[_Ready]:
+        """Renderings in order, a few samples ahead of the models and no more."""
+        threads = self._threads = self._threads or ThreadPoolExecutor(core_count())
+        queue: deque[Future[list[_Ready]]] = deque()
+        for job in jobs:
+            queue.append(threads.submit(self._render, job))
+            if len(queue) > core_count() + 1:
+                yield from queue.popleft().result()
+        while queue:
+            yield from queue.popleft().result()
+
+    def _render(self, job: Job) -> list[_Ready]:
+        ready = []
+        owed = dict(job.owed)
+        for rendering in render_conditions(
+            job.sample, list(owed), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
+        ):
+            one = _Ready(job, rendering, owed[rendering.condition])
+            if rendering.rendered is not None:
+                image = over_matte(rendering.rendered.image, self.spec.matte)
+                details = rendering.rendered.details
+                one.facts = {"image_sha256": array_sha256(image)}
+                one.facts |= {name: details.get(name) for name in ("donor_id", "donor_label", "donor_unmasked")}
+                one.prepared = [self._prepare(position, image) for position, _ in one.owed]
+                one.rendering = replace(rendering, rendered=_RELEASED)
+            ready.append(one)
+        return ready
+
+    def _prepare(self, position: int, image: Image) -> Any:
+        classifier = self.tested[position].classifier
+        return classifier.prepare(image) if isinstance(classifier, StagedClassifier) else image
+
+    def _predict(self, position: int, batch: list[tuple[_Ready, str, Any]]) -> Iterator[dict[str, Any]]:
+        model = self.tested[position]
+        inputs = [prepared for _, _, prepared in batch]
+        try:
+            if isinstance(model.classifier, StagedClassifier):
+                probabilities = model.classifier.predict_prepared(inputs)
+            else:
+                probabilities = model.classifier.predict(inputs)
+            if probabilities.shape != (len(batch), len(model.classifier.labels)):
+                raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
+        except Exception as error:
+            # A model that fails on a batch must not take the rest of the run with it: find the images it fails on.
+            if len(batch) > 1:
+                half = len(batch) // 2
+                yield from self._predict(position, batch[:half])
+                yield from self._predict(position, batch[half:])
+                return
+            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            ready, one, _ = batch[0]
+            yield self._row(ready, position, one) | {"status": "error", "error": message[:500]}
+            return
+        labels = [ready.job.sample.label for ready, _, _ in batch]
+        columns = outcomes(probabilities, model.labels, labels)
+        for index, (ready, one, _) in enumerate(batch):
+            outcome = {name: values[index] for name, values in columns.items()}
+            yield self._row(ready, position, one) | ready.facts | outcome
+
+    def _row(self, ready: _Ready, position: int, one: str) -> dict[str, Any]:
+        sample = ready.job.sample
+        name = self.tested[position].classifier.name
+        key = row_key(self.spec, self.prepared.collection.name, sample, ready.rendering.condition, name)
+        bookkeeping = {"row_id": one, "run_id": self.run.resolve().name, "schema_version": SCHEMA_VERSION}
+        return key | {"label": sample.label} | bookkeeping

@@ -1,0 +1,149 @@
+"""A report of one or several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.report import page
+from holdfast.report.accuracy import maps, scenarios
+from holdfast.report.certainty import confidence
+from holdfast.report.comparison import comparison
+from holdfast.report.evidence import RESAMPLES, Evidence, ScoreConditions
+from holdfast.report.fit import fit
+from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
+from holdfast.report.parts import Notice, Section
+from holdfast.report.provenance import trouble, what_was_run
+from holdfast.report.rows import Rows, join
+from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
+from holdfast.report.words import listing, plural
+from holdfast.stats.cells import Average
+from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.store import Run
+
+TITLE = "What the models hold on to"
+
+
+def build(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    pictures: Pictures | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    score_conditions: ScoreConditions | None = None,
+) -> Path:
+    """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
+
+    Args:
+        runs: one or several, of one dataset.
+        out: the folder; files of an earlier report are replaced.
+        outcome: right over all outputs of a model, or among the dataset's classes only.
+        average: every class counts the same, or every photo does.
+        pictures: makes JPEG thumbnails of some photos of a run, by (source_id, condition name).
+        resamples: of every bootstrap.
+        seed: of every bootstrap.
+        score_conditions: which conditions the robustness score is over; by default all that keep the object.
+    """
+    rows = join(runs)
+    evidence = Evidence(reduce(rows.dataset), outcome, average, resamples, seed, score_conditions)
+    settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
+    with ThreadPoolExecutor(1) as aside:
+        # The chart library is bundled while the statistics are computed: that takes a second and no Python.
+        library = aside.submit(page.chart_library)
+        sections = _sections(evidence, rows, pictures, settings)
+        library.result()
+    try:
+        return page.write(
+            sections,
+            out,
+            title=TITLE if len(evidence.models) != 1 else "What the model holds on to",
+            subject=_subject(runs),
+            facts=_facts(evidence),
+            limits=_limits(evidence),
+            run_names=listing([run.run_id for run in runs], 6),
+        )
+    except OSError as error:
+        raise UserError(f"cannot write the report to {out}: {error.strerror}") from error
+
+
+def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None, settings: dict[str, Any]) -> list[Section]:
+    last = [trouble(evidence, rows.runs), what_was_run(evidence, rows.runs, settings)]
+    if not evidence.models:
+        return [
+            Section("verdict", "Verdict", parts=[Notice("No model answered for any photo; the reasons are below.")]),
+            *last,
+        ]
+    harmed = most_harmed(evidence)
+    return [
+        verdict(evidence),
+        scores(evidence),
+        scenarios(evidence),
+        maps(evidence),
+        comparison(evidence),
+        fit(evidence),
+        confidence(evidence),
+        gallery(evidence, rows, harmed, pictures),
+        worst(evidence, rows, harmed),
+        *last,
+    ]
+
+
+def html_summary(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = 1000,
+    seed: int = 0,
+    score_conditions: ScoreConditions | None = None,
+) -> str:
+    """The verdicts and the table of scores as a piece of HTML for a notebook; options as of ``build``."""
+    evidence = Evidence(counts, outcome, average, resamples, seed, score_conditions)
+    template = page.templates().get_template("summary.html.j2")
+    if not evidence.models:
+        return str(template.render(verdicts=[], table=None, facts=_facts(evidence)))
+    table = score_table(evidence, score_frame(evidence))
+    return str(template.render(verdicts=verdict_items(evidence), table=table, facts=_facts(evidence)))
+
+
+def _subject(runs: Sequence[Run]) -> str:
+    names = dict.fromkeys(str(run.spec().get("dataset") or run.run_id) for run in runs)
+    return listing(list(names))
+
+
+def _facts(evidence: Evidence) -> list[tuple[str, str]]:
+    counts = evidence.counts
+    photos = counts.cells["source_id"].nunique() if len(counts.cells) else 0
+    numbers = (
+        (len(evidence.models), "model", "models"),
+        (photos, "photo", "photos"),
+        (len(counts.classes), "class", "classes"),
+        (len(counts.conditions), "condition", "conditions"),
+        (int(counts.cells["n"].sum()) if len(counts.cells) else 0, "answer", "answers"),
+    )
+    return [(f"{count:,}", one if count == 1 else many) for count, one, many in numbers]
+
+
+def _limits(evidence: Evidence) -> str:
+    counts = evidence.counts
+    outcome = "over all outputs of a model" if evidence.outcome == "full" else "among the dataset's classes only"
+    average = (
+        "every class counts the same (macro)" if evidence.average == "macro" else "every photo counts the same (micro)"
+    )
+    text = (
+        f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat photos, not "
+        "answers, as independent."
+    )
+    if len(counts.cells):
+        photos = counts.cells["source_id"].nunique()
+        text += f" What {plural(photos, 'photo')} cannot show, this report does not claim."
+    if ORIGINAL not in counts.conditions:
+        text += " The originals were not among the conditions, so drops and verdicts are missing."
+    return text

@@ -1,0 +1,60 @@
+(() => {
+  "use strict";
+  const narrow = window.matchMedia("(max-width: 700px)");
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const entry = charts[figure.dataset.chart];
+    const button = figure.querySelector("button.interactive");
+    if (!entry || !window.vegaEmbed) continue;
+    const place = figure.querySelector(".chart");
+    const still = [...place.childNodes];
+    let view = null;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      if (view) {
+        view.finalize();
+        view = null;
+        place.replaceChildren(...still);
+        place.classList.remove("live");
+        button.textContent = "Make interactive";
+        return;
+      }
+      const spec = Object.assign({ datasets: entry.datasets }, narrow.matches ? entry.narrow : entry.wide);
+      place.replaceChildren();
+      place.classList.add("live");
+      // The interpreter instead of compiled functions: the page forbids eval.
+      view = await window.vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
+      button.textContent = "Back to the still figure";
+    });
+  }
+
+  const value = (row, index) => {
+    const text = row.cells[index].dataset.sort ?? "";
+    const number = text === "" ? NaN : Number(text);
+    return Number.isNaN(number) ? text : number;
+  };
+  const compare = (a, b) =>
+    typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+
+  for (const button of document.querySelectorAll("button.sort")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const table = button.closest("table");
+      const falling = head.getAttribute("aria-sort") === "ascending";
+      for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+      const body = table.tBodies[0];
+      const rows = [...body.rows];
+      rows.sort((a, b) => {
+        const [left, right] = [value(a, head.cellIndex), value(b, head.cellIndex)];
+        if (left === "" || right === "") return (left === "") - (right === "");
+        return falling ? compare(right, left) : compare(left, right);
+      });
+      body.append(...rows);
+    });
+  }
+
+  const contents = document.querySelector("nav details");
+  contents.open = !window.matchMedia("(max-width: 1100px)").matches;
+})();

@@ -1,0 +1,142 @@
+"""Shares of a known number of images, and totals over classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, floor
+
+from holdfast.stats.audit.printed import MEANS, SLACK, Figure, Finding, Interval, Printed
+from holdfast.stats.fmr import recover_counts
+
+
+def _sizes(table: Printed, n: int | None) -> list[int | None]:
+    """Images of each row: from its column, else ``n``; a total has the sum of the others unless it says."""
+    column = table.having("n").get("")
+    own = [int(one.value) if (one := table.figure(row, column)) else None for row in table.rows]
+    sizes = [size or (None if table.is_total(row) or table.is_total(row, MEANS) else n) for row, size in enumerate(own)]
+    parts = [size for row, size in enumerate(sizes) if not table.is_total(row) and not table.is_total(row, MEANS)]
+    whole = sum(size for size in parts if size) if parts and all(parts) else None
+    return [whole if table.is_total(row) and not own[row] else size for row, size in enumerate(sizes)]
+
+
+def _shares(table: Printed) -> list[str]:
+    """Columns that are shares of a row's images."""
+    named = [*table.having("sa").values(), *table.having("vr").values()]
+    if table.having("variance") or table.having("estimate") or table.having("before") or table.having("fmr"):
+        return named
+    return named + [column for column in table.others if _plausible(table, column)]
+
+
+def _plausible(table: Printed, column: str) -> bool:
+    values = [one.value for row in table.rows if (one := table.figure(row, column))]
+    return bool(values) and min(values) >= 0 and max(values) <= 100
+
+
+def whole_counts(table: Printed, n: int | None) -> Iterator[Finding]:
+    """A share of n images is a whole number of them (GRIM)."""
+    for row, size in enumerate(_sizes(table, n)):
+        if not size:
+            continue
+        impossible = False
+        for column in _shares(table):
+            printed = table.figure(row, column)
+            if printed and not possible(printed, size, percent=table.percent(column)):
+                impossible = True
+                expected = _nearest(printed, size, table.percent(column))
+                yield Finding(
+                    "impossible_count",
+                    table.place(row, column),
+                    printed.text,
+                    expected,
+                    f"No whole number of {size} images is {printed.text}; the nearest is {expected}.",
+                )
+        if not impossible:
+            yield from _impossible_fmr(table, row, size)
+
+
+def possible(printed: Figure, size: int, *, percent: bool) -> bool:
+    """Whether some whole count of ``size`` images prints so."""
+    span = printed.rounded * (size / (100 if percent else 1))
+    return ceil(span.low - SLACK * size) <= floor(span.high + SLACK * size)
+
+
+def _nearest(printed: Figure, size: int, percent: bool) -> str:
+    unit = 100 if percent else 1
+    return f"{round(printed.value / unit * size) / size * unit:.{printed.decimals}f}"
+
+
+def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[Finding]:
+    """FMR of whole counts: right, validated, and right among the validated."""
+    found = {role: table.figure(row, table.having(role).get("")) for role in ("sa", "vr", "fmr")}
+    sa, vr, fmr = found["sa"], found["vr"], found["fmr"]
+    if not (sa and vr and fmr and table.percent(table.having("fmr")[""])) or size > 20_000:
+        return
+    texts = [f"{one.value:.{one.decimals}f}" for one in (sa, vr, fmr)]
+    if not recover_counts(size, standard_accuracy=texts[0], validation_rate=texts[1], fmr=texts[2]):
+        yield Finding(
+            "impossible_count",
+            table.place(row, table.having("fmr")[""]),
+            fmr.text,
+            "",
+            f"No whole numbers of {size} images give an FMR of {fmr.text} with SA {sa.text} and VR {vr.text}.",
+        )
+
+
+def totals(table: Printed, n: int | None) -> Iterator[Finding]:
+    """A total pools the images of its classes; the mean of the classes' values is another number."""
+    rows = [row for row in table.rows if not table.is_total(row) and not table.is_total(row, MEANS)]
+    sizes = _sizes(table, n)
+    weights = [float(sizes[row] or 0) for row in rows]
+    if not all(weights):
+        weights = [1.0] * len(rows) if not table.having("n") else []
+    roles = {column: role for role in ("sa", "vr", "pa", "fmr") for column in table.having(role).values()}
+    columns = roles | ({} if table.having("variance") else dict.fromkeys(_shares(table), "share"))
+    for total in table.rows:
+        if not table.is_total(total) or len(rows) < 2 or not weights:
+            continue
+        for column in columns:
+            printed = table.figure(total, column)
+            values = [one.rounded for row in rows if (one := table.figure(row, column))]
+            pooled = _pooled(table, rows, weights, column, columns[column])
+            if not printed or pooled is None or len(values) < len(rows) or pooled.meets(printed.rounded):
+                continue
+            mean = sum(values, Interval(0, 0)) * (1 / len(values))
+            is_mean = mean.meets(printed.rounded)
+            why = "is the mean of the rows above" if is_mean else "is neither pooled nor the mean of the rows above"
+            expected = f"{pooled.middle:.{printed.decimals}f}"
+            yield Finding(
+                "total_is_mean" if is_mean else "total_off",
+                table.place(total, column),
+                printed.text,
+                expected,
+                f"The total {printed.text} {why} ({mean.middle:.{printed.decimals}f}); pooled it is {expected}.",
+            )
+
+
+def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, role: str) -> Interval | None:
+    """The value over all images, or None where the table does not tell it."""
+    if role in ("sa", "vr", "share"):
+        return _weighted([table.figure(row, column) for row in rows], weights)
+    sa, vr = table.having("sa").get(""), table.having("vr").get("")
+    if vr is None or (role == "fmr" and sa is None):
+        return None
+    survived, validated = Interval(0, 0), Interval(0, 0)
+    for row, weight in zip(rows, weights, strict=True):
+        rate, value = table.figure(row, vr), table.figure(row, column)
+        if not (rate and value):
+            return None
+        standard = table.figure(row, sa) if role == "fmr" else None
+        product = value.rounded.times(rate.rounded)
+        if role == "fmr":
+            if standard is None:
+                return None
+            product = product.times(standard.rounded)
+        survived, validated = survived + product * weight, validated + rate.rounded * weight
+    pooled = survived.over(validated)
+    whole = _weighted([table.figure(row, sa) for row in rows], weights) if role == "fmr" else None
+    return pooled.over(whole) if whole else pooled
+
+
+def _weighted(figures: list[Figure | None], weights: list[float]) -> Interval | None:
+    known = [one.rounded * weight for one, weight in zip(figures, weights, strict=True) if one]
+    return sum(known, Interval(0, 0)) * (1 / sum(weights)) if len(known) == len(weights) else None

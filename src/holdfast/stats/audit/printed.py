@@ -1,0 +1,282 @@
+"""Printed figures as intervals, and tables of them with columns known by what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLACK = 1e-9  # relative; for binary fractions that miss a decimal edge
+MAX_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: which check, e.g. ``fmr_not_ratio``.
+        where: row and column.
+        printed: what stands there.
+        expected: what should.
+        sentence: both, with the reason.
+    """
+
+    kind: str
+    where: str
+    printed: str
+    expected: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers that a figure may stand for, ends included."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """The best single guess."""
+        return (self.low + self.high) / 2
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high)
+
+    def __mul__(self, factor: float) -> Interval:
+        return Interval(*sorted((self.low * factor, self.high * factor)))
+
+    def times(self, other: Interval) -> Interval:
+        """Product; both not negative."""
+        return Interval(max(self.low, 0) * max(other.low, 0), self.high * other.high)
+
+    def over(self, other: Interval) -> Interval:
+        """Quotient; both not negative, up to infinity where the divisor may be zero."""
+        return Interval(
+            max(self.low, 0) / other.high if other.high > 0 else 0.0,
+            self.high / other.low if other.low > 0 else float("inf"),
+        )
+
+    def meets(self, other: Interval) -> bool:
+        """Whether some number is in both."""
+        room = SLACK * max(1.0, abs(self.high) if self.high < 1e300 else 1.0, abs(other.high))
+        return self.low <= other.high + room and other.low <= self.high + room
+
+    def both(self, other: Interval) -> Interval | None:
+        """The numbers in both, None if there are none."""
+        return Interval(max(self.low, other.low), min(self.high, other.high)) if self.meets(other) else None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A printed number: its text, its value, and how many decimals it was rounded to."""
+
+    text: str
+    value: float
+    decimals: int
+
+    @property
+    def half(self) -> float:
+        """Half a unit of the last decimal."""
+        return 0.5 * 10.0**-self.decimals
+
+    @property
+    def rounded(self) -> Interval:
+        """Every number that rounds to this figure."""
+        return Interval(self.value - self.half, self.value + self.half)
+
+    @property
+    def cut_or_rounded(self) -> Interval:
+        """For figures whose author may have cut the last digits off."""
+        return Interval(self.value - self.half, self.value + 2 * self.half)
+
+
+_NUMBER = re.compile(r"^[+-]?(\d+(?:\.(\d*))?|\.(\d+))(e[+-]?\d+)?$", re.IGNORECASE)
+
+
+def figure(text: str) -> Figure | None:
+    """Read "92.30", "1,246", "28.5 %", "−0.12"; None for anything that is not one number."""
+    plain = text.strip().replace("−", "-").replace(",", "").rstrip("%*").strip()
+    match = _NUMBER.match(plain)
+    if not match:
+        return None
+    decimals = len(match.group(2) or match.group(3) or "")
+    exponent = int(match.group(4)[1:]) if match.group(4) else 0
+    return Figure(text.strip(), float(plain), decimals - exponent)
+
+
+_ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
+    (role, frozenset(names.split()))
+    for role, names in (
+        ("sa", "sa standard_accuracy clean_accuracy"),
+        ("pa", "pa perturbed_accuracy"),
+        ("vr", "vr validation_rate validated_share"),
+        ("fmr", "fmr"),
+        ("n", "n images n_images count sample_size"),
+        ("before", "before old dense full"),
+        ("after", "after new sparse"),
+        ("change", "saving savings saved reduction change improvement speedup"),
+        ("estimate", "estimate coef coefficient beta"),
+        ("se", "se standard_error std_err stderr"),
+        ("t", "t t_value t_stat"),
+        ("p", "p p_value pvalue"),
+        ("size", "params params_m parameters flops gflops seed fold rank epoch epochs step steps df year"),
+    )
+)
+
+
+def role_of(column: str) -> tuple[str, str]:
+    """(prefix, role) of a column name: ``adm_fmr`` → ("adm", "fmr"); role "" for a name that says nothing."""
+    name = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_")
+    if "variance" in name or name.startswith("sigma2"):
+        return "", "variance"
+    if "score" in name.split("_"):
+        return "", "score"
+    for role, names in _ROLES:
+        for known in names:
+            if name == known or (role in ("before", "after", "change") and known in name.split("_")):
+                return "", role
+            if role in ("sa", "pa", "vr", "fmr") and name.endswith("_" + known):
+                return name.removesuffix("_" + known), role
+    return "", ""
+
+
+TOTALS = frozenset(("total", "overall", "all", "pooled"))
+MEANS = frozenset(("mean", "average", "avg"))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table of printed figures.
+
+    Attributes:
+        name: put before each place.
+        columns: column → its cells as text.
+        roles: column → (prefix, role).
+    """
+
+    name: str
+    columns: dict[str, list[str]]
+    roles: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, name: str) -> Printed:
+        """From a frame of strings or numbers."""
+        columns = {str(column): [_text(value) for value in frame[column]] for column in frame}
+        return cls(name, columns, {column: role_of(column) for column in columns})
+
+    @property
+    def rows(self) -> range:
+        """Row numbers from 0."""
+        return range(len(next(iter(self.columns.values()))))
+
+    @cached_property
+    def numeric(self) -> list[str]:
+        """Columns that hold numbers: at least half of what is not empty."""
+        found = []
+        for column, texts in self.columns.items():
+            filled = [text for text in texts if text]
+            if filled and 2 * sum(figure(text) is not None for text in filled) >= len(filled):
+                found.append(column)
+        return found
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Columns that name the rows: whatever is not numeric, or the first one."""
+        names = [column for column in self.columns if column not in self.numeric and self.roles[column][1] == ""]
+        first = next(iter(self.columns))
+        return names or ([first] if self.roles[first][1] == "" else [])
+
+    @cached_property
+    def others(self) -> list[str]:
+        """Numeric columns without a role of their own: scenarios."""
+        return [column for column in self.numeric if self.roles[column][1] == "" and column not in self.labels]
+
+    def having(self, role: str) -> dict[str, str]:
+        """Prefix → numeric column of this role."""
+        return {
+            prefix: column for column, (prefix, found) in self.roles.items() if found == role and column in self.numeric
+        }
+
+    @cached_property
+    def _usual_decimals(self) -> dict[str, int]:
+        """Column → decimals that its cells share although some lost their trailing zeros on the way to a file."""
+        groups = {column: [column] for column in self.numeric}
+        groups |= dict.fromkeys(self.others, self.others)
+        usual = {}
+        for column, group in groups.items():
+            figures = [figure(text) for name in group for text in self.columns[name]]
+            tally = Counter(one.decimals for one in figures if one)
+            most = max(tally)
+            usual[column] = most if 2 * tally[most] > tally.total() else -1
+        return usual
+
+    def figure(self, row: int, column: str | None) -> Figure | None:
+        """The number in a cell, with the decimals it was printed with; None if there is none."""
+        if column is None or column not in self.columns:
+            return None
+        found = figure(self.columns[column][row])
+        if found is None:
+            return None
+        return Figure(found.text, found.value, max(found.decimals, self._usual_decimals.get(column, -1)))
+
+    def label(self, row: int) -> str:
+        """What the row is called."""
+        return " ".join(self.columns[column][row] for column in self.labels) or f"row {row + 1}"
+
+    def keys(self, row: int) -> set[str]:
+        """The names in a row, in lower case."""
+        return {self.columns[column][row].strip().lower() for column in self.labels}
+
+    def is_total(self, row: int, words: frozenset[str] = TOTALS) -> bool:
+        """Whether a row says it sums up the others."""
+        return bool(self.keys(row) & words)
+
+    def place(self, row: int, column: str) -> str:
+        """Row and column in words."""
+        where = f"{self.label(row)}, {column}"
+        return f"{self.name}: {where}" if self.name else where
+
+    def percent(self, column: str) -> bool:
+        """Whether a column of shares is printed in percent: something in it exceeds what a fraction could be."""
+        return self._largest[column] > 2
+
+    @cached_property
+    def _largest(self) -> dict[str, float]:
+        figures = {column: [self.figure(row, column) for row in self.rows] for column in self.columns}
+        return {column: max((one.value for one in found if one), default=0.0) for column, found in figures.items()}
+
+    @cached_property
+    def squares_in_percent(self) -> bool:
+        """Whether the squared deviations of the table are percentages."""
+        return any(self.percent(column) for column in self.others)
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return "" if text.lower() in ("nan", "none", "<na>") else text
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A CSV or tab-separated file with its figures as printed: all strings, empty cells empty."""
+    import pandas as pd
+
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"There is no table {path}.")
+    if path.stat().st_size > MAX_BYTES:
+        raise UserError(f"{path} has more than {MAX_BYTES // 1_000_000} MB; an audit is for printed tables.")
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, sep="\t" if path.suffix == ".tsv" else ",")
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as a table with a header line and equal rows: {error}.") from error
+    return table.rename(columns=lambda name: str(name).strip())

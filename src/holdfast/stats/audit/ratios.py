@@ -1,0 +1,117 @@
+"""FMR against the accuracies it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.stats.audit.printed import Finding, Interval, Printed
+
+
+def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+    """FMR = PA / SA. Without SA, all pairs of a row must imply the same one."""
+    pairs = {
+        prefix: (table.having("pa")[prefix], fmr)
+        for prefix, fmr in table.having("fmr").items()
+        if prefix in table.having("pa")
+    }
+    for row in table.rows:
+        standard = _standard(table, row, reference)
+        if standard:
+            yield from _with_standard(table, row, pairs, standard)
+        elif len(pairs) > 1:
+            yield from _implied(table, row, pairs)
+
+
+def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, Interval]:
+    """Prefix → SA of the row; from the one row of the reference with the same name where the table has none."""
+    own = {prefix: one.rounded for prefix, column in table.having("sa").items() if (one := table.figure(row, column))}
+    if own or reference is None:
+        return own
+    column = reference.having("sa").get("")
+    same = [other for other in reference.rows if table.keys(row) & reference.keys(other)]
+    found = reference.figure(same[0], column) if len(same) == 1 else None
+    return {"": found.rounded} if found else {}
+
+
+def _with_standard(
+    table: Printed, row: int, pairs: dict[str, tuple[str, str]], standard: dict[str, Interval]
+) -> Iterator[Finding]:
+    for prefix, (pa, fmr) in pairs.items():
+        upper, printed = table.figure(row, pa), table.figure(row, fmr)
+        lower = standard.get(prefix, standard.get(""))
+        if not (upper and printed and lower):
+            continue
+        ratio = upper.rounded.over(lower) * (100 if table.percent(fmr) else 1)
+        if not ratio.meets(printed.rounded):
+            expected = f"{ratio.middle:.{printed.decimals}f}"
+            yield Finding(
+                "fmr_not_ratio",
+                table.place(row, fmr),
+                printed.text,
+                expected,
+                f"{printed.text} is not {upper.text} divided by the standard accuracy; that is {expected}.",
+            )
+
+
+def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+    implied: dict[str, Interval] = {}
+    for pa, fmr in pairs.values():
+        upper, printed = table.figure(row, pa), table.figure(row, fmr)
+        if upper and printed and printed.value > 0:
+            implied[fmr] = upper.rounded.over(printed.rounded) * (100 if table.percent(fmr) else 1)
+    if _common(list(implied.values())) is not None or len(implied) < 2:
+        return
+    lone = [name for name in implied if _common([other for key, other in implied.items() if key != name]) is not None]
+    if len(lone) == 1:
+        fmr = lone[0]
+        rest = _common([other for key, other in implied.items() if key != fmr])
+        assert rest is not None
+        text = table.columns[fmr][row]
+        yield Finding(
+            "fmr_not_ratio",
+            table.place(row, fmr),
+            text,
+            "",
+            f"{text} implies a standard accuracy of {implied[fmr].middle:.2f}, the row's other pairs "
+            f"{rest.middle:.2f}.",
+        )
+        return
+    span = ", ".join(f"{one.middle:.2f}" for one in implied.values())
+    yield Finding(
+        "fmr_not_ratio",
+        table.place(row, "FMR"),
+        "",
+        "",
+        f"The row's pairs of PA and FMR imply different standard accuracies: {span}.",
+    )
+
+
+def _common(intervals: list[Interval]) -> Interval | None:
+    shared: Interval | None = Interval(float("-inf"), float("inf"))
+    for one in intervals:
+        shared = shared.both(one) if shared else None
+    return shared
+
+
+def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+    """A row that quotes the total of another table: the two must then have been made with the same settings."""
+    if reference is None:
+        return
+    shared = [role for role in ("sa", "pa", "vr", "fmr") if "" in table.having(role) and "" in reference.having(role)]
+    for total in reference.rows:
+        if not reference.is_total(total) or len(shared) < 2:
+            continue
+        for row in table.rows:
+            ours = [table.figure(row, table.having(role)[""]) for role in shared]
+            theirs = [reference.figure(total, reference.having(role)[""]) for role in shared]
+            same = all(a and b and abs(a.value - b.value) < 1e-12 for a, b in zip(ours, theirs, strict=True))
+            if same and not table.is_total(row):
+                figures = ", ".join(one.text for one in ours if one)
+                yield Finding(
+                    "repeated_total",
+                    table.place(row, table.having(shared[0])[""]),
+                    figures,
+                    "",
+                    f"{table.label(row)} prints the total of the reference table ({figures}): it was made with that "
+                    "table's settings, whatever its own caption says.",
+                )

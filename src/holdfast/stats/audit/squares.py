@@ -1,0 +1,241 @@
+"""Squared deviations, their variance, and the score made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, sqrt
+
+from holdfast.stats.audit.printed import Figure, Finding, Interval, Printed
+
+FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
+CONVINCING = 50  # times likelier if cut than if rounded: fewer than 1 in 50 rounded tables look so
+
+
+def variances(table: Printed) -> Iterator[Finding]:
+    """σ² = Σ squares / n; a printed one that fits n − 1 only is another formula."""
+    for row in table.rows:
+        found = _variance(table, row)
+        if found is None:
+            continue
+        column, printed, total, count = found
+        fits_n = (total * (1 / count)).meets(printed.cut_or_rounded)
+        expected = f"{total.middle / count:.{printed.decimals}f}"
+        if fits_n:
+            continue
+        if count > 1 and (total * (1 / (count - 1))).meets(printed.cut_or_rounded):
+            kind = "variance_n_minus_1"
+            why = f"it divides the {count} squares by {count - 1}, not by {count}; that gives {expected}"
+        else:
+            kind, why = "variance_off", f"the {count} squares divided by {count} give {expected}"
+        yield Finding(kind, table.place(row, column), printed.text, expected, f"Variance {printed.text}: {why}.")
+
+
+def _variance(table: Printed, row: int) -> tuple[str, Figure, Interval, int] | None:
+    """(column, printed variance, sum of the row's squares in its unit, how many)."""
+    columns = list(table.having("variance").values())
+    printed = table.figure(row, columns[0]) if len(columns) == 1 else None
+    cells = [one for column in table.others if (one := table.figure(row, column))]
+    if printed is None or len(cells) < 2 or any(one.value < 0 for one in cells):
+        return None
+    low = sum(max(one.rounded.low, 0.0) for one in cells)
+    total = Interval(low, sum(one.rounded.high for one in cells))
+    # Squares in percent beside a variance that is a fraction, or both alike: whichever is nearer.
+    mean = max(total.middle / len(cells), 1e-300)
+    target = max(printed.value, printed.half)
+    scale = min((1.0, 0.01), key=lambda one: max(mean * one / target, target / (mean * one)))
+    return columns[0], printed, total * scale, len(cells)
+
+
+def cut_variances(table: Printed) -> Iterator[Finding]:
+    """Variances cut rather than rounded: judged over all rows, since the squares' own rounding blurs each one."""
+    from scipy.stats import norm
+
+    ratio, rows, should_have = 1.0, 0, []
+    for row in table.rows:
+        found = _variance(table, row)
+        if found is None:
+            continue
+        _, printed, total, count = found
+        exact = [total.middle / divisor for divisor in (count, count - 1)]
+        exact = [value for value in exact if Interval(value, value).meets(printed.cut_or_rounded)]
+        if not exact:
+            continue
+        nearest = min(exact, key=lambda value: abs(value - printed.value))
+        blur = (total.high - total.low) / (count - 1) / sqrt(12 * count)  # of a sum of uniform roundings
+        ends = [printed.value + step * printed.half for step in (0, 2, -1, 1)]
+        below = [float(norm.cdf((nearest - end) / blur)) for end in ends]
+        ratio *= (below[0] - below[1] + 1e-6) / (below[2] - below[3] + 1e-6)
+        rows += 1
+        if nearest > ends[3]:
+            should_have.append((row, nearest, printed))
+    if rows < FEW_ROWS or len(should_have) < 2 or ratio < CONVINCING:
+        return
+    row, value, printed = should_have[0]
+    names = ", ".join(table.label(one) for one, _, _ in should_have)
+    yield Finding(
+        "variance_cut",
+        table.place(row, next(iter(table.having("variance").values()))),
+        printed.text,
+        f"{value:.{printed.decimals}f}",
+        f"Variances look cut after {printed.decimals} decimals, not rounded: none of {rows} goes up, although those of "
+        f"{names} should.",
+    )
+
+
+def scores(table: Printed) -> Iterator[Finding]:
+    """S = 1 − (σ²cross + σ²inner): variances side by side, or in the rows that share a name and a score."""
+    columns = table.having("score")
+    spread = [column for column, (_, role) in table.roles.items() if role == "variance" and column in table.numeric]
+    if not columns or not spread:
+        return
+    column = next(iter(columns.values()))
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in table.rows:
+        lone = (str(row), "") if len(spread) > 1 or not table.labels else None
+        groups.setdefault(lone or (table.columns[table.labels[0]][row], table.columns[column][row]), []).append(row)
+    for rows in groups.values():
+        printed = table.figure(rows[0], column)
+        parts = [one for row in rows for name in spread if (one := table.figure(row, name))]
+        if printed is None or not parts:
+            continue
+        total = sum((one.cut_or_rounded for one in parts), Interval(0, 0))
+        score = Interval(1 - total.high, 1 - total.low)
+        if not score.meets(printed.cut_or_rounded):
+            expected = f"{1 - sum(one.value for one in parts):.{printed.decimals}f}"
+            sum_text = " + ".join(one.text for one in parts)
+            yield Finding(
+                "score_off",
+                table.place(rows[0], column),
+                printed.text,
+                expected,
+                f"Score {printed.text} is not 1 − ({sum_text}) = {expected}.",
+            )
+
+
+def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+    """Squares (C − μ)² against the accuracies C of a second table: one μ must fit all cells of a model."""
+    if reference is None or not table.having("variance"):
+        return
+    implied: dict[str, list[tuple[int, Interval]]] = {}
+    for row in table.rows:
+        best = max(
+            (
+                _best_mu(table, row, reference, other)
+                for other in reference.rows
+                if _same_model(table, row, reference, other)
+            ),
+            key=lambda one: len(one[2]),
+            default=None,
+        )
+        if best is None or 2 * len(best[2]) <= len(table.others):
+            continue
+        other, mu, fitting = best
+        implied.setdefault(table.columns[table.labels[0]][row], []).append((row, mu))
+        for column in table.others:
+            if column not in fitting:
+                yield from _stray_cell(table, row, column, reference.figure(other, column), mu)
+    for model, several in implied.items():
+        for row, mu in several[1:]:
+            if not mu.meets(several[0][1]):
+                first = several[0][1].middle
+                yield Finding(
+                    "two_mu",
+                    table.place(row, table.others[0]),
+                    f"{mu.middle:.4f}",
+                    f"{first:.4f}",
+                    f"{model}: the squares of {table.label(several[0][0])} are around μ = {first:.4f}, those of "
+                    f"{table.label(row)} around μ = {mu.middle:.4f}; the accuracy on originals is one number.",
+                )
+
+
+def _same_model(table: Printed, row: int, reference: Printed, other: int) -> bool:
+    return table.columns[table.labels[0]][row].strip().lower() in reference.keys(other) if table.labels else False
+
+
+def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[int, Interval, set[str]]:
+    """The μ (0..1) that the most cells allow, with those cells; some cell's edge is always among the best."""
+    allowed: dict[str, list[Interval]] = {}
+    for column in table.others:
+        square, accuracy = table.figure(row, column), reference.figure(other, column)
+        if square and accuracy:
+            c, d = _fraction(accuracy, reference, column), _deviation(square, table)
+            allowed[column] = [Interval(c.low + d.low, c.high + d.high), Interval(c.low - d.high, c.high - d.low)]
+    points = {edge for options in allowed.values() for one in options for edge in (one.low, one.high) if 0 < edge <= 1}
+    best, fitting = Interval(-inf, inf), set[str]()
+    for point in sorted(points):
+        here = Interval(point, point)
+        fits = {column: one for column, options in allowed.items() for one in options if one.meets(here)}
+        if len(fits) > len(fitting):
+            fitting = set(fits)
+            best = Interval(max(one.low for one in fits.values()), min(one.high for one in fits.values()))
+    return other, best, fitting
+
+
+def _fraction(accuracy: Figure, table: Printed, column: str) -> Interval:
+    return accuracy.rounded * (0.01 if table.percent(column) else 1.0)
+
+
+def _deviation(square: Figure, table: Printed) -> Interval:
+    """|C − μ| from its printed square, which may be a percentage, rounded or cut."""
+    scale = 0.01 if table.squares_in_percent else 1.0
+    span = square.cut_or_rounded * scale
+    return Interval(sqrt(max(span.low, 0.0)), sqrt(max(span.high, 0.0)))
+
+
+def _stray_cell(table: Printed, row: int, column: str, accuracy: Figure | None, mu: Interval) -> Iterator[Finding]:
+    square = table.figure(row, column)
+    if square is None or accuracy is None:
+        return
+    percent = table.squares_in_percent
+    c = accuracy.value / (100 if accuracy.value > 1 else 1)
+    expected = f"{(c - mu.middle) ** 2 * (100 if percent else 1):.{square.decimals}f}"
+    half = accuracy.half / (100 if accuracy.value > 1 else 1)
+    if _deviation(square, table).meets(Interval(c - half, c + half)):
+        yield Finding(
+            "square_of_accuracy",
+            table.place(row, column),
+            square.text,
+            expected,
+            f"{square.text} is the square of the accuracy {accuracy.text} itself: μ was left at 0; around "
+            f"μ = {mu.middle:.4f} it is {expected}.",
+        )
+    else:
+        yield Finding(
+            "square_off",
+            table.place(row, column),
+            square.text,
+            expected,
+            f"{square.text} is not the square of {accuracy.text} less the row's μ = {mu.middle:.4f}: {expected}.",
+        )
+
+
+def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+    """Without the accuracies: a square that would mean an accuracy near zero where nobody else loses anything.
+
+    Such a cell is at least 25 %, twice the model's own other part, and twenty times every other row of its part.
+    """
+    kinds = table.labels[1:2]
+    if reference is not None or not table.having("variance") or not kinds:
+        return
+    models, kind = table.columns[table.labels[0]], table.columns[kinds[0]]
+    unit = 100 if table.squares_in_percent else 1
+    for row in table.rows:
+        alike = [other for other in table.rows if kind[other] == kind[row] and models[other] != models[row]]
+        own = [other for other in table.rows if kind[other] != kind[row] and models[other] == models[row]]
+        for column in table.others if len(alike) >= 3 and own else []:
+            square = table.figure(row, column)
+            around = [one.value for other in alike if (one := table.figure(other, column))]
+            other_part = [one.value for other in own if (one := table.figure(other, column))]
+            if square is None or not around or not other_part or square.value < 0.25 * unit:
+                continue
+            if square.value > 20 * max(around) and square.value > 2 * max(other_part):
+                accuracy = sqrt(square.value / unit)
+                yield Finding(
+                    "suspected_square",
+                    table.place(row, column),
+                    square.text,
+                    "",
+                    f"{square.text} looks like the square of an accuracy of {accuracy:.2%} (μ left at 0): as a squared "
+                    f"deviation it would mean a loss of {100 * accuracy:.0f} points where every other "
+                    f"{kind[row]} row is within {100 * sqrt(max(around) / unit):.0f}.",
+                )

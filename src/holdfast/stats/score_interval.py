@@ -1,0 +1,90 @@
+"""An interval for a sum of squared deviations, where the usual bootstrap interval fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from holdfast.stats.bootstrap import Floats
+
+Spread = Callable[[Floats], Floats]
+"""Scaled deviations (…, m) → their spread (…): a sum of squares, one- or two-sided, or a sum of norms."""
+
+
+def spread_interval(
+    deviations: Floats, epsilon: Floats, covariance: Floats, value: Spread, *, level: float = 0.95
+) -> tuple[float, float]:
+    """An interval for ``value(true deviations)`` by inverting a bootstrap test.
+
+    The percentile interval of a sum of squares is useless (squaring noise moves every resample up; it covers 0 % when
+    nothing is lost). So: which true spreads s² make the observed one unsurprising? Under a hypothetical spread the
+    deviations are s·u plus noise ε, u the observed direction, and the statistic is |s·u + ε|² = s² + 2s·u'ε + |ε|².
+    u itself is noisy when little is lost; the variance κ = u'Σu along it is therefore debiased and, the weaker the
+    signal, drawn towards its largest possible value. Coverage is 94–98 %, high where almost nothing is lost.
+
+    Args:
+        deviations: (m,) observed.
+        epsilon: (resamples, m) resampled noise around them.
+        covariance: (m, m) of the noise.
+        value: of deviations (…, m); what the interval is for.
+        level: of confidence.
+    """
+    observed = float(value(deviations))
+    if float(np.trace(covariance)) <= 1e-15:
+        return observed, observed
+    # Only what can count makes a direction: for one-sided spreads the losses.
+    counted = np.array([float(value(row)) > 0 for row in np.diag(deviations)])
+    if not counted.any():
+        counted[:] = True
+        deviations = -np.sqrt(np.maximum(np.diag(covariance), 0))
+    direction = np.where(counted, deviations, 0.0)
+    direction = direction / np.linalg.norm(direction)
+    unit = float(value(direction))
+    squares = not np.isclose(float(value(2 * direction)), 2 * unit)
+    along = np.zeros(len(epsilon))
+    if squares:  # a norm has no product of signal and noise that would need another variance
+        ours = np.ix_(counted, counted)
+        wanted = _variance_along(deviations[counted], covariance[ours])
+        had = float(direction @ covariance @ direction)
+        along = 2 * (np.sqrt(wanted / had) - 1) * (epsilon @ direction) if had > 0 else along
+    tail = (1 - level) / 2
+
+    def simulated(size: float) -> Floats:
+        return np.asarray(value(size * direction + epsilon) + size * along)
+
+    def surprisingly_large(size: float) -> bool:
+        return bool((simulated(size) >= observed).mean() <= tail)
+
+    def large_enough(size: float) -> bool:
+        return bool((simulated(size) <= observed).mean() > tail)
+
+    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
+    while large_enough(top):
+        top *= 2
+    low = _edge(surprisingly_large, 0.0, top) if surprisingly_large(0.0) else 0.0
+    # Not monotone near zero, so the last size that is still plausible is looked for from above.
+    grid = np.linspace(0, top, 21)
+    inside = [number for number, size in enumerate(grid) if large_enough(float(size))]
+    high = _edge(large_enough, float(grid[inside[-1]]), float(grid[inside[-1] + 1])) if inside else 0.0
+    power = 2 if squares else 1
+    return unit * low**power, unit * high**power
+
+
+def _variance_along(deviations: Floats, covariance: Floats) -> float:
+    """κ = d'Σd / d'd without noise; where noise drowns d, its largest value, so that the interval errs wide."""
+    largest = float(np.linalg.eigvalsh(covariance)[-1])
+    squared = float((covariance**2).sum())
+    if largest <= 0:
+        return 0.0
+    signal = max(float(deviations @ deviations) - float(np.trace(covariance)), 0.0)
+    along = max(float(deviations @ covariance @ deviations) - squared, 0.0)
+    return min((along + squared) / (signal + squared / largest), largest)
+
+
+def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Between where ``holds`` is true and where it is not."""
+    for _ in range(30):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside

@@ -1,0 +1,203 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_grid import counts_of
+from made_rows import table
+from scipy import stats
+from scipy.optimize import minimize_scalar
+
+from holdfast.core.errors import UserError
+from holdfast.stats.gate import bounds, check_floor, gate, more_photos, score, statistic
+from holdfast.stats.reduce import reduce
+
+
+def answers(old: np.ndarray, new: np.ndarray):
+    """Counts of one photo × condition table of answers each."""
+    return counts_of(old[:, None]), counts_of(new[:, None])
+
+
+def changed(n: int, better: int, worse: int) -> np.ndarray:
+    return np.array([1.0] * better + [-1.0] * worse + [0.0] * (n - better - worse))
+
+
+def restricted_score(better: int, worse: int, n: int, null: float) -> float:
+    """The same statistic from its definition: the likelihood maximised numerically under the hypothesis."""
+
+    def loss(q: float) -> float:
+        cells = ((better, q + null), (worse, q), (n - better - worse, 1 - 2 * q - null))
+        return -sum(count * np.log(max(share, 1e-300)) for count, share in cells if count)
+
+    q = minimize_scalar(loss, bounds=(max(0, -null), (1 - null) / 2), method="bounded", options={"xatol": 1e-12}).x
+    return (better - worse - n * null) / np.sqrt(n * (2 * q + null - null**2))
+
+
+@pytest.mark.parametrize(("better", "worse", "n", "null"), [(3, 9, 100, -0.02), (0, 4, 60, -0.1), (20, 11, 90, 0.05)])
+def test_score_is_the_restricted_likelihood_score(better, worse, n, null):
+    assert score(better, worse, n, null) == pytest.approx(restricted_score(better, worse, n, null), rel=1e-5)
+
+
+def test_score_is_mcnemar_at_zero_and_wilson_without_gains():
+    assert score(10, 5, 100, 0) == pytest.approx(5 / np.sqrt(15))
+    # nothing changed: the bound is that of Wilson for 0 of n, z²/(n + z²), with t in place of z
+    low, high = bounds(changed(120, 0, 0))
+    t = stats.t.ppf(0.95, 119)
+    assert -low == pytest.approx(t**2 / (120 + t**2), rel=1e-6) and high == pytest.approx(-low)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 80), st.integers(0, 80), st.integers(0, 80))
+def test_bounds_bracket_the_difference(n, better, worse):
+    better, worse = min(better, n), min(worse, max(0, n - better))
+    differences = changed(n, better, worse)
+    low, high = bounds(differences)
+    assert -1 <= low <= differences.mean() + 1e-9 and differences.mean() - 1e-9 <= high <= 1
+    mirrored = bounds(-differences)
+    assert mirrored[0] == pytest.approx(-high, abs=1e-6) and mirrored[1] == pytest.approx(-low, abs=1e-6)
+
+
+def pass_rate(n: int, changing: float, truth: float, margin: float) -> tuple[float, float]:
+    """Exact chance to pass and to fail (one condition), over all outcomes of n photos."""
+    gain, loss = (changing + truth) / 2, (changing - truth) / 2
+    limit = stats.t.ppf(0.95, n - 1)
+    passed = failed = 0.0
+    gains = stats.binom.pmf(np.arange(n + 1), n, gain)
+    for better in np.flatnonzero(gains > 1e-9):
+        losses = stats.binom.pmf(np.arange(n - better + 1), n - better, loss / (1 - gain))
+        for worse in np.flatnonzero(losses > 1e-9):
+            z = score(better, worse, n, -margin)
+            passed += gains[better] * losses[worse] * (z >= limit)
+            failed += gains[better] * losses[worse] * (z <= -limit)
+    return passed, failed
+
+
+@pytest.mark.parametrize("n", [40, 120, 300])
+@pytest.mark.parametrize("changing", [0.03, 0.08, 0.25])
+def test_false_pass_at_the_margin_is_five_percent_exactly_computed(n, changing):
+    passed, failed = pass_rate(n, changing, -0.02, 0.02)
+    assert passed <= 0.05 and failed <= 0.07
+
+
+def test_false_pass_by_simulation_through_the_whole_gate():
+    """Old and new right in 0.8 and 0.75 of photos, margin 5 points: passing is the mistake."""
+    rng = np.random.default_rng(0)
+    passed = failed = 0
+    repetitions = 400
+    for _ in range(repetitions):
+        drawn = rng.random(200)
+        old, new = (drawn < 0.8).astype(float), ((drawn < 0.7) | (drawn > 0.95)).astype(float)
+        result = gate(*answers(old[:, None], new[:, None]), margin=0.05)
+        passed += result.verdict == "passed"
+        failed += result.verdict == "failed"
+    assert passed / repetitions <= 0.07 and failed / repetitions <= 0.07  # 5 % ± Monte-Carlo error
+    assert passed / repetitions >= 0.02
+
+
+def test_false_pass_with_several_rows_a_photo():
+    rng = np.random.default_rng(1)
+    for n in (30, 150):
+        old = rng.binomial(4, 0.8, (3000, n)) / 4
+        new = np.minimum(1, rng.binomial(4, 0.75, (3000, n)) / 4)
+        z = np.array([statistic(row, -0.05) for row in new - old])
+        assert (z >= stats.t.ppf(0.95, n - 1)).mean() <= 0.06
+
+
+def test_power_where_the_new_model_is_as_good():
+    passed, _ = pass_rate(600, 0.04, 0.0, 0.03)
+    assert passed > 0.9
+
+
+def test_verdicts_and_sentences():
+    old = np.ones((400, 3))
+    new = np.ones((400, 3))
+    new[:40, 1] = 0  # ten points lost
+    new[:10, 2] = 0  # 2.5 points lost: about the margin
+    result = gate(*answers(old, new), margin=0.02)
+    verdicts = dict(zip(result.conditions["condition"], result.conditions["verdict"], strict=True))
+    assert verdicts == {"original": "passed", "c1": "failed", "c2": "undecided"}
+    assert result.verdict == "failed" and result.sentence == "Failed: more than 2 points lost under c1."
+    assert gate(*answers(old[:, [0]], new[:, [0]])).verdict == "passed"
+    undecided = gate(*answers(old[:, [0, 2]], new[:, [0, 2]]))
+    assert undecided.verdict == "undecided" and undecided.more_photos > 0
+    assert "more photos would decide" in undecided.sentence
+    row = result.conditions.set_index("condition").loc["c1"]
+    assert (row["better"], row["worse"], row["n"]) == (0, 40, 400) and row["difference"] == pytest.approx(-0.1)
+    assert row["high"] < -0.02 and np.isnan(row["more_photos"])
+
+
+def test_failing_is_corrected_over_conditions_passing_is_not():
+    old, new = np.ones((300, 8)), np.ones((300, 8))
+    new[:11, 0] = 0  # 3.7 points: p_fail just below .05 by itself
+    alone = gate(*answers(old[:, [0]], new[:, [0]]))
+    assert alone.verdict == "failed" and 0.005 < alone.conditions["p_fail"].iloc[0] < 0.05
+    family = gate(*answers(old, new))
+    assert family.conditions["p_fail"].iloc[0] == pytest.approx(8 * alone.conditions["p_fail"].iloc[0])
+    assert family.conditions["verdict"].iloc[0] == "undecided"
+    assert (family.conditions["verdict"].iloc[1:] == "passed").all()
+    assert family.conditions["p_pass"].iloc[0] == pytest.approx(alone.conditions["p_pass"].iloc[0])
+
+
+def test_more_photos_decide_in_eight_of_ten():
+    differences = changed(200, 4, 3)
+    more = more_photos(differences, margin=0.02)
+    total = int(200 + more)
+    passed, _ = pass_rate(total, 7 / 200, 1 / 200, 0.02)
+    assert passed == pytest.approx(0.8, abs=0.06)
+    assert np.isnan(more_photos(changed(100, 0, 2), margin=0.02))  # just the margin: no number decides
+
+
+def test_an_error_of_the_new_model_is_no_way_through():
+    old, new = np.ones((300, 2)), np.ones((300, 2))
+    new[:30] = np.nan  # the new model crashed on the photos
+    crashed = counts_of(new[:, None], errors={("m00", "original"): 30})
+    result = gate(counts_of(old[:, None]), crashed)
+    rows = result.conditions.set_index("condition")
+    assert rows.loc["original", "unanswered"] == 30 and rows.loc["original", "verdict"] == "failed"
+    assert rows.loc["original", "new"] == pytest.approx(0.9) and rows.loc["original", "old"] == 1
+    assert rows.loc["c1", "unanswered"] == 0 and rows.loc["c1", "n"] == 270  # merely not run on them
+    assert "count as wrong" in rows.loc["original", "sentence"]
+
+
+def test_conditions_and_models_have_to_meet():
+    old, new = np.ones((200, 2)), np.ones((200, 1))
+    result = gate(*answers(old, new))
+    assert result.verdict == "undecided" and list(result.conditions["verdict"]) == ["passed", "undecided"]
+    assert "no photo was answered by both" in result.conditions["sentence"].iloc[1]
+    two = counts_of(np.ones((200, 2, 2)))
+    with pytest.raises(UserError, match="several models"):
+        gate(two, two)
+    with pytest.raises(UserError, match="no model 'x'"):
+        gate(two, two, old_model="m00", new_model="x")
+    assert gate(two, two, old_model="m00", new_model="m01").verdict == "passed"
+    rows = [{"model": "m", "condition": "original", "source_id": "other", "label": "x", "correct": True}]
+    with pytest.raises(UserError, match="no photo in common"):
+        gate(counts_of(np.ones((9, 1, 1))), reduce(table(rows)))
+    with pytest.raises(UserError, match="margin"):
+        gate(two, two, margin=2)
+
+
+def test_photos_are_paired_by_name_not_by_place():
+    rows = [
+        {"model": "m", "condition": "original", "source_id": f"s{i:03}", "label": "x", "correct": i % 3 > 0}
+        for i in range(90)
+    ]
+    old = reduce(table(rows))
+    new = reduce(table([row for row in reversed(rows) if row["source_id"] != "s007"]))
+    result = gate(old, new)
+    row = result.conditions.iloc[0]
+    assert (row["better"], row["worse"], row["n"]) == (0, 0, 89)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "expected"),
+    [
+        (0.85, 0.81, 0.9, "passed"),
+        (0.85, 0.8, 0.9, "passed"),
+        (0.85, 0.79, 0.9, "undecided"),
+        (0.78, 0.74, 0.81, "undecided"),
+        (0.7, 0.65, 0.79, "failed"),
+        (0.9, float("nan"), float("nan"), "undecided"),
+    ],
+)
+def test_floor_is_held_by_the_interval(estimate, low, high, expected):
+    assert check_floor(estimate, low, high, 0.8) == expected

@@ -1,0 +1,219 @@
+"""Scores from counts: parts, noise, intervals, stability, warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_rows import table
+from scipy.stats import norm, shapiro
+
+from holdfast.core.errors import UserError
+from holdfast.stats.bootstrap import resampled_sums
+from holdfast.stats.reduce import Counts, reduce
+from holdfast.stats.score import robustness_score, scores
+from holdfast.stats.score_interval import spread_interval
+
+DROPS = np.array([0.02, 0.05, 0.1, 0.08, 0.5, 0.25])
+CONDITIONS = ["original", *[f"scene_{number}" for number in range(len(DROPS))]]
+
+
+def answers(rng: np.random.Generator, shape: tuple[int, ...], drops: np.ndarray, base: float = 0.85) -> np.ndarray:
+    """Right or wrong (…, photos, conditions), correlated within a photo; the original first."""
+    shared = rng.standard_normal((*shape, 1))
+    own = rng.standard_normal((*shape, len(drops) + 1))
+    return np.sqrt(0.5) * (shared + own) < norm.ppf(np.r_[base, base - drops])
+
+
+def rows(right: np.ndarray, *, classes: int = 4, model: str = "m", trained_on: str = "", **more: Any) -> list[Any]:
+    """A row per photo × condition."""
+    return [
+        {
+            "model": model,
+            "trained_on": trained_on,
+            "condition": name,
+            "label": f"class_{photo % classes}",
+            "source_id": f"photo_{photo:03}",
+            "correct": bool(right[photo, column]),
+            **more,
+        }
+        for photo in range(len(right))
+        for column, name in enumerate(CONDITIONS)
+    ]
+
+
+def counted(made: list[Any]) -> Counts:
+    return reduce(table(made))
+
+
+@pytest.fixture(scope="module")
+def right() -> np.ndarray:
+    return answers(np.random.default_rng(3), (80,), DROPS)
+
+
+def test_score_is_the_formula_on_the_accuracies(right: np.ndarray) -> None:
+    mean = right.mean(axis=0)
+    for ddof, signed in ((0, False), (1, False), (0, True)):
+        got = scores(counted(rows(right)), ddof=ddof, signed=signed, resamples=200).iloc[0]
+        expected = robustness_score(
+            dict(zip(CONDITIONS[1:], mean[1:], strict=True)), mu_cross=mean[0], ddof=ddof, signed=signed
+        )
+        assert got["score"] == pytest.approx(expected.score)
+        assert got["variance_cross"] == pytest.approx(expected.variance_cross)
+    assert got["accuracy_original"] == pytest.approx(mean[0])
+    assert (got["parts"], got["n"], got["n_conditions"], got["warning"]) == ("cross", 80, len(DROPS), "")
+    assert np.isnan(got["variance_inner"])
+    assert got["low"] <= got["debiased"] <= got["high"]
+    assert got["normality_p"] == pytest.approx(shapiro(mean[1:]).pvalue)
+
+
+def test_debiased_is_the_closed_form_for_paired_photos(right: np.ndarray) -> None:
+    got = scores(counted(rows(right, classes=1)), resamples=100).iloc[0]
+    differences = right[:, 1:].astype(float) - right[:, :1]
+    noise = differences.var(axis=0, ddof=1) / len(right)  # of a mean of paired differences
+    assert got["debiased"] == pytest.approx(got["score"] + noise.mean())
+    # Micro does not care about classes; macro takes the noise within classes.
+    micro = scores(counted(rows(right)), average="micro", resamples=100).iloc[0]
+    assert micro["debiased"] == pytest.approx(got["debiased"])
+    macro = scores(counted(rows(right)), resamples=100).iloc[0]
+    within = np.mean([differences[k::4].var(axis=0, ddof=1) for k in range(4)], axis=0) / len(right)
+    assert macro["debiased"] == pytest.approx(macro["score"] + within.mean())
+
+
+def test_debiased_is_unbiased_and_plain_is_not() -> None:
+    rng = np.random.default_rng(0)
+    drops = np.array([0.0, 0.02, 0.05])
+    truth = (drops**2).mean()
+    many = answers(rng, (4000, 60), drops).astype(float)
+    differences = many[..., 1:] - many[..., :1]
+    plain = (differences.mean(axis=1) ** 2).mean(axis=-1)
+    debiased = plain - (differences.var(axis=1, ddof=1) / 60).mean(axis=-1)
+    error = debiased.std() / np.sqrt(4000)
+    assert abs(debiased.mean() - truth) < 4 * error
+    assert plain.mean() - truth > 10 * error
+
+
+@pytest.mark.parametrize(
+    ("drops", "photos", "band"),
+    [
+        (DROPS, 120, (0.93, 0.97)),
+        (np.full(6, 0.2), 80, (0.93, 0.97)),
+        # Almost nothing is lost: wide rather than wrong.
+        (np.full(6, 0.02), 120, (0.93, 0.99)),
+    ],
+)
+def test_interval_covers_the_true_score(drops: np.ndarray, photos: int, band: tuple[float, float]) -> None:
+    repetitions, truth = 1000, float((drops**2).mean())
+    many = answers(np.random.default_rng(11), (repetitions, photos), drops).astype(float)
+    covered = plain_covered = 0
+    for repetition, one in enumerate(many):
+        differences = (one[:, 1:] - one[:, :1]) / np.sqrt(len(drops))
+        mean = differences.mean(axis=0)
+        influence = (differences - mean) / np.sqrt(photos * (photos - 1))
+        epsilon = resampled_sums(influence, np.arange(photos), resamples=300, seed=repetition)
+        low, high = spread_interval(mean, epsilon, influence.T @ influence, _squares)
+        covered += low - 1e-12 <= truth <= high + 1e-12
+        limits = np.quantile(_squares(mean + epsilon), [0.025, 0.975])
+        plain_covered += limits[0] <= truth <= limits[1]
+    assert band[0] <= covered / repetitions <= band[1]
+    if drops.max() < 0.1:  # the reason for the construction
+        assert plain_covered / repetitions < 0.6
+
+
+def _squares(deviations: np.ndarray) -> np.ndarray:
+    return np.asarray((deviations**2).sum(axis=-1))
+
+
+def test_scores_gives_that_interval(right: np.ndarray) -> None:
+    """The covered construction is the one that scores() reports."""
+    got = scores(counted(rows(right, classes=1)), resamples=20_000).iloc[0]
+    differences = (right[:, 1:].astype(float) - right[:, :1]) / np.sqrt(len(DROPS))
+    mean = differences.mean(axis=0)
+    influence = (differences - mean) / np.sqrt(80 * 79)
+    epsilon = resampled_sums(influence, np.arange(80), resamples=20_000, seed=1)
+    low, high = spread_interval(mean, epsilon, influence.T @ influence, _squares)
+    assert (1 - got["high"], 1 - got["low"]) == pytest.approx((low, high), rel=0.03)
+
+
+def test_inner_part_is_the_mean_of_folds(right: np.ndarray) -> None:
+    rng = np.random.default_rng(5)
+    inner = rng.random(right.shape) < 0.7
+    made = rows(right, trained_on="original", classes=1)
+    expected = {}
+    for column, name in enumerate(CONDITIONS[1:], start=1):
+        folds = np.r_[np.zeros(20, int), np.ones(60, int)]  # unequal, so that a pooled mean would differ
+        expected[name] = np.mean([inner[folds == fold, column].mean() for fold in (0, 1)])
+        made += [
+            {**row, "trained_on": name, "fold": int(folds[photo]), "correct": bool(inner[photo, column])}
+            for photo, row in enumerate(row for row in rows(right, classes=1) if row["condition"] == name)
+        ]
+    # Tested elsewhere than trained: neither part.
+    made += rows(right, trained_on="scene_0", classes=1)[:1]
+    got = scores(counted(made), resamples=100).iloc[0]
+    mean = right.mean(axis=0)
+    whole = robustness_score(dict(zip(CONDITIONS[1:], mean[1:], strict=True)), expected, mu_cross=mean[0])
+    assert got["parts"] == "cross+inner"
+    assert got["score"] == pytest.approx(whole.score)
+    assert got["variance_inner"] == pytest.approx(whole.variance_inner)
+
+
+def test_scenario_and_class_version(right: np.ndarray) -> None:
+    got = scores(counted(rows(right)), components="scenario_class", resamples=500).iloc[0]
+    by_class = {f"class_{k}": right[k::4, 1:].mean() for k in range(4)}
+    mean = right.mean(axis=0)
+    scenario = dict(zip(CONDITIONS[1:], mean[1:], strict=True))
+    expected = robustness_score(scenario, by_class, mu_cross=mean[0], components="scenario_class")
+    assert got["score"] == pytest.approx(expected.score)
+    assert got["parts"] == "scenario+class"
+    assert got["debiased"] > got["score"]
+    assert got["low"] <= got["debiased"] <= got["high"]
+
+
+def test_leaving_out_the_odd_class_moves_the_score_most() -> None:
+    right = np.ones((80, len(CONDITIONS)), bool)
+    right[2::4, 1:] = False  # one class loses everything
+    right[0::8, 3] = False
+    got = scores(counted(rows(right)), resamples=100).iloc[0]
+    kept = right[np.arange(80) % 4 != 2].mean(axis=0)
+    assert got["stability_class"] == "class_2"
+    assert got["stability_high"] == pytest.approx(1 - ((kept[1:] - kept[0]) ** 2).mean())
+    assert got["stability_low"] < got["score"] < got["stability_high"]
+
+
+def test_identical_conditions_count_once(right: np.ndarray) -> None:
+    made = rows(right)
+    twin = [{**row, "condition": "twin"} for row in made if row["condition"] == "scene_4"]
+    for row in (*made, *twin):
+        row["image_sha256"] = row["source_id"] + row["condition"].replace("twin", "scene_4")
+    counts = counted([*made, *twin])
+    assert counts.same_images == {"twin": "scene_4"}
+    both = scores(counts, resamples=50).iloc[0]
+    assert both["score"] == pytest.approx(scores(counted(made), resamples=50)["score"][0])
+    chosen = scores(counts, conditions=["scene_4"], resamples=50).iloc[0]
+    assert chosen["n_conditions"] == 1
+
+
+def test_constant_and_chance_classifiers_are_called_out() -> None:
+    constant = [
+        {**row, "prediction": "class_0", "correct": row["label"] == "class_0"}
+        for row in rows(np.zeros((80, len(CONDITIONS)), bool))
+    ]
+    got = scores(counted(constant), resamples=50).iloc[0]
+    assert (got["score"], got["low"], got["high"]) == (1, 1, 1)
+    assert "constant" in got["warning"] and "chance" in got["warning"]
+    assert np.isnan(got["normality_p"])
+    guesses = np.random.default_rng(0).random((80, len(CONDITIONS))) < 0.25
+    assert "not above chance" in scores(counted(rows(guesses)), resamples=50)["warning"][0]
+
+
+def test_a_class_of_one_photo_still_has_noise(right: np.ndarray) -> None:
+    got = scores(counted(rows(right, classes=80)), resamples=50).iloc[0]
+    assert got["debiased"] > got["score"]
+
+
+def test_several_models_and_missing_originals(right: np.ndarray) -> None:
+    made = [*rows(right), *rows(~right, model="other")]
+    assert list(scores(counted(made), resamples=50)["model"]) == ["m", "other"]
+    with pytest.raises(UserError, match="needs the original"):
+        scores(counted([row for row in made if row["condition"] != "original"]), resamples=50)

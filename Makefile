@@ -39,5 +39,8 @@ test-all: lint
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
+docs: setup ## the documentation as a site, from local files only
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import bench_eval
 import bench_start
+import bench_stats
 import bench_synth
 from common import Row
 
@@ -20,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "start": bench_start.rows,
     "synth": bench_synth.rows,
     "eval": bench_eval.rows,
+    "stats": bench_stats.rows,
 }
 
 

@@ -94,3 +94,25 @@ def test_mask_split_leaks_and_doctor(photos: Path, tmp_path: Path) -> None:
     assert "12 near-duplicate pairs" in run("leaks", photos, photos, "-q").stderr
     text = run("doctor").stdout
     assert "torch" in text and "cores" in text and "chromium" in text
+
+
+def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path) -> None:
+    models = f"{toy_models}:colour?name=good,{toy_models}:broken?name=bad"
+    run("eval", photos, "--models", models, "--scenarios", "all", "--out", tmp_path / "run", "-q")
+    page = Path(run("report", tmp_path / "run", "--resamples", 200).stdout.strip())
+    assert page == tmp_path / "run" / "report" / "index.html"
+    text = page.read_text(encoding="utf8")
+    assert "good" in text and "http://" not in text.replace("http://www.w3.org", "")
+    same = ["compare", tmp_path / "run", tmp_path / "run", "--old-model", "good", "--new-model"]
+    passed = run(*same, "good", "--margin", 0.3)
+    assert "passed" in passed.stdout
+    assert "failed" in run(*same, "bad", "--conditions", "original", code=1).stdout
+    assert "undecided" in run(*same, "good", "--margin", 0.001, code=3).stdout
+    assert "score" in run(*same, "good", "--margin", 0.3, "--fail-under", "score=0.01").stdout
+    assert "name=number" in run(*same, "good", "--fail-under", "score", code=2).stderr
+    table = tmp_path / "table.csv"
+    table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\nB,m,80.00,20.00,30.00\n")
+    found = run("audit", table, code=1).stdout
+    assert "B" in found and "1 findings" in found
+    table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\n")
+    assert "nothing found" in run("audit", table).stdout

@@ -25,8 +25,8 @@ system: ## Debian's browser and database, for the tests that need real ones
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks recipes
+	$(BIN)/ruff format --check src tests benchmarks recipes
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

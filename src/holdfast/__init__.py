@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     )
     from holdfast.scenarios import parse_conditions, render, scenario
 
-__version__ = metadata.version("holdfast")
+try:
+    __version__ = metadata.version("holdfast")
+except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0+unknown"
 
 __all__ = [
     "HoldfastError",

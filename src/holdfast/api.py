@@ -104,7 +104,7 @@ class Results:
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary
 
-        return html_summary(self.counts)
+        return html_summary(self.counts, score_conditions=static_conditions)
 
 
 def static_conditions(counts: Counts) -> list[str]:
@@ -119,7 +119,7 @@ def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any
     from holdfast.report import build
 
     opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
-    return build(opened, Path(out), pictures=thumbnails, **options)
+    return build(opened, Path(out), pictures=thumbnails, score_conditions=static_conditions, **options)
 
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:

@@ -180,7 +180,8 @@ def test_a_report_can_be_made_again_in_the_same_place(report: tuple[Run, Path, s
 def test_one_model(tmp_path: Path) -> None:
     _, text, outline = made(tmp_path, models=["only"], photos=4)
     assert outline.sections == SECTIONS
-    assert text.count("There is one model only") >= 2
+    assert "There is one model only, so there are no ranks and no pairs." in text
+    assert "There is one model only: an interaction needs two." in text
     assert "What the model holds on to" in text
 
 

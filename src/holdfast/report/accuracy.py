@@ -104,7 +104,7 @@ def maps(evidence: Evidence) -> Section:
             "Accuracy by class and condition, a map per model",
             section.lead[0],
             lambda width: charts.density_panels(small, width, rows=few, columns=columns, models=models),
-            "Dark cells are where a model fails. " + _notes(evidence),
+            "Cells that stand out from the page are where a model fails. " + _notes(evidence),
         )
         section.parts.append(ShownFigure(figure))
     else:
@@ -127,7 +127,7 @@ def _map(
         f"{evidence.short[model]}: accuracy in per cent by class and condition",
         f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(cells)}.",
         lambda width: charts.density(one, width, rows=rows, columns=columns),
-        "Dark cells are where the model fails. " + _notes(evidence) if number == 1 else "",
+        "Cells that stand out from the page are where the model fails. " + _notes(evidence) if number == 1 else "",
     )
 
 

@@ -168,7 +168,7 @@ def _signed() -> Chart:
 
 
 HEAT = ("#14213d", "#2b4a75", "#5d86ad", "#a9c3d6", "#e3ebee", "#fbf9f4")
-"""Accuracy from 0 (dark) to 1 (pale): what fails is what stands out; monotone in lightness, so it prints in grey."""
+"""Accuracy from 0 (dark) to 1 (pale): what fails stands out; monotone in lightness, so it prints in grey."""
 
 
 def density(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str]) -> Chart:

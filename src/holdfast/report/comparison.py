@@ -11,6 +11,7 @@ from holdfast.report.figures import Figure
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.tables import Column, Table
 from holdfast.report.words import listing, number, p_value, percent, plural, points, span
+from holdfast.stats.power import sample_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,13 @@ def comparison(evidence: Evidence) -> Section:
         "Models are compared on the same photos, so that what makes a photo hard cancels out. p-values are corrected "
         "by Holm within each family: the pairs of models are one, the drops under the conditions another.",
     ]
+    if len(evidence.models) == 1:
+        section.lead = [
+            "What each condition costs, on the same photos as the original. p-values are corrected by Holm over all "
+            "drops. There is one model only, so there are no ranks and no pairs."
+        ]
+        section.parts = _drops(evidence)
+        return section
     section.parts = [*_ranks(evidence), *_pairs(evidence), *_drops(evidence)]
     return section
 
@@ -167,7 +175,7 @@ def _drops(evidence: Evidence) -> list[Part]:
     )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
     rows = [shown(name) for name in order if name in set(kept["condition"])]
     models = [evidence.short[name] for name in evidence.models]
-    parts: list[Part] = [heading, Text([sentence])]
+    parts: list[Part] = [heading, Text([sentence, *_power(kept)])]
     if rows:
         figure = Figure(
             "drops",
@@ -196,6 +204,18 @@ def _drops(evidence: Evidence) -> list[Part]:
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
     )
     return [*parts, ShownTable(table)]
+
+
+def _power(kept: pd.DataFrame) -> list[str]:
+    """What the number of photos can show, in a sentence."""
+    if kept.empty:
+        return []
+    sizes = sample_sizes(kept, difference=0.02)
+    return [
+        f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
+        f"{points(sizes['detectable'].median())} four times in five; a drop of 2 points would need "
+        f"{plural(int(sizes['photos_needed'].median()), 'photo')}."
+    ]
 
 
 def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.report.charts import in_order, panel_of, placed, records, room, rule_at
-from holdfast.report.figures import COLOURS, MUTED, WIDE, Chart
+from holdfast.report.figures import COLOURS, INK, MUTED, WIDE, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,6 +144,8 @@ def confidence(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Cha
     ):
         tip.append({"field": field, "type": "quantitative", "title": title, "format": ".1%"})
     blue = {"color": COLOURS[0]}
+    halo: Chart = {"type": "text", "stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    ink: Chart = {"type": "text", "color": INK}
     layers: list[Chart] = [
         _line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
         {
@@ -157,10 +159,11 @@ def confidence(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Cha
         *(
             {
                 "transform": [{"filter": f"datum.label !== '' && datum.confidence {side}"}],
-                "mark": {"type": "text", "align": align, "dx": dx, "fontSize": 11, "limit": inner // 2},
+                "mark": look | {"align": align, "dx": dx, "fontSize": 11, "limit": inner // 2},
                 "encoding": {"x": x, "y": y | {"field": "estimate"}, "text": {"field": "label"}},
             }
             for side, align, dx in (("<= 0.55", "left", 8), ("> 0.55", "right", -8))
+            for look in (halo, ink)
         ),
     ]  # fmt: skip
     data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(placed(frame, models))}}

@@ -103,10 +103,10 @@ def scores(evidence: Evidence) -> Section:
     original = f"{estimate(best['original'], best['original_low'], best['original_high'])} on originals, "
     if best["original"] != best["original"]:
         original = ""
+    order = "The models in order of their mean accuracy over the conditions that keep the object. First comes "
     section.lead = [
-        "The models in order of their mean accuracy over all conditions that keep the object. First comes "
-        f"{evidence.name(best['model'])}: {original}{estimate(best['mean'], best['mean_low'], best['mean_high'])} over "
-        "the conditions."
+        f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
+        f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
     section.parts = [ShownTable(score_table(evidence, frame))]
     robust = evidence.scores
@@ -159,7 +159,8 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
     means = evidence.with_object(evidence.summary).groupby("model")["accuracy"].mean()
     frame["mean"] = frame["model"].map(ranking["accuracy"]).fillna(frame["model"].map(means)).astype(float)
     frame["mean_low"], frame["mean_high"] = frame["model"].map(ranking["low"]), frame["model"].map(ranking["high"])
-    frame["rank"] = frame["model"].map(ranking["rank"]) if len(frame) > 1 else "–"
+    if len(frame) > 1:
+        frame["rank"] = frame["model"].map(ranking["rank"])
     holds = evidence.holds.set_index("model")
     for key in ("background_effect", "paste_effect"):
         for part in (key, f"{key}_low", f"{key}_high"):

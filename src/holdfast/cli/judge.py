@@ -101,9 +101,7 @@ def _floors(text: str) -> list[tuple[str, float]]:
     return floors
 
 
-def _check_floor(
-    new: Path, model: str | None, name: str, floor: float, outcome: str
-) -> tuple[Verdict, str]:
+def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
     """One floor against the lower end of its interval, not against the point."""
     from holdfast import api
     from holdfast.stats.gate import check_floor

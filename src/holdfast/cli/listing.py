@@ -37,7 +37,7 @@ def _schemes(kind: str) -> Table:
     if kind == "models":
         from holdfast.models import available
 
-        for name in available("packaged"):
+        for name in (*available("packaged"), *available("embedded")):
             table.add_row(name, "installed")
     return table
 

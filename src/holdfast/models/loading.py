@@ -38,9 +38,10 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
 
 
 def available(scheme: str) -> list[str]:
-    """The models of a scheme that can be listed at once and used as they are (``packaged``); else nothing."""
-    if scheme != "packaged":
+    """The models of a scheme that can be listed at once and used as they are (packaged, embedded); else nothing."""
+    if scheme not in ("packaged", "embedded"):
         return []
-    from holdfast.models import packaged
+    from holdfast.models import embedded, packaged
 
-    return [f"packaged:{name}" for name in packaged.installed()]
+    names = packaged.installed() if scheme == "packaged" else embedded.installed()
+    return [f"{scheme}:{name}" for name in names]

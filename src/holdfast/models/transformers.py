@@ -36,7 +36,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         _only_logits(model),
         label_spaces.from_option(options.get("labels"), len(names), label_spaces.named(names)),
         preprocessing(processor),
-        architecture=f"transformers/{type(model).__name__}/{json.dumps(_shape_of(model.config), sort_keys=True)}",
+        architecture=f"transformers/{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
         device=device,
     )
 
@@ -46,7 +46,7 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
             model, report = transformers.AutoModelForImageClassification.from_pretrained(
                 where, **trust, use_safetensors=True, output_loading_info=True
@@ -65,7 +65,8 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
+    """Transformers without its bars, which would break into ours."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -77,7 +78,7 @@ def _no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _shape_of(config: Any) -> dict[str, Any]:
+def shape_of(config: Any) -> dict[str, Any]:
     """The settings that shape the computation, without what differs between library versions and machines."""
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id")

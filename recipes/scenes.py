@@ -1,0 +1,62 @@
+"""Scenes of the drawn world in memory, rendered by all cores and kept in a folder so that a second run finds them."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.diorama import CLASSES, draw_scene, render
+
+CHUNK = 500
+HELD_OUT = ("test", "ood")
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Images (n, side, side, 3) uint8, masks (n, side, side) bool, classes (n,) as places in CLASSES."""
+
+    images: NDArray[np.uint8]
+    masks: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def rendered(split: str, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:
+    """Scene number i of a split has the same factors at every context but for the background; classes take turns."""
+    folder = cache / f"{split}-{context}-{count}-{seed}-{side}"
+    if not (folder / "labels.npy").is_file():
+        tasks = [(split, context, seed, start, min(start + CHUNK, count), side) for start in range(0, count, CHUNK)]
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+            parts = list(pool.map(_render, tasks))
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, arrays in zip(("images", "masks", "labels"), zip(*parts, strict=True), strict=True):
+            np.save(folder / f"{name}.npy", np.concatenate(arrays))
+    return Scenes(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "masks", "labels")))
+
+
+def scene_seed(split: str, seed: int, index: int) -> int:
+    """Training scenes of different seeds do not overlap."""
+    return index if split in HELD_OUT else (1 + seed) * 10_000_000 + index
+
+
+def _render(task: tuple[str, float, int, int, int, int]) -> tuple[NDArray[np.uint8], ...]:
+    split, context, seed, start, stop, side = task
+    import cv2
+
+    cv2.setNumThreads(1)  # every core has a process of its own
+    images = np.empty((stop - start, side, side, 3), np.uint8)
+    masks = np.empty((stop - start, side, side), np.bool_)
+    labels = np.arange(start, stop) % len(CLASSES)
+    for row, index in enumerate(range(start, stop)):
+        scene = draw_scene(scene_seed(split, seed, index), split=split, context=context, label=CLASSES[labels[row]])
+        drawn = render(scene, size=side)
+        images[row], masks[row] = drawn.image, drawn.mask
+    return images, masks, labels

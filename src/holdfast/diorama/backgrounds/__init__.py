@@ -1,0 +1,48 @@
+"""The places a scene is set in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.seeds import generator
+from holdfast.core.types import Image
+from holdfast.diorama.backgrounds import built, nature, open_air, unseen
+
+PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
+    "sea": open_air.sea,
+    "reef": open_air.reef,
+    "sky": open_air.sky,
+    "grass": nature.grass,
+    "forest": nature.forest,
+    "sand": nature.sand,
+    "snow": nature.snow,
+    "rock": nature.rock,
+    "street": built.street,
+    "wall": built.wall,
+    "room": built.room,
+    "stage": built.stage,
+    "market": built.market,
+    "night sky": open_air.night_sky,
+    "field": nature.field,
+    "shore": open_air.shore,
+    "moon": unseen.moon,
+    "volcano": unseen.volcano,
+    "kitchen": unseen.kitchen,
+    "library": unseen.library,
+}
+WITHOUT_GROUND = frozenset({"sea", "reef", "sky", "night sky"})
+"""Where nothing stands on a ground, nothing casts a shadow on it."""
+
+
+def paint_background(kind: str, seed: int, side: int) -> Image:
+    """A square picture of a place, RGB, a little out of focus; half of them are mirrored."""
+    rng = generator("diorama background", kind, seed)
+    canvas = PAINTERS[kind](side, rng)
+    if rng.random() < 0.5:
+        canvas = canvas[:, ::-1]
+    focus = 2 * (side // 128) + 1
+    return cast(Image, cv2.blur(canvas, (focus, focus)))

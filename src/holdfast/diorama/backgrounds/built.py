@@ -1,0 +1,212 @@
+"""Street, wall, room, stage and market."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.types import Image
+from holdfast.diorama.backgrounds.brush import (
+    area,
+    as_grey,
+    band,
+    disc,
+    gradient,
+    lump,
+    rectangle,
+    stroke,
+    tint,
+    veil,
+)
+from holdfast.diorama.fields import Grey, crop, ramp
+
+_PAINTS = ((196, 108, 84), (214, 176, 120), (120, 150, 168), (176, 158, 148), (152, 170, 132), (222, 206, 182))
+
+
+def street(side: int, rng: np.random.Generator) -> Image:
+    """House fronts with windows, a kerb, asphalt with lane marks."""
+    kerb = rng.uniform(0.46, 0.6)
+    canvas = gradient(side, [tint(rng, (150, 186, 216)), (222, 230, 234)])
+    left = -0.05
+    while left < 1:
+        wide, top = rng.uniform(0.2, 0.36), rng.uniform(-0.1, 0.14)
+        colour = tint(rng, _PAINTS[int(rng.integers(6))], 0.12)
+        rectangle(canvas, left, top, left + wide, kerb - 0.05, colour)
+        rectangle(canvas, left, top, left + 0.012, kerb - 0.05, [c * 0.7 for c in colour])
+        pane = (70, 88, 104) if rng.random() < 0.7 else (240, 214, 140)
+        columns = 2 if wide < 0.28 else 3
+        for row in range(3):
+            y = top + 0.06 + 0.15 * row
+            if y + 0.09 > kerb - 0.07:
+                break
+            for column in range(columns):
+                x = left + wide * (column + 0.28) / columns
+                rectangle(
+                    canvas,
+                    x - 0.008,
+                    y - 0.008,
+                    x + wide * 0.44 / columns + 0.008,
+                    y + 0.098,
+                    [min(c * 1.2, 255) for c in colour],
+                )
+                rectangle(canvas, x, y, x + wide * 0.44 / columns, y + 0.09, pane)
+        left += wide
+    rectangle(canvas, 0, kerb - 0.05, 1, kerb, tint(rng, (176, 174, 168)))
+    rectangle(canvas, 0, kerb, 1, kerb + 0.02, tint(rng, (124, 122, 120)))
+    road = tint(rng, (84, 86, 92))
+    band(canvas, kerb + 0.02, 1, "rough", rng, 0.8, 0.4, [[c * 0.82 for c in road], road, [c * 1.16 for c in road]])
+    vanish = rng.uniform(0.2, 0.8)
+    y = kerb + 0.09
+    while y < 1.05:
+        high = 0.05 + (y - kerb) * 0.22
+        centre, half = 0.5 + (vanish - 0.5) * (1 - y), 0.012 + 0.03 * (y - kerb)
+        area(
+            canvas,
+            [(centre - half, y), (centre + half, y), (centre + half * 1.5, y + high), (centre - half * 1.5, y + high)],
+            (228, 222, 200),
+        )
+        y += high * 2
+    return canvas
+
+
+def wall(side: int, rng: np.random.Generator) -> Image:
+    """Bricks or tiles, each of its own shade, a pavement below."""
+    rows, columns = int(rng.integers(9, 13)), int(rng.integers(4, 7))
+    base = tint(rng, ((172, 92, 70), (196, 178, 150), (150, 152, 156), (190, 124, 84))[int(rng.integers(4))])
+    shades = (base + rng.normal(0, 13, (rows, 2 * columns + 1, 1)) * (1, 0.9, 0.8)).clip(0, 255).astype(np.uint8)
+    halves = np.repeat(shades, 2, axis=1)
+    halves[1::2] = np.roll(halves[1::2], 1, axis=1)
+    canvas = cast(Image, cv2.resize(halves[:, : 2 * columns], (side, side), interpolation=cv2.INTER_NEAREST))
+    mortar = tint(rng, (206, 198, 184) if rng.random() < 0.6 else (96, 84, 78))
+    thick = 0.012
+    for row in range(rows + 1):
+        y = row / rows
+        rectangle(canvas, 0, y - thick / 2, 1, y + thick / 2, mortar)
+        for column in range(columns + 1):
+            x = (column + 0.5 * (row % 2)) / columns
+            rectangle(canvas, x - thick / 2, y, x + thick / 2, y + 1 / rows, mortar)
+    stains = crop("soft", rng, (side, side), 0.5, 0.5)
+    canvas = veil(canvas, cast(Grey, cv2.convertScaleAbs(stains, alpha=0.3)), [c * 0.55 for c in base])
+    floor = rng.uniform(0.82, 0.93)
+    rectangle(canvas, 0, floor, 1, floor + 0.02, (92, 88, 86))
+    band(
+        canvas, floor + 0.02, 1, "rough", rng, 0.7, 0.2, [(124, 120, 116), tint(rng, (164, 160, 154)), (188, 184, 178)]
+    )
+    return canvas
+
+
+def room(side: int, rng: np.random.Generator) -> Image:
+    """Wallpaper, a window or a picture, floorboards and a rug."""
+    floor = rng.uniform(0.62, 0.76)
+    paper = tint(
+        rng, ((196, 214, 204), (230, 208, 180), (186, 200, 222), (226, 190, 190), (214, 214, 196))[int(rng.integers(5))]
+    )
+    canvas = gradient(side, [[min(c * 1.03, 255) for c in paper], [c * 0.93 for c in paper]])
+    stripes = int(rng.integers(0, 12))
+    for stripe in range(stripes):
+        x = (stripe + 0.25) / stripes
+        rectangle(canvas, x, 0, x + 0.4 / stripes, floor, [c * 0.94 for c in paper])
+    x, y, wide = rng.uniform(-0.05, 0.66), rng.uniform(0.04, 0.14), rng.uniform(0.26, 0.36)
+    frame = (246, 244, 238) if rng.random() < 0.6 else (122, 84, 54)
+    rectangle(canvas, x - 0.025, y - 0.025, x + wide + 0.025, y + wide + 0.025, frame)
+    rectangle(canvas, x, y, x + wide, y + wide, tint(rng, (158, 204, 232)))
+    area(
+        canvas,
+        [
+            (x, y + wide),
+            (x, y + wide * 0.7),
+            (x + wide * 0.4, y + wide * 0.5),
+            (x + wide, y + wide * 0.75),
+            (x + wide, y + wide),
+        ],
+        tint(rng, (120, 164, 100)),
+    )
+    rectangle(canvas, x + wide / 2 - 0.01, y, x + wide / 2 + 0.01, y + wide, frame)
+    rectangle(canvas, x, y + wide / 2 - 0.01, x + wide, y + wide / 2 + 0.01, frame)
+    rectangle(canvas, 0, floor - 0.035, 1, floor, (244, 240, 232))
+    board = tint(rng, (176, 126, 80), 0.14)
+    band(
+        canvas, floor, 1, "soft", rng, 0.15, 0.8, [[c * 0.86 for c in board], board, [min(c * 1.1, 255) for c in board]]
+    )
+    for line in range(-4, 14):
+        top, foot = line / 9, 0.5 + (line / 9 - 0.5) * 1.9
+        stroke(canvas, [(top, floor), (foot, 1.02)], [0.004, 0.01], [c * 0.62 for c in board])
+    if rng.random() < 0.6:
+        rug = tint(rng, _PAINTS[int(rng.integers(6))], 0.2)
+        centre = rng.uniform(0.3, 0.7)
+        area(canvas, lump(rng, centre, floor + 0.18, 0.4, 0.09, 12), rug)
+        area(canvas, lump(rng, centre, floor + 0.18, 0.32, 0.062, 12), [min(c * 1.16, 255) for c in rug])
+    return canvas
+
+
+def stage(side: int, rng: np.random.Generator) -> Image:
+    """A curtain in folds, a cone of light, dark boards."""
+    floor = rng.uniform(0.68, 0.8)
+    cloth = tint(rng, ((164, 28, 36), (40, 52, 128), (110, 30, 92), (24, 96, 82))[int(rng.integers(4))])
+    folds = int(rng.integers(7, 12))
+    columns = np.linspace(0, folds * 2 * np.pi, side, dtype=np.float32)[None] + rng.random() * 6
+    wave = np.sin(columns + 0.8 * np.sin(columns * 0.37)) + np.zeros((side, 1), np.float32)
+    canvas = ramp(
+        as_grey(wave.astype(np.float32)), [[c * 0.32 for c in cloth], cloth, [min(c * 1.25 + 14, 255) for c in cloth]]
+    )
+    for swag in range(5):
+        x = (swag + 0.5) / 5
+        area(canvas, lump(rng, x, 0.0, 0.13, 0.12, 10), [c * 0.78 for c in cloth])
+        stroke(canvas, [(x - 0.12, 0.05), (x, 0.125), (x + 0.12, 0.05)], [0.014, 0.018, 0.014], (222, 182, 84))
+    board = tint(rng, (128, 84, 52), 0.15)
+    band(canvas, floor, 1, "soft", rng, 0.12, 0.8, [[c * 0.7 for c in board], board, [c * 1.15 for c in board]])
+    for line in range(-4, 14):
+        top, foot = line / 9, 0.5 + (line / 9 - 0.5) * 1.8
+        stroke(canvas, [(top, floor), (foot, 1.02)], [0.004, 0.009], [c * 0.5 for c in board])
+    glow = np.zeros((side, side), np.uint8)
+    x, aim = rng.uniform(0.1, 0.9), rng.uniform(0.35, 0.65)
+    beam = np.rint(np.array([(x - 0.03, 0), (x + 0.03, 0), (aim + 0.36, 0.92), (aim - 0.36, 0.92)]) * side).astype(
+        np.int32
+    )
+    cv2.fillPoly(glow, [beam], 50, cv2.LINE_AA)
+    cv2.ellipse(
+        glow,
+        (round(aim * side), round(0.91 * side)),
+        (round(0.37 * side), round(0.08 * side)),
+        0,
+        0,
+        360,
+        96,
+        -1,
+        cv2.LINE_AA,
+    )
+    soft = 2 * (side // 48) + 1
+    canvas = (canvas * np.float32(0.74)).astype(np.uint8)
+    return veil(canvas, cast(Grey, cv2.blur(glow, (soft, soft))), (255, 240, 204))
+
+
+def market(side: int, rng: np.random.Generator) -> Image:
+    """A striped awning over crates of fruit."""
+    canvas = gradient(side, [tint(rng, (112, 92, 84), 0.2), tint(rng, (170, 142, 116), 0.15), tint(rng, (126, 96, 72))])
+    stripe = tint(rng, ((206, 60, 56), (52, 132, 92), (60, 110, 176), (236, 156, 52))[int(rng.integers(4))])
+    count = int(rng.integers(7, 11))
+    edge = rng.uniform(0.15, 0.26)
+    fruits = ((226, 60, 48), (246, 160, 40), (140, 184, 62), (246, 208, 66), (130, 62, 124), (236, 110, 110))
+    shelf = rng.uniform(0.5, 0.62)
+    for row in range(3):
+        y = shelf + 0.15 * row
+        left = -0.1 * rng.random()
+        while left < 1:
+            wide, fruit = rng.uniform(0.24, 0.34), fruits[int(rng.integers(6))]
+            rectangle(canvas, left, y, left + wide - 0.012, y + 0.15, (66, 46, 34))
+            for place in range(6):
+                x = left + wide * (0.1 + 0.155 * place)
+                disc(canvas, x, y + 0.028 + 0.016 * (place % 2), 0.036, tint(rng, fruit, 0.14))
+            rectangle(canvas, left, y + 0.068, left + wide - 0.012, y + 0.15, tint(rng, (178, 130, 82), 0.12))
+            rectangle(canvas, left, y + 0.102, left + wide - 0.012, y + 0.112, (112, 76, 46))
+            left += wide
+    for post in (rng.uniform(0.02, 0.12), rng.uniform(0.88, 0.98)):
+        rectangle(canvas, post - 0.014, 0, post + 0.014, shelf, (92, 66, 48))
+    for index in range(count):
+        colour = stripe if index % 2 else (246, 240, 228)
+        left, right = index / count, (index + 1) / count
+        area(canvas, [(left, 0), (right, 0), (right, edge), (left, edge)], colour)
+        disc(canvas, (left + right) / 2, edge, 0.5 / count, [c * 0.93 for c in colour])
+    return canvas

@@ -1,0 +1,324 @@
+"""What surrounds an object: distractors behind it, its shadow, things that stand in front of it."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.seeds import generator
+from holdfast.core.types import Image
+from holdfast.diorama.backgrounds import WITHOUT_GROUND
+from holdfast.diorama.backgrounds.brush import area, disc, lump, stroke, tint
+from holdfast.diorama.fields import Grey
+from holdfast.diorama.geometry import Points, tube
+from holdfast.diorama.objects import Layer, fixed_point
+from holdfast.diorama.scene import MAX_OCCLUDED, Scene
+
+_PAINTS = (
+    (214, 66, 58),
+    (60, 128, 196),
+    (246, 190, 64),
+    (86, 164, 98),
+    (164, 98, 170),
+    (240, 140, 70),
+    (230, 226, 214),
+)
+
+
+def add_clutter(canvas: Image, scene: Scene) -> None:
+    """Paint the distractors, smaller than the object and towards the sides, so that it rarely hides them."""
+    rng = generator("diorama clutter", scene.seed)
+    for place, kind in enumerate(scene.clutter):
+        left = (place % 2 == 0) == (scene.seed % 2 == 0)
+        x = rng.uniform(0.04, 0.26) if left else rng.uniform(0.74, 0.96)
+        y, size = rng.uniform(0.62, 0.95), rng.uniform(0.07, 0.12)
+        _CLUTTER[kind](canvas, rng, x, y, size, tint(rng, _PAINTS[int(rng.integers(len(_PAINTS)))]))
+
+
+Rgb = tuple[float, float, float]
+
+
+def _ball(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    disc(canvas, x, y - size * 0.8, size * 0.8, [c * 0.72 for c in colour])
+    disc(canvas, x - size * 0.08, y - size * 0.88, size * 0.66, colour)
+    disc(canvas, x - size * 0.28, y - size * 1.1, size * 0.18, [min(c + 90, 255) for c in colour])
+
+
+def _box(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    area(
+        canvas,
+        [(x - size, y), (x + size * 0.5, y), (x + size * 0.5, y - size * 1.3), (x - size, y - size * 1.3)],
+        colour,
+    )
+    area(
+        canvas,
+        [(x + size * 0.5, y), (x + size, y - size * 0.3), (x + size, y - size * 1.6), (x + size * 0.5, y - size * 1.3)],
+        [c * 0.68 for c in colour],
+    )
+    area(
+        canvas,
+        [
+            (x - size, y - size * 1.3),
+            (x + size * 0.5, y - size * 1.3),
+            (x + size, y - size * 1.6),
+            (x - size * 0.5, y - size * 1.6),
+        ],
+        [min(c * 1.2, 255) for c in colour],
+    )
+
+
+def _plant(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    for leaf in range(6):
+        lean = (leaf - 2.5) * 0.5
+        tip = (x + math.sin(lean) * size * 1.9, y - size * 0.7 - math.cos(lean) * size * 1.3)
+        stroke(
+            canvas,
+            [(x, y - size * 0.7), ((x + tip[0]) / 2, tip[1]), tip],
+            [size * 0.15, size * 0.34, size * 0.04],
+            tint(rng, (70, 140, 70), 0.2),
+        )
+    area(
+        canvas,
+        [(x - size * 0.6, y - size * 0.9), (x + size * 0.6, y - size * 0.9), (x + size * 0.4, y), (x - size * 0.4, y)],
+        colour,
+    )
+
+
+def _sign(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    stroke(canvas, [(x, y), (x, y - size * 2.4)], [size * 0.16, size * 0.16], (120, 124, 128))
+    disc(canvas, x, y - size * 2.6, size * 0.8, (248, 248, 246))
+    disc(canvas, x, y - size * 2.6, size * 0.66, colour)
+    area(
+        canvas,
+        [
+            (x - size * 0.4, y - size * 2.5),
+            (x + size * 0.4, y - size * 2.5),
+            (x + size * 0.4, y - size * 2.7),
+            (x - size * 0.4, y - size * 2.7),
+        ],
+        (248, 248, 246),
+    )
+
+
+def _cone(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    """A traffic cone: broad foot, point up, unlike a cone for ice cream."""
+    area(
+        canvas,
+        [
+            (x - size * 0.8, y),
+            (x + size * 0.8, y),
+            (x + size * 0.8, y - size * 0.16),
+            (x - size * 0.8, y - size * 0.16),
+        ],
+        (70, 70, 74),
+    )
+    area(
+        canvas,
+        [
+            (x - size * 0.55, y - size * 0.16),
+            (x + size * 0.55, y - size * 0.16),
+            (x + size * 0.1, y - size * 1.7),
+            (x - size * 0.1, y - size * 1.7),
+        ],
+        (240, 110, 40),
+    )
+    area(
+        canvas,
+        [
+            (x - size * 0.42, y - size * 0.6),
+            (x + size * 0.42, y - size * 0.6),
+            (x + size * 0.3, y - size * 1.0),
+            (x - size * 0.3, y - size * 1.0),
+        ],
+        (246, 244, 240),
+    )
+
+
+def _balloon(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    y -= 0.45
+    stroke(canvas, [(x, y), (x + size * 0.2, y + size), (x, y + size * 2.2)], [0.006, 0.006, 0.006], (236, 236, 236))
+    area(
+        canvas,
+        [(x - size * 0.16, y + size * 0.12), (x + size * 0.16, y + size * 0.12), (x, y - size * 0.2)],
+        [c * 0.75 for c in colour],
+    )
+    disc(canvas, x, y - size * 0.75, size * 0.85, colour)
+    disc(canvas, x - size * 0.28, y - size * 1.05, size * 0.2, [min(c + 80, 255) for c in colour])
+
+
+def _pot(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    area(canvas, lump(rng, x, y - size * 0.7, size * 0.85, size * 0.72, 12), colour)
+    area(
+        canvas,
+        [
+            (x - size * 0.4, y - size * 1.2),
+            (x + size * 0.4, y - size * 1.2),
+            (x + size * 0.5, y - size * 1.6),
+            (x - size * 0.5, y - size * 1.6),
+        ],
+        [c * 0.8 for c in colour],
+    )
+    stroke(
+        canvas,
+        [(x - size * 0.55, y - size * 0.9), (x - size * 0.6, y - size * 0.6)],
+        [size * 0.12, size * 0.12],
+        [min(c + 70, 255) for c in colour],
+    )
+
+
+def _lamp(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
+    stroke(canvas, [(x, y), (x, y - size * 2.2)], [size * 0.14, size * 0.1], (74, 70, 70))
+    area(
+        canvas,
+        [(x - size * 0.5, y), (x + size * 0.5, y), (x + size * 0.3, y - size * 0.2), (x - size * 0.3, y - size * 0.2)],
+        (74, 70, 70),
+    )
+    area(
+        canvas,
+        [
+            (x - size * 0.75, y - size * 1.9),
+            (x + size * 0.75, y - size * 1.9),
+            (x + size * 0.4, y - size * 2.9),
+            (x - size * 0.4, y - size * 2.9),
+        ],
+        [min(c * 0.6 + 100, 255) for c in colour],
+    )
+
+
+_CLUTTER = {
+    "ball": _ball,
+    "box": _box,
+    "plant": _plant,
+    "sign": _sign,
+    "cone": _cone,
+    "balloon": _balloon,
+    "pot": _pot,
+    "lamp": _lamp,
+}
+
+
+def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:
+    """Darken the ground where the object keeps the light off: flattened at its foot, or beside it from above."""
+    if not scene.shadow or scene.background in WITHOUT_GROUND:
+        return
+    side = canvas.shape[0]
+    coarse = 4
+    small = cast(Grey, cv2.resize(layer.cover, None, fx=1 / coarse, fy=1 / coarse, interpolation=cv2.INTER_LINEAR))
+    height = layer.cover.shape[0]
+    throw = -math.sin(math.radians(scene.light_direction))
+    if layer.from_above:
+        squash, shear, dx, dy = 1.0, 0.0, 0.03 * throw * side, 0.03 * side
+    else:
+        squash, shear, dx, dy = 0.26, 0.5 * throw, 0.0, 0.01 * side
+    foot = layer.top + height - 4
+    # Rows shrink towards the foot, and lean away from the light the higher they were.
+    matrix = np.array(
+        [
+            [1.0, -shear, (layer.left + dx + shear * (height - 4)) / coarse],
+            [0.0, squash, (foot + dy - squash * (height - 4)) / coarse],
+        ]
+    )
+    low = cv2.warpAffine(small, matrix, (side // coarse, side // coarse), flags=cv2.INTER_LINEAR)
+    low = cv2.blur(low, (3, 3))
+    keep = cv2.convertScaleAbs(cv2.resize(low, (side, side), interpolation=cv2.INTER_LINEAR), alpha=scene.shadow)
+    keep = cv2.bitwise_not(keep)
+    cv2.multiply(canvas, cv2.merge((keep, keep, keep)), canvas, scale=1 / 255)
+
+
+def add_occluder(canvas: Image, scene: Scene, layer: Layer) -> Grey | None:
+    """Paint what stands in front and return its coverage, or None where nothing does.
+
+    It stays within a strip at one side of the object that holds ``scene.occlusion`` of the object's area, so that it
+    can never hide more.
+    """
+    if scene.occluder == "none":
+        return None
+    side = canvas.shape[0]
+    rng = generator("diorama occluder", scene.seed)
+    below = scene.occluder in ("tuft", "boulder")
+    at_left = bool(rng.random() < 0.5)
+    share = cv2.reduce(layer.cover, 1 if below else 0, cv2.REDUCE_SUM, dtype=cv2.CV_32F).ravel().astype(np.float64)
+    if not below and at_left:
+        share = share[::-1]
+    hidden = np.cumsum(share[::-1])
+    cut = int(np.searchsorted(hidden, min(scene.occlusion, MAX_OCCLUDED) * hidden[-1]))
+    # Two pixels short of the strip: smooth edges spread a little.
+    if below:
+        edge = (layer.top + len(share) - cut + 2) / side
+    elif at_left:
+        edge = (layer.left + cut - 2) / side
+    else:
+        edge = (layer.left + len(share) - cut + 2) / side
+    mask = np.zeros((side, side), np.uint8)
+    middle = (layer.left + layer.cover.shape[1] / 2) / side
+    for outline, colour in _OCCLUDERS[scene.occluder](rng, edge, at_left, middle):
+        if below:
+            outline[:, 1] = np.maximum(outline[:, 1], edge)
+        elif at_left:
+            outline[:, 0] = np.minimum(outline[:, 0], edge)
+        else:
+            outline[:, 0] = np.maximum(outline[:, 0], edge)
+        fixed = fixed_point(outline, side)
+        cv2.fillPoly(canvas, [fixed], (*colour,), cv2.LINE_AA, 4)
+        cv2.fillPoly(mask, [fixed], 255, cv2.LINE_AA, 4)
+    return mask
+
+
+Painted = list[tuple[Points, Rgb]]
+
+
+def _tuft(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
+    """Blades of grass along the foot."""
+    blades: Painted = []
+    for blade in range(16):
+        x = middle + (blade - 7.5) * 0.055 + rng.uniform(-0.02, 0.02)
+        tip = edge + rng.random() * 0.04
+        lean = rng.uniform(-0.05, 0.05)
+        outline = tube([(x, 1.05), (x + lean * 0.3, (1.05 + tip) / 2), (x + lean, tip)], [0.045, 0.035, 0.006])
+        blades.append((outline, tint(rng, (88, 150, 62), 0.2)))
+    return blades
+
+
+def _boulder(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
+    x, wide = middle + rng.uniform(-0.15, 0.15), rng.uniform(0.2, 0.32)
+    high = max(1.08 - edge, 0.08)
+    grey = tint(rng, (150, 144, 136), 0.1)
+    stone: Painted = []
+    for share, shade in ((1.0, 0.62), (0.86, 0.8), (0.68, 0.95), (0.4, 1.1)):
+        outline = lump(
+            rng, x - wide * 0.3 * (1 - share), edge + high * (1.12 - 0.12 * share), wide * share, high * share, 11
+        )
+        stone.append((outline, (grey[0] * shade, grey[1] * shade, grey[2] * shade)))
+    return stone
+
+
+def _post(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
+    """A wooden post beside it, its top cut to a point."""
+    wide, top = rng.uniform(0.07, 0.11), rng.uniform(0.2, 0.45)
+    left = edge - wide if at_left else edge
+    wood = tint(rng, (150, 108, 74), 0.15)
+    beam = np.array([(left, top), (left + wide / 2, top - 0.05), (left + wide, top), (left + wide, 1.05), (left, 1.05)])
+    shade = beam * (0.4, 1) + (0.6 * (left + wide), 0)
+    return [(beam, wood), (shade, (wood[0] * 0.75, wood[1] * 0.75, wood[2] * 0.75))]
+
+
+def _leaves(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
+    """A branch that reaches in from one side."""
+    leaves: Painted = []
+    outside = -0.08 if at_left else 1.08
+    for _ in range(9):
+        y = rng.uniform(0.2, 0.95)
+        tip = edge + (outside - edge) * 0.4 * rng.random()
+        path = [
+            (outside, y + rng.uniform(-0.1, 0.1)),
+            ((outside + tip) / 2, y - 0.03),
+            (tip, y + rng.uniform(-0.04, 0.06)),
+        ]
+        leaves.append((tube(path, [0.03, 0.1, 0.01]), tint(rng, (64, 132, 66), 0.22)))
+    return leaves
+
+
+_OCCLUDERS = {"tuft": _tuft, "boulder": _boulder, "post": _post, "leaves": _leaves}

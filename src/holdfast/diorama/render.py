@@ -1,0 +1,116 @@
+"""From a scene to its picture.
+
+A picture is painted at twice its size and averaged down. Every pixel is ``coverage`` parts object and the rest what
+lies around it, so that object and surroundings are exactly separable:
+
+- the object's own colours depend on the object's factors, the light and the seed; never on the background, not even
+  for glass. Re-rendered on another background, pixels that the object covers wholly keep their values, those at its
+  edge change in proportion to what is left of them;
+- a change of texture, material or colour leaves every pixel that the object does not touch as it was;
+- light (warmth, brightness) and the camera's noise come last and are the same for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+from typing import cast
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.seeds import generator
+from holdfast.core.types import Image, Mask
+from holdfast.diorama.backgrounds import paint_background
+from holdfast.diorama.extras import add_clutter, add_occluder, add_shadow
+from holdfast.diorama.fields import Grey
+from holdfast.diorama.objects import Layer, paint_object
+from holdfast.diorama.scene import Scene
+
+RENDERER_VERSION = 1
+"""Goes up whenever any scene's pixels change."""
+
+MIN_SIZE, MAX_SIZE = 16, 1024
+_SUPERSAMPLING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A picture, where its object is, and what it shows.
+
+    ``coverage`` is the share of each pixel that is visible object: 0 where there is none of it, 255 where there is
+    nothing else; ``mask`` is true from one half on.
+    """
+
+    image: Image
+    mask: Mask
+    coverage: Grey
+    caption: str
+
+
+def render(scene: Scene, size: int = 64) -> Rendering:
+    """Paint a scene as a square picture of ``size`` pixels. The same scene gives the same bytes."""
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise UserError(f"a scene can be rendered at {MIN_SIZE} to {MAX_SIZE} pixels, not at {size}")
+    side = size * _SUPERSAMPLING
+    canvas = paint_background(scene.background, scene.background_seed, side)
+    add_clutter(canvas, scene)
+    layer = paint_object(scene, side)
+    add_shadow(canvas, scene, layer)
+    _composite(canvas, layer)
+    in_front = add_occluder(canvas, scene, layer)
+    visible = np.zeros((side, side), np.uint8)
+    height, width = layer.cover.shape
+    visible[layer.top : layer.top + height, layer.left : layer.left + width] = layer.cover
+    if in_front is not None:
+        left_over = visible.astype(np.uint16) * (255 - in_front)
+        visible = np.maximum(left_over // 255, left_over > 0).astype(np.uint8)
+    image = cast(Image, cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA))
+    coverage = _averaged(visible)
+    image = _expose(image, scene)
+    return Rendering(image, coverage > 127, coverage, scene.caption)
+
+
+def _averaged(visible: Grey) -> Grey:
+    """Coverage of each 2 × 2 pixels; 0 only where there is nothing of the object, 255 only where nothing else."""
+    rows = visible[::2].astype(np.uint16) + visible[1::2]
+    total = rows[:, ::2] + rows[:, 1::2]
+    share: Grey = np.maximum(total >> 2, total > 0).astype(np.uint8)
+    return share
+
+
+def _composite(canvas: Image, layer: Layer) -> None:
+    height, width = layer.cover.shape
+    box = canvas[layer.top : layer.top + height, layer.left : layer.left + width]
+    alpha = layer.cover.astype(np.float32) / np.float32(255)  # exactly 1 where all is object
+    rest = np.float32(1) - alpha
+    planes = []
+    for colour, behind in zip(layer.colours, cv2.split(box), strict=True):
+        colour *= alpha
+        colour += behind * rest
+        colour += np.float32(0.5)
+        planes.append(colour.astype(np.uint8))
+    cv2.merge(planes, dst=box)
+
+
+def _expose(image: Image, scene: Scene) -> Image:
+    """The light's warmth and brightness, then the camera's noise."""
+    warm = 0.09 * scene.warmth
+    gains = np.array([1 + warm, 1 + 0.15 * warm, 1 - warm]) * scene.brightness
+    table = np.clip(np.arange(256)[:, None] * gains + 0.5, 0, 255).astype(np.uint8)
+    image = cast(Image, cv2.LUT(image, table[None]))
+    if not scene.noise:
+        return image
+    draws = np.frombuffer(generator("diorama camera", scene.seed).bytes(image.size), np.uint8)
+    noise = cv2.LUT(draws.reshape(image.shape), _normal_quantiles()).astype(np.float32)
+    return np.clip(image + noise * np.float32(scene.noise) + np.float32(0.5), 0, 255).astype(np.uint8)
+
+
+@cache
+def _normal_quantiles() -> NDArray[np.float32]:
+    """The normal distribution at the middles of 256 equal shares: a byte becomes noise by one look-up."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((index + 0.5) / 256) for index in range(256)], np.float32)

@@ -1,0 +1,51 @@
+"""The twelve classes: a drawing function each, and its templates, of which the test split has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.diorama.geometry import Shape
+from holdfast.diorama.shapes import dogs, reptiles, things, treats, water
+
+
+class Family(NamedTuple):
+    """How a class is drawn. The last ``held_out`` templates are never shown in training.
+
+    ``rotation`` is how far, in degrees to either side, a scene may turn the object.
+    """
+
+    draw: Callable[[Any, Sequence[float], float], Shape]
+    templates: Mapping[str, Any]
+    rotation: float
+    held_out: int = 3
+
+
+FAMILIES: dict[str, Family] = {
+    "lizard": Family(reptiles.lizard, reptiles.LIZARDS, 50),
+    "green lizard": Family(reptiles.green_lizard, reptiles.GREEN_LIZARDS, 10),
+    "crayfish": Family(water.crayfish, water.CRAYFISH, 45),
+    "whale": Family(water.whale, water.WHALES, 18),
+    "dog": Family(dogs.dog, dogs.DOGS, 8),
+    "fox": Family(dogs.fox, dogs.FOXES, 8),
+    "anemone fish": Family(water.anemone_fish, water.FISH, 22),
+    "airship": Family(things.airship, things.AIRSHIPS, 14),
+    "car wheel": Family(things.car_wheel, things.WHEELS, 12),
+    "cash machine": Family(things.cash_machine, things.CASH, 6),
+    "cello": Family(treats.cello, treats.CELLI, 26),
+    "ice cream": Family(treats.ice_cream, treats.ICE_CREAMS, 18),
+}
+
+
+def templates(label: str, *, held_out: bool) -> tuple[str, ...]:
+    """The templates of a class that training scenes use, or those that they never do."""
+    family = FAMILIES[label]
+    names = tuple(family.templates)
+    cut = len(names) - family.held_out
+    return names[cut:] if held_out else names[:cut]
+
+
+def build(label: str, template: str, proportions: Sequence[float], articulation: float) -> Shape:
+    """The parts of an object, in its own frame. Eight proportions and the articulation lie in -1..1."""
+    family = FAMILIES[label]
+    return family.draw(family.templates[template], proportions, articulation)

@@ -1,0 +1,128 @@
+"""Diorama-12 as a data source: ``diorama:test?n=240&context=0.95&size=64``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.seeds import seed_from
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
+from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
+from holdfast.diorama.scene import Contexts, Scene, draw_scene
+from holdfast.diorama.vocabulary import CLASSES, KEYS, SPLITS, Split
+from holdfast.registry import unknown
+
+LICENCE = "Apache-2.0"
+MAX_SCENES = 1_000_000
+_CONTEXTS = {
+    "context": "background",
+    "texture_context": "texture",
+    "material_context": "material",
+    "colour_context": "colour",
+}
+_OPTIONS = ("n", "size", "seed", *_CONTEXTS)
+
+# Image and mask of a sample are asked for one after the other, by several threads at once.
+_rendered = lru_cache(maxsize=16)(render)
+
+
+@dataclass(frozen=True, slots=True)
+class SceneImage:
+    """A scene's picture, painted when it is asked for."""
+
+    scene: Scene
+    size: int
+
+    def fingerprint(self) -> str:
+        """Hash of the factors, the size and the renderer's version; nothing is painted for it."""
+        return _fingerprint("image", self.scene, self.size)
+
+    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
+        """HWC uint8 RGB, ``size`` × ``size``."""
+        if self.size**2 > max_pixels:
+            raise SampleError(f"the scene has {self.size}×{self.size} pixels, more than the limit of {max_pixels}")
+        return _rendered(self.scene, self.size).image.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class SceneMask:
+    """Where the object of a scene is seen."""
+
+    scene: Scene
+    size: int
+
+    def fingerprint(self) -> str:
+        """As for the image."""
+        return _fingerprint("mask", self.scene, self.size)
+
+    def load(self, height: int, width: int) -> Mask:
+        """HW bool."""
+        if (height, width) != (self.size, self.size):
+            raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
+        return _rendered(self.scene, self.size).mask.copy()
+
+
+def _fingerprint(what: str, scene: Scene, size: int) -> str:
+    return fingerprint({"diorama": what, "renderer": RENDERER_VERSION, "scene": scene.factors(), "size": size})
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Draw ``diorama:train|test|ood?n=240&context=0.95&size=64&seed=0``.
+
+    Classes take turns, so that they are balanced. A scene depends on the split, the seed and its number alone: a
+    larger ``n`` adds scenes and changes none, and another ``context`` changes nothing but the factor it ties.
+
+    Options: ``n`` scenes (240), ``size`` in pixels (64), ``seed`` (0), ``context`` of the background (0), and
+    ``texture_context`` (0), ``material_context`` (0), ``colour_context`` (0.3), all in 0..1.
+    """
+    if masks is not None:
+        raise UserError("diorama scenes have exact masks of their own; leave the mask folder out")
+    if name.name not in SPLITS:
+        raise unknown("split of diorama", name.name, SPLITS)
+    for option in name.options:
+        if option not in _OPTIONS:
+            raise unknown("option of diorama", option, _OPTIONS)
+    split: Split = name.name
+    count = _whole(name, "n", 240, 1, MAX_SCENES)
+    size = _whole(name, "size", 64, MIN_SIZE, MAX_SIZE)
+    seed = _whole(name, "seed", 0, 0, 2**53)
+    contexts = Contexts(
+        **{factor: _number(name, option) for option, factor in _CONTEXTS.items() if option in name.options}
+    )
+    samples = tuple(_sample(split, seed, index, size, contexts) for index in range(count))
+    return Collection(f"diorama-{split}", CLASSES, samples, KEYS)
+
+
+def _sample(split: Split, seed: int, index: int, size: int, contexts: Contexts) -> Sample:
+    label = CLASSES[index % len(CLASSES)]
+    # 53 bits, so that every reader of JSON keeps the number whole
+    scene_seed = seed_from("diorama", split, seed, index) >> 11
+    scene = draw_scene(scene_seed, split=split, context=contexts, label=label)
+    return Sample(
+        sample_id=f"{split}/{label.replace(' ', '-')}/{seed}-{index:06d}",
+        label=label,
+        image=SceneImage(scene, size),
+        mask=SceneMask(scene, size),
+        split=split,
+        licence=LICENCE,
+        attributes=scene.factors() | {"caption": scene.caption},
+    )
+
+
+def _whole(name: Name, option: str, default: int, low: int, high: int) -> int:
+    value: Any = name.options.get(option, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UserError(f"diorama's {option} is a whole number from {low} to {high}, {value!r} is not")
+    return value
+
+
+def _number(name: Name, option: str) -> float:
+    value: Any = name.options[option]
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise UserError(f"diorama's {option} is a number from 0 to 1, {value!r} is not")
+    return float(value)

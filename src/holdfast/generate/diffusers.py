@@ -1,0 +1,160 @@
+"""``diffusers:NAME-OR-FOLDER[@REVISION]``: text to image and inpainting with the pipelines of diffusers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.types import Image, Mask
+from holdfast.generate.loading import OFFLINE, checked, first_line, place, shown
+from holdfast.generate.torch_parts import (
+    check_inpainting,
+    check_requests,
+    keep_foreground,
+    quiet,
+    resolve_device,
+    weights_sha256,
+)
+
+_OPTIONS = {"steps": int, "guidance": float, "size": int, "batch": int, "negative": str, "dtype": str}
+
+
+def load(name: Name, *, device: str) -> DiffusersImageMaker:
+    """A pipeline from safetensors; code in the repository is never run.
+
+    Options: ``steps``, ``guidance``, ``size`` (of generated images, pixels), ``negative`` (prompt), ``batch`` (images
+    at once, 4), ``dtype=float32|bfloat16|float16`` (bfloat16 on a GPU, else float32).
+    """
+    options = checked(name, _OPTIONS)
+    device = resolve_device(device)
+    pipeline = _fetch(name, _dtype(options.pop("dtype", ""), device))
+    return DiffusersImageMaker(shown(name), pipeline.to(device), options)
+
+
+class DiffusersImageMaker:
+    """A ``TextToImage`` and, where diffusers has the pipeline for it, an ``Inpainter``.
+
+    Noise is drawn on the CPU, from a generator an image, so that it depends neither on the batch nor on the device.
+    """
+
+    def __init__(self, name: str, pipeline: Any, options: dict[str, Any]) -> None:
+        import torch
+
+        self.name = name
+        self._pipeline = pipeline
+        self._options = options
+        modules = [part for _, part in sorted(pipeline.components.items()) if isinstance(part, torch.nn.Module)]
+        self.fingerprint = fingerprint(
+            {
+                "library": f"diffusers.{type(pipeline).__name__}",
+                "weights": weights_sha256(modules),
+                "scheduler": str(getattr(pipeline, "scheduler", None)),
+                "options": {key: value for key, value in options.items() if key != "batch"},
+            }
+        )
+        self._batch = options.get("batch") or 4
+        pipeline.set_progress_bar_config(disable=True)
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
+        """One RGB image a prompt, of the option ``size`` or the pipeline's own."""
+        check_requests(prompts, seeds)
+        pipeline = self._for("AutoPipelineForText2Image", "makes no images from text")
+        size = {"height": self._options["size"], "width": self._options["size"]} if "size" in self._options else {}
+        made = []
+        for part in self._parts(len(prompts)):
+            made += self._run(pipeline, prompts[part], seeds[part], size)
+        return made
+
+    def inpaint(
+        self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+    ) -> list[Image]:
+        """Everything outside the masks painted anew; one image at a time, since sizes may differ."""
+        check_inpainting(prompts, seeds, images, masks)
+        pipeline = self._for("AutoPipelineForInpainting", "does not inpaint")
+        made = []
+        for prompt, seed, image, mask in zip(prompts, seeds, images, masks, strict=True):
+            height, width = self._working_size(image)
+            inputs = {
+                "image": PIL.Image.fromarray(image).resize((width, height), PIL.Image.Resampling.LANCZOS),
+                "mask_image": PIL.Image.fromarray(~mask).convert("L").resize((width, height)),
+                "height": height,
+                "width": width,
+            }
+            painted = PIL.Image.fromarray(self._run(pipeline, [prompt], [seed], inputs)[0])
+            full = painted.resize((image.shape[1], image.shape[0]), PIL.Image.Resampling.LANCZOS)
+            made.append(keep_foreground(image, mask, np.asarray(full)))
+        return made
+
+    def _working_size(self, image: Image) -> tuple[int, int]:
+        """Height and width the pipeline paints at: the image's, or the option's as its longer side, rounded."""
+        step = 8 * int(getattr(self._pipeline, "vae_scale_factor", 8))
+        scale = self._options["size"] / max(image.shape[:2]) if "size" in self._options else 1.0
+        height, width = (max(step, round(side * scale / step) * step) for side in image.shape[:2])
+        return height, width
+
+    def _for(self, task: str, complaint: str) -> Any:
+        """The pipeline of a task made of the same parts."""
+        import diffusers
+
+        with quiet():
+            try:
+                return getattr(diffusers, task).from_pipe(self._pipeline)
+            except (ValueError, TypeError, AttributeError) as error:
+                wanted = {"prompt"} if task == "AutoPipelineForText2Image" else {"prompt", "mask_image"}
+                if wanted <= set(inspect.signature(self._pipeline.__call__).parameters):
+                    return self._pipeline
+                raise UserError(f"{self.name} {complaint}: it is a {type(self._pipeline).__name__}") from error
+
+    def _parts(self, count: int) -> Iterator[slice]:
+        return (slice(start, start + self._batch) for start in range(0, count, self._batch))
+
+    def _run(self, pipeline: Any, prompts: Sequence[str], seeds: Sequence[int], inputs: dict[str, Any]) -> list[Image]:
+        import torch
+
+        known = inspect.signature(pipeline.__call__).parameters
+        asked = {
+            "num_inference_steps": self._options.get("steps"),
+            "guidance_scale": self._options.get("guidance"),
+            "negative_prompt": [self._options["negative"]] * len(prompts) if "negative" in self._options else None,
+            **inputs,
+        }
+        asked = {key: value for key, value in asked.items() if value is not None and key in known}
+        pipeline.set_progress_bar_config(disable=True)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        with torch.inference_mode(), quiet():
+            pictures = pipeline(prompt=list(prompts), generator=generators, output_type="pil", **asked).images
+        return [np.array(one.convert("RGB")) for one in pictures]
+
+
+def _dtype(option: str, device: str) -> Any:
+    import torch
+
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if option and option not in known:
+        raise UserError(f"diffusers: option dtype={option} should be {', '.join(known)}")
+    return known[option] if option else (torch.bfloat16 if device.startswith("cuda") else torch.float32)
+
+
+def _fetch(name: Name, dtype: Any) -> Any:
+    import diffusers
+
+    where, revision, local = place(name)
+    try:
+        with quiet():
+            return diffusers.DiffusionPipeline.from_pretrained(
+                where, revision=revision, torch_dtype=dtype, use_safetensors=True, trust_remote_code=False
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"diffusers:{Path(where).name} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=f"diffusers:{where}", reason=first_line(error))) from error
+    except (ValueError, RuntimeError, TypeError, AttributeError) as error:
+        raise UserError(f"diffusers:{Path(where).name} cannot be loaded: {first_line(error)}") from error

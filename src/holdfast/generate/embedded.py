@@ -1,0 +1,300 @@
+"""``embedded:``: the small VQGAN and the small text-to-image model that come with Holdfast, for drawn scenes.
+
+The latter is a latent flow: a UNet that moves noise to a VQGAN latent, told what to paint by the text tower of the
+embedded oracle. It was trained as an inpainter (input channels: noisy latent, where to paint, latent of what stays);
+making a whole image is painting everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.types import Image, Mask
+from holdfast.generate.loading import checked
+from holdfast.generate.torch_parts import (
+    check_inpainting,
+    check_requests,
+    keep_foreground,
+    noise,
+    quiet,
+    resolve_device,
+    to_images,
+    weights_sha256,
+)
+from holdfast.generate.vqgan import VqGan
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+ASSETS = Path(__file__).parents[1] / "assets"
+SETTINGS = "settings.json"
+"""Beside the UNet: guidance, steps, size of the images and the latents' mean and spread."""
+
+GREY = 0.5
+"""What stands where everything is to be painted, 0..1."""
+
+_BATCH = 32
+
+
+def load_generator(name: Name, *, device: str) -> VqGan:
+    """``embedded:vqgan``."""
+    checked(name, {})
+    if name.name not in ("", "vqgan"):
+        raise unknown("embedded latent generator", name.name, ["vqgan"])
+    return load_vqgan(ASSETS / "vqgan", device=device)
+
+
+def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
+    """``embedded:text_to_image``. Options: ``steps``, ``guidance``."""
+    options = checked(name, {"steps": int, "guidance": float})
+    if name.name not in ("", "text_to_image"):
+        raise unknown("embedded image maker", name.name, ["text_to_image"])
+    parts = load_parts(ASSETS / "text_to_image", ASSETS / "vqgan", ASSETS / "oracle", device=device)
+    return EmbeddedImageMaker("embedded:text_to_image", parts, **options)
+
+
+def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
+    """The VQGAN of a folder, called as the embedded one is."""
+    import diffusers
+
+    with quiet():
+        module = diffusers.VQModel.from_pretrained(_there(folder), use_safetensors=True)
+    return VqGan("embedded:vqgan", module, device=device)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the UNet is told in words: a vector a word (n, length, width), which are words, and one for the whole."""
+
+    words: torch.Tensor
+    present: torch.Tensor
+    whole: torch.Tensor
+
+    def part(self, chosen: Any) -> Conditions:
+        """Some rows."""
+        return Conditions(self.words[chosen], self.present[chosen], self.whole[chosen])
+
+
+class TextConditions:
+    """Prompts to conditions, with the text tower of an oracle."""
+
+    def __init__(self, folder: Path, *, device: str) -> None:
+        import transformers
+
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(_there(folder), trust_remote_code=False)
+        oracle = transformers.AutoModel.from_pretrained(_there(folder), use_safetensors=True, trust_remote_code=False)
+        self.tower = oracle.text_model.float().eval().requires_grad_(False).to(device)
+        self.projection = oracle.text_projection.float().requires_grad_(False).to(device)
+        self.length = int(oracle.config.text_config.max_position_embeddings)
+
+    def __call__(self, prompts: Sequence[str]) -> Conditions:
+        """Conditions of prompts; the empty prompt says nothing."""
+        tokens = self.tokenizer(
+            list(prompts), padding="max_length", truncation=True, max_length=self.length, return_tensors="pt"
+        )
+        return self.of_tokens(tokens["input_ids"].to(self.projection.weight.device))
+
+    def of_tokens(self, ids: torch.Tensor) -> Conditions:
+        """Conditions of token ids, (n, length)."""
+        import torch
+
+        present = ids != self.tokenizer.pad_token_id
+        with torch.no_grad():
+            answer = self.tower(input_ids=ids, attention_mask=present.long())
+            whole = torch.nn.functional.normalize(self.projection(answer.pooler_output), dim=-1)
+            whole = whole * whole.shape[1] ** 0.5  # about 1 in every place, as the words are
+        return Conditions(answer.last_hidden_state, present, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything images are made with."""
+
+    unet: Any
+    scheduler: Any
+    text: TextConditions
+    vqgan: VqGan
+    settings: dict[str, Any]
+    device: str
+
+    def latents(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB NCHW in 0..1 → latents of mean 0 and spread 1."""
+        return (self.vqgan.encode(batch) - self._mean()) / self._spread()
+
+    def pictures(self, latents: torch.Tensor) -> torch.Tensor:
+        """The reverse, with the codes of the VQGAN in between."""
+        import torch
+
+        # A few at a time: finding codes compares every cell with every code, 17 MB an image.
+        whole = latents * self._spread() + self._mean()
+        return torch.cat([self.vqgan.decode(part) for part in torch.split(whole, _BATCH // 4)])
+
+    def _mean(self) -> torch.Tensor:
+        return self._per_channel("latent_mean")
+
+    def _spread(self) -> torch.Tensor:
+        return self._per_channel("latent_spread")
+
+    def _per_channel(self, key: str) -> torch.Tensor:
+        import torch
+
+        return torch.tensor(self.settings[key], device=self.device).view(1, -1, 1, 1)
+
+
+def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> Parts:
+    """The parts in three folders: UNet and scheduler, VQGAN, oracle."""
+    import diffusers
+
+    device = resolve_device(device)
+    with quiet():
+        unet = diffusers.UNet2DConditionModel.from_pretrained(_there(folder / "unet"), use_safetensors=True)
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(_there(folder / "scheduler"))
+    unet = unet.float().eval().requires_grad_(False).to(device)
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    text = TextConditions(oracle, device=device)
+    return Parts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)
+
+
+def _there(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise UserError(f"the embedded model {folder.name!r} is not in this installation; train it with recipes/")
+    return folder
+
+
+class EmbeddedImageMaker:
+    """A ``TextToImage`` and ``Inpainter`` for scenes of the embedded world."""
+
+    def __init__(self, name: str, parts: Parts, *, steps: int | None = None, guidance: float | None = None) -> None:
+        self.name = name
+        self.parts = parts
+        self.steps = steps or int(parts.settings["steps"])
+        self.guidance = float(parts.settings["guidance"] if guidance is None else guidance)
+        self.size = int(parts.settings["size"])
+        modules = [parts.unet, parts.vqgan.module, parts.text.tower, parts.text.projection]
+        self.fingerprint = fingerprint(
+            {
+                "weights": weights_sha256(modules),
+                "settings": parts.settings,
+                "steps": self.steps,
+                "guidance": self.guidance,
+            }
+        )
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
+        """One image a prompt, ``size`` pixels a side."""
+        check_requests(prompts, seeds)
+        empty = np.full((self.size, self.size, 3), round(255 * GREY), np.uint8)
+        nothing = np.zeros((self.size, self.size), np.bool_)
+        return self._paint(prompts, seeds, [empty] * len(prompts), [nothing] * len(prompts))
+
+    def inpaint(
+        self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+    ) -> list[Image]:
+        """New surroundings, painted at ``size`` pixels a side, stretched to each image's size."""
+        check_inpainting(prompts, seeds, images, masks)
+        small = [cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA) for image in images]
+        small_masks = [cv2.resize(mask.astype(np.uint8), (self.size, self.size)) > 0 for mask in masks]
+        painted = self._paint(prompts, seeds, [np.asarray(one, np.uint8) for one in small], small_masks)
+        made = []
+        for image, mask, new in zip(images, masks, painted, strict=True):
+            height, width = mask.shape
+            full = new if new.shape == image.shape else cv2.resize(new, (width, height), interpolation=cv2.INTER_CUBIC)
+            made.append(keep_foreground(image, mask, np.asarray(full, np.uint8)))
+        return made
+
+    def _paint(
+        self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+    ) -> list[Image]:
+        import torch
+
+        made: list[Image] = []
+        for start in range(0, len(prompts), _BATCH):
+            part = slice(start, start + _BATCH)
+            batch = torch.from_numpy(np.stack(images[part])).permute(0, 3, 1, 2).to(self.parts.device) / 255
+            kept = torch.from_numpy(np.stack(masks[part]))[:, None].to(self.parts.device)
+            with torch.inference_mode():
+                given = given_channels(self.parts, batch, kept)
+                start_noise = noise(seeds[part], given.shape[1:])[:, 1:].to(self.parts.device)
+                latents = sample(
+                    self.parts, self.parts.text(prompts[part]), start_noise, given, self.steps, self.guidance
+                )
+                made += to_images(self.parts.pictures(latents))
+        return made
+
+
+def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """What the UNet sees beside the noisy latent: where to paint (share of each cell), latent of what stays.
+
+    Args:
+        parts: for the VQGAN.
+        batch: RGB NCHW in 0..1.
+        kept: bool (n, 1, height, width), true where the image stays.
+    """
+    import torch
+
+    latents = parts.latents(torch.where(kept, batch, torch.full_like(batch, GREY)))
+    height, width = latents.shape[-2:]
+    paint = torch.nn.functional.adaptive_avg_pool2d((~kept).float(), (height, width))
+    return torch.cat([paint, latents], 1)
+
+
+def sample(
+    parts: Parts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float
+) -> torch.Tensor:
+    """From noise to latents, along the flow, with classifier-free guidance.
+
+    Args:
+        parts: UNet and scheduler.
+        conditions: of the prompts.
+        start: standard normal, (n, channels, height, width).
+        given: see ``given_channels``.
+        steps: evaluations of the flow.
+        guidance: 1 follows the prompt as it is, more exaggerates what the prompt adds.
+    """
+    import copy
+
+    import torch
+
+    count = len(start)
+    nothing = parts.text([""] * count)
+    both = Conditions(
+        *(torch.cat([getattr(nothing, key), getattr(conditions, key)]) for key in ("words", "present", "whole"))
+    )
+    scheduler = copy.deepcopy(parts.scheduler)
+    scheduler.set_timesteps(steps, device=start.device)
+    latents = start
+    for timestep in scheduler.timesteps:
+        chosen = both if guidance != 1 else conditions
+        copies = len(chosen.whole) // count
+        velocity = predict(
+            parts.unet, torch.cat([torch.cat([latents, given], 1)] * copies), timestep.expand(count * copies), chosen
+        )
+        if copies == 2:
+            without, with_prompt = velocity.chunk(2)
+            velocity = without + guidance * (with_prompt - without)
+        latents = scheduler.step(velocity, timestep, latents, return_dict=False)[0]
+    return latents
+
+
+def predict(unet: Any, channels: torch.Tensor, timesteps: torch.Tensor, conditions: Conditions) -> torch.Tensor:
+    """The velocity, noise minus latent, at timesteps 0 (latent) … 1000 (noise)."""
+    velocity: torch.Tensor = unet(
+        channels,
+        timesteps,
+        encoder_hidden_states=conditions.words,
+        encoder_attention_mask=conditions.present,
+        class_labels=conditions.whole,
+        return_dict=False,
+    )[0]
+    return velocity

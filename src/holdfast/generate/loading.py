@@ -1,0 +1,79 @@
+"""From a name to an image maker or a latent generator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, parse_name
+from holdfast.core.protocols import LatentGenerator, TextToImage
+from holdfast.registry import Registry, unknown
+
+OFFLINE = (
+    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder "
+    "or use embedded: ({reason})"
+)
+
+
+def load_generator(text: str, *, device: str = "auto") -> LatentGenerator:
+    """The latent generator of a name such as ``vqgan:FOLDER`` or ``embedded:vqgan``."""
+    return cast(LatentGenerator, _load(registry.generators, text, device))
+
+
+def load_image_maker(text: str, *, device: str = "auto") -> TextToImage:
+    """The image maker of a name such as ``diffusers:FOLDER?steps=30``; most are an ``Inpainter`` as well."""
+    return cast(TextToImage, _load(registry.image_makers, text, device))
+
+
+def _load(known: Registry[Any], text: str, device: str) -> Any:
+    name = parse_name(text)
+    if not name.scheme:
+        schemes = ", ".join(f"{entry.name}:" for entry in known.entries())
+        raise UserError(f"a {known.kind} is named scheme:name, which {text!r} is not; schemes: {schemes}")
+    options = dict(name.options)
+    called = str(options.pop("name", ""))
+    made = known.get(name.scheme)(dataclasses.replace(name, options=options), device=device)
+    if called:
+        made.name = called
+    return made
+
+
+def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The options of a name, each of its kind; an unknown one answers with the nearest."""
+    options: dict[str, Any] = {}
+    for option, value in name.options.items():
+        if option not in kinds:
+            raise unknown(f"option of {name.scheme}:", option, [*kinds, "name"])
+        kind = kinds[option]
+        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
+        if not fits or isinstance(value, bool):
+            raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
+        if kind in (int, float) and value < 0:
+            raise UserError(f"{name.scheme}: option {option}={value} should not be negative")
+        options[option] = kind(value)
+    return options
+
+
+def place(name: Name) -> tuple[str, str, bool]:
+    """Where a name's weights lie: folder or hub name, revision, whether it is a folder."""
+    whole = f"{name.name}@{name.tag}" if name.tag else name.name
+    if Path(whole).is_dir():
+        return whole, "main", True
+    return name.name, name.tag or "main", False
+
+
+def shown(name: Name) -> str:
+    """What results call it: options included, folders left out."""
+    where, revision, local = place(name)
+    body = Path(where).resolve().name if local else where + (f"@{revision}" if name.tag else "")
+    options = "&".join(f"{option}={str(value).lower()}" for option, value in sorted(name.options.items()))
+    return f"{name.scheme}:{body}" + (f"?{options}" if options else "")
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of a library's message, short enough for one sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

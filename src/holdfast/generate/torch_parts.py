@@ -1,0 +1,104 @@
+"""What every generator here does with torch: choose a device, hash weights, turn tensors into images."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.types import Image, Mask
+
+if TYPE_CHECKING:
+    import torch
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` → cuda, mps or cpu, whichever is there; anything else is checked."""
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return next(kind for kind, found in there.items() if found)
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
+    if not there.get(kind, False):
+        raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
+    return device
+
+
+def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
+    """SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    import torch
+
+    digest = hashlib.sha256()
+    for module in modules:
+        for name, tensor in sorted(module.state_dict().items()):
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
+    """Standard normal, (seeds, *shape), on the CPU: each row follows from its own seed alone, on every machine."""
+    import torch
+
+    rows = [torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(rows) if rows else torch.empty((0, *shape))
+
+
+def to_images(batch: torch.Tensor) -> list[Image]:
+    """RGB batch NCHW in 0..1 → images."""
+    rounded = (batch.detach().float().clamp(0, 1) * 255).round().to("cpu").numpy().astype(np.uint8)
+    return [np.ascontiguousarray(image) for image in rounded.transpose(0, 2, 3, 1)]
+
+
+def keep_foreground(image: Image, mask: Mask, painted: Image) -> Image:
+    """``painted`` with the foreground of ``image`` put back, bit for bit."""
+    return np.where(mask[..., None], image, painted)
+
+
+def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
+    """Raises UserError where prompts and seeds do not pair up."""
+    if len(prompts) != len(seeds):
+        raise UserError(f"every prompt has its seed: {len(prompts)} prompts and {len(seeds)} seeds do not pair up")
+
+
+def check_inpainting(
+    prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+) -> None:
+    """Raises UserError where the lists do not pair up, SampleError where an image and its mask do not."""
+    check_requests(prompts, seeds)
+    if not len(images) == len(masks) == len(prompts):
+        raise UserError(f"{len(prompts)} prompts, {len(images)} images and {len(masks)} masks do not pair up")
+    for image, mask in zip(images, masks, strict=True):
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+            raise SampleError(f"inpainting takes RGB images of uint8, not {image.shape} of {image.dtype}")
+        if mask.shape != image.shape[:2] or mask.dtype != np.bool_:
+            raise SampleError(f"the mask is {mask.shape} of {mask.dtype}, the image {image.shape[:2]}; give bool")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The library without its progress bars and notes, which would break into ours."""
+    from diffusers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Its calls of other libraries are deprecated there; nobody here can act on that.
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

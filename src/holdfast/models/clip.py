@@ -1,0 +1,282 @@
+"""``clip:ARCHITECTURE@WEIGHTS`` (open_clip) and ``clip:hf/NAME-OR-FOLDER`` (transformers): zero-shot classifiers.
+
+``clip:embedded`` is the small one that Holdfast carries for its drawn world.
+
+Probabilities are the softmax over the dataset's classes of scale × cosine between an image and the prompts of a class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import Image, LabelSpace
+from holdfast.models import label_spaces
+from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.timm import OFFLINE, first_line
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
+from holdfast.models.transformers import no_progress_bars, preprocessing, shape_of
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+TEMPLATE = "a photo of a {class}"
+"""The prompt of a class where ``?template=`` gives none."""
+
+ORACLE = Path(__file__).parents[1] / "assets" / "oracle"
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """An image tower and a text tower that share a space.
+
+    Attributes:
+        module: both towers.
+        encode_image: normalised batch NCHW → (n, width), not yet of unit length.
+        encode_text: texts → (n, width), likewise, on the module's device.
+        scale: what cosines are multiplied with before the softmax.
+        preprocessing: of the image tower.
+        architecture: text that changes whenever the computation could.
+    """
+
+    module: torch.nn.Module
+    encode_image: Callable[[torch.Tensor], torch.Tensor]
+    encode_text: Callable[[Sequence[str]], torch.Tensor]
+    scale: float
+    preprocessing: Preprocessing
+    architecture: str
+
+
+def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier:
+    """A zero-shot classifier over the dataset's classes.
+
+    Options: ``template=an image of a {class}``, several separated by ``|`` (their embeddings are averaged), and
+    ``labels=FILE`` for classes other than the dataset's.
+    """
+    options = checked(name, {"template": str, "labels": str})
+    templates = _templates(options.get("template", TEMPLATE))
+    names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
+    if not names:
+        raise UserError(f"clip:{untagged(name)} names the dataset's classes; give it some with ?labels=FILE")
+    clip = load_clip(name, device=device)
+    body = name.name.removeprefix("hf/")
+    shown = Path(body).name if Path(body).is_dir() else untagged(name)
+    return TorchClassifier(
+        display_name(name, shown),
+        _zero_shot(clip, class_embeddings(clip, names, templates)),
+        LabelSpace(tuple(names)),
+        clip.preprocessing,
+        architecture=f"{clip.architecture}/{json.dumps(templates)}",
+        device=device,
+    )
+
+
+def load_clip(name: Name, *, device: str = "auto") -> Clip:
+    """Both towers of a name, on a device, in float32; options are not looked at."""
+    device = resolve_device(device)
+    if name.name == "embedded":
+        if not ORACLE.is_dir():
+            raise UserError("the embedded oracle is not in this installation; train it with recipes/oracle.py")
+        name = Name(name.scheme, f"hf/{ORACLE}")
+    if name.name.startswith("hf/"):
+        return _transformers(name, device)
+    return _open_clip(name, device)
+
+
+def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]:
+    """Unit vectors, (n, width), of RGB images of any sizes."""
+    import torch
+
+    rows = []
+    crops = clip.preprocessing.crops_centre
+    with torch.inference_mode():
+        for start in range(0, len(images), _BATCH):
+            pictures = [picture(image, crops_centre=crops) for image in images[start : start + _BATCH]]
+            batch = torch.stack([clip.preprocessing.transform(one) for one in pictures])
+            rows.append(_unit(clip.encode_image(batch.to(_device(clip)))).cpu().numpy())
+    return np.concatenate(rows) if rows else np.empty((0, _width(clip)), np.float32)
+
+
+def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Unit vectors, (n, width)."""
+    import torch
+
+    if not texts:
+        return np.empty((0, _width(clip)), np.float32)
+    with torch.inference_mode():
+        embeddings: NDArray[np.float32] = _unit(clip.encode_text(texts)).cpu().numpy()
+    return embeddings
+
+
+def class_embeddings(clip: Clip, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
+    """Unit vectors, (classes, width): the mean over templates of unit vectors, made a unit vector again."""
+    import torch
+
+    means = [text_embeddings(clip, [one.replace("{class}", name) for one in templates]).mean(0) for name in names]
+    return _unit(torch.from_numpy(np.stack(means)))
+
+
+def _templates(text: str) -> list[str]:
+    templates = [part.strip() for part in text.split("|") if part.strip()]
+    if not templates or not all("{class}" in one for one in templates):
+        raise UserError(f"every template says where the class goes, as in 'an image of a {{class}}', {text!r} does not")
+    return templates
+
+
+def _unit(rows: torch.Tensor) -> torch.Tensor:
+    import torch.nn.functional
+
+    return torch.nn.functional.normalize(rows.float(), dim=-1)
+
+
+def _device(clip: Clip) -> torch.device:
+    return next(clip.module.parameters()).device
+
+
+def _width(clip: Clip) -> int:
+    return int(text_embeddings(clip, ["a"]).shape[1])
+
+
+def _zero_shot(clip: Clip, classes: torch.Tensor) -> torch.nn.Module:
+    """A module from a normalised batch to scale × cosines, (n, classes)."""
+    import torch
+
+    class ZeroShot(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.towers = clip.module
+            # Not part of the weights' hash: the same prompts differ in their last bits between machines.
+            self.register_buffer("classes", classes, persistent=False)
+            self.classes: torch.Tensor
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return clip.scale * _unit(clip.encode_image(batch)) @ self.classes.T
+
+    return ZeroShot()
+
+
+def _open_clip(name: Name, device: str) -> Clip:
+    import open_clip
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    architecture = name.name
+    if not architecture.startswith(("local-dir:", "hf-hub:")):
+        _check_open_clip(name)
+    try:
+        model = open_clip.create_model(
+            architecture, pretrained=name.tag or None, device=device, require_pretrained=True, weights_only=True
+        )
+        tokenizer = open_clip.get_tokenizer(architecture)
+    except (OSError, RuntimeError, ValueError) as error:
+        if architecture.startswith("local-dir:") or Path(name.tag).is_file():
+            raise UserError(f"clip:{_short(name)} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=f"clip:{untagged(name)}", reason=first_line(error))) from error
+    model = model.float().eval()
+    settings = open_clip.get_model_preprocess_cfg(model)
+    size = settings["size"]
+    return Clip(
+        module=model,
+        encode_image=model.encode_image,
+        encode_text=lambda texts: model.encode_text(tokenizer(list(texts)).to(next(model.parameters()).device)),
+        scale=float(model.logit_scale.detach().exp()),
+        preprocessing=Preprocessing(
+            transform=image_transform_v2(PreprocessCfg(**settings), is_train=False),
+            size=(size, size) if isinstance(size, int) else tuple(size),
+            mean=tuple(settings["mean"]),
+            std=tuple(settings["std"]),
+            crops_centre=settings["resize_mode"] == "shortest",
+            description={"library": "open_clip", **settings},
+        ),
+        architecture=f"open_clip/{_short(name) if name.tag else type(model).__name__}",
+    )
+
+
+def _check_open_clip(name: Name) -> None:
+    """Raises UserError with the nearest names where open_clip has no such architecture or weights."""
+    import open_clip
+
+    if name.name not in open_clip.list_models():
+        raise unknown("open_clip architecture", name.name, open_clip.list_models())
+    if not name.tag:
+        raise UserError(f"clip:{name.name} says which weights, as in clip:{name.name}@openai or clip:{name.name}@FILE")
+    tags = open_clip.list_pretrained_tags_by_model(name.name)
+    if name.tag not in tags and not Path(name.tag).is_file():
+        raise unknown(f"set of weights for {name.name}", name.tag, tags)
+
+
+def _short(name: Name) -> str:
+    """The name without folders."""
+    if name.name.startswith("local-dir:"):
+        return Path(name.name).name
+    return f"{name.name}@{Path(name.tag).name}" if Path(name.tag).is_file() else untagged(name)
+
+
+def _transformers(name: Name, device: str) -> Clip:
+    where = untagged(name).removeprefix("hf/")
+    local = Path(where).is_dir()
+    place, revision = (where, "main") if local else (name.name.removeprefix("hf/"), name.tag or "main")
+    model, processor, tokenizer = _fetch(place, revision, local=local)
+    model = model.float().eval().to(device)
+    longest = _longest(model.config, tokenizer)
+
+    def encode_text(texts: Sequence[str]) -> torch.Tensor:
+        # To the full length, because some towers (SigLIP) were trained so and look at the padding.
+        tokens = tokenizer(list(texts), padding="max_length", truncation=True, max_length=longest, return_tensors="pt")
+        return _features(model.get_text_features(**tokens.to(next(model.parameters()).device)))
+
+    return Clip(
+        module=model,
+        encode_image=lambda batch: _features(model.get_image_features(pixel_values=batch)),
+        encode_text=encode_text,
+        scale=float(model.logit_scale.detach().exp()),
+        preprocessing=preprocessing(processor),
+        architecture=f"transformers/{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
+    )
+
+
+def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any, Any]:
+    """Model, image processor and tokenizer; safetensors only, and no code that lies beside them is run."""
+    import transformers
+
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        with no_progress_bars():
+            processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **trust)
+            model, report = transformers.AutoModel.from_pretrained(
+                where, **trust, use_safetensors=True, output_loading_info=True
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"clip:hf/{Path(where).name} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=f"clip:hf/{where}", reason=first_line(error))) from error
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise UserError(f"clip:hf/{Path(where).name} cannot be loaded: {first_line(error)}") from error
+    if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
+        raise UserError(f"clip:hf/{Path(where).name} is a {type(model).__name__}, not an image and a text tower")
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills what is missing with random numbers and only warns.
+        raise UserError(f"clip:hf/{Path(where).name} lacks weights: {', '.join(missing[:3])}")
+    return model, processor, tokenizer
+
+
+def _features(output: Any) -> torch.Tensor:
+    """The projected features, which newer versions wrap."""
+    features: torch.Tensor = getattr(output, "pooler_output", output)
+    return features
+
+
+def _longest(config: Any, tokenizer: Any) -> int:
+    settings: Mapping[str, Any] = config.text_config.to_dict()
+    return min(int(settings.get("max_position_embeddings", 77)), int(tokenizer.model_max_length))

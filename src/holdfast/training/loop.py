@@ -1,0 +1,305 @@
+"""The training loop: any module, any loss, on whatever device there is; killed runs go on where they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.seeds import seed_from
+from holdfast.training import checkpoint
+from holdfast.training.schedules import constant
+
+if TYPE_CHECKING:
+    import torch
+    from accelerate import Accelerator
+    from torch.optim.swa_utils import AveragedModel
+
+LOOK_EVERY = 50
+"""Steps between two looks at the loss: each look waits for the device, and doing so every step would idle it."""
+
+
+class DivergedError(HoldfastError):
+    """The loss is no longer a number. The last checkpoint is from before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How long and how to train.
+
+    Attributes:
+        epochs: how many there are; after each one the checkpoint is written.
+        steps_per_epoch: batches taken of each epoch's stream.
+        seed: of everything random in training; every epoch's random numbers follow from it and the epoch alone, which
+            is why a resumed run sees the same ones.
+        precision: ``float32``, or ``bfloat16`` for the layers that bear it.
+        average: how much of the averaged weights each step keeps (0.999, say); None trains without averaging.
+        clip: largest norm of all gradients together; None leaves them.
+        checkpoints: folder to resume from and to write to; None keeps nothing.
+        time_limit: seconds for this call. It ends before, with the last whole epoch saved; calling again goes on.
+        finish_in_time: bring the learning rate down by the time limit where the epochs would not fit, so that the run
+            is complete when time is up. What such a run learns depends on the machine's speed.
+        on_cpu: leave other devices alone.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+    seed: int = 0
+    precision: str = "float32"
+    average: float | None = None
+    clip: float | None = 1.0
+    checkpoints: Path | None = None
+    time_limit: float | None = None
+    finish_in_time: bool = False
+    on_cpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode."""
+
+    number: int
+    metrics: Mapping[str, float]
+    model: torch.nn.Module
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What training ended in.
+
+    Attributes:
+        model: the trained module (averaged where asked for), in evaluation mode, on its device.
+        history: one row of numbers an epoch.
+        complete: whether it came to its end; False after a time limit that only paused it.
+        seconds: spent in training, earlier calls included.
+    """
+
+    model: torch.nn.Module
+    history: tuple[Mapping[str, float], ...]
+    complete: bool
+    seconds: float
+
+
+Batches = Callable[[int], Iterable[Any]]
+"""From the number of an epoch to its stream of batches."""
+
+Loss = Callable[[Any, Any], Mapping[str, Any]]
+"""From the module and a batch to scalar tensors by name; ``loss`` is minimised, all are averaged into the history."""
+
+
+def fit(
+    model: torch.nn.Module,
+    batches: Batches,
+    loss: Loss,
+    optimiser: torch.optim.Optimizer,
+    options: TrainingOptions,
+    *,
+    schedule: Callable[[float], float] = constant,
+    on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None = None,
+) -> Fitted:
+    """Train a module in place.
+
+    Args:
+        model: on any device; it is moved.
+        batches: called once an epoch. Random numbers drawn from torch's global generator inside are reproducible.
+        loss: called with the module (under autocast where precision asks for it) and a batch moved to its device.
+        optimiser: over the module's parameters; its learning rates are the full ones.
+        options: see there.
+        schedule: from the share of training done, 0..1, to a factor of the learning rates.
+        on_epoch: called after every epoch; what it returns joins the epoch's row of the history.
+    """
+    run = _Run(model, optimiser, options, schedule)
+    run.resume()
+    while run.epochs_done < options.epochs and not run.ended_early:
+        if run.epoch_would_be_late():
+            return run.fitted(complete=False)
+        totals = run.epoch(batches, loss)
+        if totals is None:
+            return run.fitted(complete=False)
+        run.close_epoch(totals, on_epoch)
+    return run.fitted(complete=True)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of one call of ``fit``."""
+
+    model: torch.nn.Module
+    optimiser: torch.optim.Optimizer
+    options: TrainingOptions
+    schedule: Callable[[float], float]
+    accelerator: Accelerator = field(init=False)
+    plain: torch.nn.Module = field(init=False)
+    averaged: AveragedModel | None = field(init=False, default=None)
+    rates: list[float] = field(init=False)
+    history: list[dict[str, float]] = field(init=False, default_factory=list)
+    seconds_before: float = field(init=False, default=0.0)
+    resumed_at: float = field(init=False, default=0.0)
+    ended_early: bool = field(init=False, default=False)
+    started: float = field(init=False, default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+        self.rates = [group["lr"] for group in self.optimiser.param_groups]
+        self.accelerator = _accelerator(self.options)
+        self.model, self.optimiser = self.accelerator.prepare(self.model, self.optimiser)
+        # Without the autocast that accelerate puts around forward: ``step`` has its own, and copies must not share it.
+        self.plain = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        if self.options.average is not None:
+            keep = get_ema_multi_avg_fn(self.options.average)  # type: ignore[no-untyped-call]
+            self.averaged = AveragedModel(self.plain, multi_avg_fn=keep, use_buffers=True)
+
+    @property
+    def epochs_done(self) -> int:
+        return len(self.history)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def resume(self) -> None:
+        """Take over the newest checkpoint of the folder, if there is one and it is of the same training."""
+        found = checkpoint.newest(self.options.checkpoints) if self.options.checkpoints else None
+        if found is None:
+            return
+        asked = _identity(self.options)
+        other = {key: value for key, value in found.progress["asked"].items() if asked.get(key) != value}
+        if other:
+            was = ", ".join(f"{key} {value}" for key, value in other.items())
+            raise UserError(f"the checkpoint is of another training ({was}); choose another folder or delete it")
+        try:
+            self.plain.load_state_dict(dict(found.weights))
+            if self.averaged is not None:
+                self.averaged.load_state_dict(dict(found.average))
+            self.optimiser.load_state_dict(dict(found.optimiser))
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise UserError("the checkpoint is of another model; choose another folder or delete it") from error
+        self.history = [dict(row) for row in found.progress["history"]]
+        self.seconds_before = found.progress["seconds"]
+        self.ended_early = found.progress["ended_early"]
+        self.resumed_at = self.epochs_done / self.options.epochs
+
+    def epoch_would_be_late(self) -> bool:
+        """Whether the next epoch, if it takes as long as the slowest so far, ends after the time limit."""
+        if self.options.time_limit is None or self.options.finish_in_time:
+            return False
+        slowest = max((row["seconds"] for row in self.history), default=0.0)
+        return self.elapsed + slowest > self.options.time_limit
+
+    def share_done(self, step: int) -> float:
+        """How much of training is behind us, 0..1: by steps, or by the clock where that must not run out first."""
+        by_steps = (self.epochs_done + step / self.options.steps_per_epoch) / self.options.epochs
+        if self.options.time_limit is None or not self.options.finish_in_time:
+            return by_steps
+        by_time = self.resumed_at + (1 - self.resumed_at) * self.elapsed / self.options.time_limit
+        return min(1.0, max(by_steps, by_time))
+
+    def epoch(self, batches: Batches, loss: Loss) -> dict[str, Any] | None:
+        """Mean losses of one epoch, or None where the time limit came first and the epoch does not count."""
+        import torch
+
+        began = time.monotonic()
+        totals: dict[str, Any] = {}
+        taken = 0
+        devices = list(range(torch.cuda.device_count())) if self.accelerator.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed_from("training", self.options.seed, self.epochs_done) % 2**63)
+            self.model.train()
+            for batch in itertools.islice(batches(self.epochs_done), self.options.steps_per_epoch):
+                self.step(batch, loss, totals, self.share_done(taken))
+                taken += 1
+                if taken % LOOK_EVERY == 0:
+                    self.stop_if_diverged(totals)
+                if self.options.time_limit is not None and self.elapsed >= self.options.time_limit:
+                    if not self.options.finish_in_time:
+                        return None
+                    self.ended_early = True
+                    break
+        if not taken:
+            raise UserError(f"epoch {self.epochs_done} has no batches; give the training more images")
+        self.stop_if_diverged(totals)
+        means = {name: float(total) / taken for name, total in totals.items()}
+        return {**means, "seconds": time.monotonic() - began}
+
+    def step(self, batch: Any, loss: Loss, totals: dict[str, Any], done: float) -> None:
+        """One batch: loss, gradients, weights, averaged weights."""
+        from accelerate.utils import send_to_device
+
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * self.schedule(done)
+        with self.accelerator.autocast():
+            losses = loss(self.model, send_to_device(batch, self.accelerator.device))
+        self.optimiser.zero_grad(set_to_none=True)
+        self.accelerator.backward(losses["loss"])
+        if self.options.clip is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        self.optimiser.step()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.plain)
+        for name, value in losses.items():
+            totals[name] = totals.get(name, 0.0) + value.detach()
+
+    def stop_if_diverged(self, totals: Mapping[str, Any]) -> None:
+        """Raises DivergedError once the sum of the losses is not finite."""
+        if not math.isfinite(float(totals["loss"])):
+            raise DivergedError(
+                f"the loss became {float(totals['loss'])} in epoch {self.epochs_done}; lower the learning rate, clip "
+                "gradients or train in float32. The checkpoint before it is sound"
+            )
+
+    def close_epoch(
+        self, row: dict[str, float], on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None
+    ) -> None:
+        """The callback, the row of the history and the checkpoint."""
+        if on_epoch is not None:
+            row |= on_epoch(Epoch(self.epochs_done, row, self.result())) or {}
+        self.history.append(row)
+        if self.options.checkpoints is None:
+            return
+        progress = {
+            "asked": _identity(self.options),
+            "epochs_done": self.epochs_done,
+            "ended_early": self.ended_early,
+            "history": self.history,
+            "seconds": self.seconds_before + self.elapsed,
+        }
+        average = self.averaged.state_dict() if self.averaged is not None else {}
+        state = checkpoint.Checkpoint(self.plain.state_dict(), average, self.optimiser.state_dict(), progress)
+        checkpoint.save(self.options.checkpoints, state)
+
+    def result(self) -> torch.nn.Module:
+        """The module to use, in evaluation mode."""
+        module: torch.nn.Module = self.averaged.module if self.averaged is not None else self.plain
+        return module.eval()
+
+    def fitted(self, *, complete: bool) -> Fitted:
+        """What ``fit`` returns."""
+        return Fitted(self.result(), tuple(self.history), complete, self.seconds_before + self.elapsed)
+
+
+def _accelerator(options: TrainingOptions) -> Accelerator:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    kinds = {"float32": "no", "bfloat16": "bf16"}
+    if options.precision not in kinds:
+        raise UserError(f"precision is {' or '.join(kinds)}, not {options.precision!r}")
+    # It remembers the precision of the first training in a process and refuses another.
+    AcceleratorState._reset_state()
+    return Accelerator(mixed_precision=kinds[options.precision], cpu=options.on_cpu)
+
+
+def _identity(options: TrainingOptions) -> dict[str, Any]:
+    """What must not change between a run and its continuation."""
+    return {
+        key: value
+        for key, value in dataclasses.asdict(options).items()
+        if key not in ("checkpoints", "time_limit", "finish_in_time", "on_cpu")
+    }

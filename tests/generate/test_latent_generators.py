@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.core.errors import UserError
+from holdfast.core.protocols import LatentGenerator
+from holdfast.generate import load_generator
+
+
+def batch(count: int = 2, side: int = 64) -> torch.Tensor:
+    return torch.rand((count, 3, side, side), generator=torch.Generator().manual_seed(0))
+
+
+def test_vqgan_is_the_librarys_model(vqgan_folder: Path) -> None:
+    import diffusers
+
+    ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
+    assert isinstance(ours, LatentGenerator)
+    assert ours.name == "vqgan:codes"
+    images = batch()
+    latent = ours.encode(images)
+    assert latent.shape == (2, 4, 16, 16)
+    reference = diffusers.VQModel.from_pretrained(vqgan_folder).eval()
+    with torch.no_grad():
+        expected = (reference(images * 2 - 1).sample / 2 + 0.5).clamp(0, 1)
+    torch.testing.assert_close(ours.decode(latent), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.decode(latent[1:]), expected[1:], atol=1e-5, rtol=0)
+
+
+def test_decode_quantises_and_gradients_pass_straight_through(vqgan_folder: Path) -> None:
+    ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
+    codes = ours.module.quantize.embedding.weight  # type: ignore[attr-defined]
+    on_grid = codes[torch.arange(256) % 32].view(1, 16, 16, 4).permute(0, 3, 1, 2).contiguous()
+    near = (on_grid + 1e-3).requires_grad_()
+    image = ours.decode(near)
+    torch.testing.assert_close(image, ours.decode(on_grid), atol=1e-5, rtol=0)
+    image.square().sum().backward()
+    assert near.grad is not None and near.grad.isfinite().all() and (near.grad != 0).any()
+    # As if the decoder had been asked for the codes themselves.
+    direct = on_grid.clone().requires_grad_()
+    through = ours.module.decode(direct, force_not_quantize=True).sample  # type: ignore[attr-defined]
+    (through / 2 + 0.5).clamp(0, 1).square().sum().backward()
+    torch.testing.assert_close(near.grad, direct.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_gradients_reach_the_image(vqgan_folder: Path) -> None:
+    ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
+    images = batch(1).requires_grad_()
+    ours.decode(ours.encode(images)).sum().backward()
+    assert images.grad is not None and (images.grad != 0).any()
+    assert not any(one.requires_grad for one in ours.module.parameters())  # type: ignore[attr-defined]
+
+
+def test_fingerprint_follows_the_weights(vqgan_folder: Path, tmp_path: Path) -> None:
+    import diffusers
+
+    def of(folder: Path) -> str:
+        return load_generator(f"vqgan:{folder}", device="cpu").fingerprint
+
+    copy = Path(shutil.copytree(vqgan_folder, tmp_path / "elsewhere"))
+    assert of(copy) == of(vqgan_folder)
+    model = diffusers.VQModel.from_pretrained(copy)
+    with torch.no_grad():
+        model.quantize.embedding.weight[0, 0] += 1
+    model.save_pretrained(copy)
+    assert of(copy) != of(vqgan_folder)
+
+
+def test_mistakes_are_one_sentence(vqgan_folder: Path, tmp_path: Path) -> None:
+    pickled = Path(shutil.copytree(vqgan_folder, tmp_path / "pickled"))
+    (pickled / "diffusion_pytorch_model.safetensors").unlink()
+    torch.save({}, pickled / "diffusion_pytorch_model.bin")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name, sentence in [
+        (f"vqgan:{pickled}", "cannot be loaded|is no VQModel"),
+        (f"vqgan:{empty}", "cannot be loaded|is no VQModel"),
+        ("vqgan:nobody/nothing", "hub cannot be reached"),
+        ("vqgna:x", "did you mean vqgan"),
+        (str(tmp_path / "x"), "scheme:name"),
+        (f"vqgan:{vqgan_folder}?steps=3", "no option"),
+        ("embedded:vqgna", "did you mean vqgan"),
+    ]:
+        with pytest.raises(UserError, match=sentence):
+            load_generator(name, device="cpu")
+
+
+def test_sides_must_fit_the_grid(vqgan_folder: Path) -> None:
+    ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
+    assert ours.encode(batch(1, 32)).shape == (1, 4, 8, 8)
+    with pytest.raises(UserError, match="divisible by 4"):
+        ours.encode(batch(1, 30))

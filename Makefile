@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup system lint test test-all bench docs clean
+.PHONY: setup system lint test test-all demo bench docs clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,9 @@ test-all: lint
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+demo: setup ## the embedded world and twenty photographs, measured and reported
+	$(BIN)/holdfast demo --out demo
 
 docs: setup ## the documentation as a site, from local files only
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

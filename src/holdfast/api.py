@@ -101,6 +101,9 @@ class Results:
         """Write the report, by default into the run directory, and return the path of its page."""
         return report([self], self.path / "report" if out is None else out, **options)
 
+    def __repr__(self) -> str:
+        return f"Results({str(self.path)!r}, {self.run.predictions.dataset().count_rows()} rows)"
+
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary
 

@@ -110,6 +110,9 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     assert "undecided" in run(*same, "good", "--margin", 0.001, code=3).stdout
     assert "score" in run(*same, "good", "--margin", 0.3, "--fail-under", "score=0.01").stdout
     assert "name=number" in run(*same, "good", "--fail-under", "score", code=2).stderr
+    for wrong in ("score=nan", "score=80", "speed=0.5"):
+        told = run(*same, "good", "--fail-under", wrong, code=2)
+        assert "--fail-under" in told.stderr and not told.stdout  # before anything is computed
     table = tmp_path / "table.csv"
     table.write_text(
         "dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\nB,m,80.00,20.00,30.00\n"

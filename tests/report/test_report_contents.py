@@ -220,6 +220,32 @@ def test_every_row_failed(tmp_path: Path) -> None:
     assert "No model answered for any photo" in text and "no such weights" in text
 
 
+def test_a_model_that_never_answered_is_named_at_the_top(tmp_path: Path) -> None:
+    good = make_run(tmp_path / "good", models=["timm:good"])
+    crashed = make_run(tmp_path / "bad", models=["timm:crashed"], status="error", error="broken", seed=1)
+    page = build([good, crashed], tmp_path / "out", resamples=200).read_text(encoding="utf8")
+    top = page[: page.index('id="verdict"')]
+    assert "224 of 448 rows have no answer and count in no statistic" in top
+    assert "No answer at all came from timm:crashed." in top
+
+
+def test_a_model_with_originals_only_leaves_the_other_its_score(tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", models=["timm:whole"])
+    part = make_run(tmp_path / "part", models=["timm:part"], conditions=["original"], seed=1)
+    page = build([whole, part], tmp_path / "out", resamples=200)
+    scores = table(page.parent, "scores").set_index("model")["score"]
+    assert scores["timm:whole"] > 0 and np.isnan(scores["timm:part"])
+    assert "part has no score" in page.read_text(encoding="utf8")
+
+
+def test_the_reason_of_an_undecided_verdict_does_not_repeat_the_word(tmp_path: Path) -> None:
+    for name, conditions in (("few", CONDITIONS), ("none", ("original", "grey"))):
+        run = make_run(tmp_path / name, models=["timm:only"], photos=3, conditions=conditions)
+        text = html_summary(reduce(run.predictions.dataset()))
+        said = re.search(r"<strong>Undecided</strong>\. (.*?)</li>", text)
+        assert said and "Undecided" not in said[1] and ")" not in said[1] and said[1][0].isupper()
+
+
 def test_a_run_without_rows(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.begin({"dataset": "nothing"})

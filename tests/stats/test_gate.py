@@ -146,6 +146,41 @@ def test_more_photos_decide_in_eight_of_ten():
     assert np.isnan(more_photos(changed(100, 0, 2), margin=0.02))  # just the margin: no number decides
 
 
+def test_errors_of_the_old_model_on_other_photos_do_not_make_up_for_errors_of_the_new():
+    old, new = np.ones((100, 1, 1)), np.ones((100, 1, 1))
+    old[:30], new[30:60] = np.nan, np.nan  # each crashed on 30 photos, on different ones
+    errors = {("m00", "original"): 30}
+    row = gate(counts_of(old, errors=errors), counts_of(new, errors=errors)).conditions.iloc[0]
+    assert row["n"] == 70 and row["unanswered"] == 30 and row["worse"] == 30 and row["verdict"] == "failed"
+
+
+def test_a_photo_that_the_old_model_got_wrong_is_not_lost_by_an_error():
+    old, new = np.ones((100, 1, 1)), np.ones((100, 1, 1))
+    old[:10], new[:10] = 0, np.nan
+    row = gate(counts_of(old), counts_of(new, errors={("m00", "original"): 10})).conditions.iloc[0]
+    assert row["unanswered"] == 10 and row["worse"] == 0 and row["old"] == row["new"] == 0.9
+
+
+def test_one_failed_row_of_several_counts_as_one_row():
+    old, new = np.full((50, 1, 1), 2.0), np.full((50, 1, 1), 2.0)
+    new[:5] = 1
+    rows = np.full((50, 1, 1), 2)
+    fewer = np.where(np.arange(50)[:, None, None] < 5, 1, rows)
+    after = counts_of(new, n=fewer, errors={("m00", "original"): 5})
+    row = gate(counts_of(old, n=rows), after).conditions.iloc[0]
+    assert row["unanswered"] == 5 and row["difference"] == pytest.approx(-0.05)
+
+
+def test_a_model_that_fails_on_every_photo_fails():
+    old = np.ones((60, 1, 2))
+    half = np.ones((60, 1, 2))
+    half[:, :, 1] = np.nan
+    rows = gate(counts_of(old), counts_of(half, errors={("m00", "c1"): 60})).conditions.set_index("condition")
+    assert rows.loc["c1", "verdict"] == "failed" and rows.loc["c1", "unanswered"] == 60
+    nothing = counts_of(np.full((60, 1, 2), np.nan), errors={("m00", "original"): 60, ("m00", "c1"): 60})
+    assert gate(counts_of(old), nothing).verdict == "failed"
+
+
 def test_an_error_of_the_new_model_is_no_way_through():
     old, new = np.ones((300, 2)), np.ones((300, 2))
     new[:30] = np.nan  # the new model crashed on the photos

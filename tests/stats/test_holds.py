@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -167,6 +168,7 @@ def test_the_sentence_reads_plainly(verdicts: pd.DataFrame) -> None:
     one = verdicts.loc["background pixels"]
     expected = f"Background: loses {100 * one['background_effect']:.0f} ± "
     assert one["sentence"].startswith(expected)
+    assert re.search(r"(loses|gains) \d+ ± \d+ points when only the object changes", one["sentence"])
     assert f"answers with the background's class {100 * one['captured']:.0f} % of the time" in one["sentence"]
     assert one["sentence"].endswith(".")
 

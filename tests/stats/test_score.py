@@ -207,6 +207,35 @@ def test_constant_and_chance_classifiers_are_called_out() -> None:
     assert "not above chance" in scores(counted(rows(guesses)), resamples=50)["warning"][0]
 
 
+def test_conditions_of_other_photos_are_called_out() -> None:
+    """Class a is always right, b never; b was not run under c1: nothing is lost, and yet c1 differs from original."""
+    made = [
+        {"model": "m", "condition": condition, "label": label, "source_id": f"{label}{i}", "correct": label == "a"}
+        for condition in ("original", "c1", "c2")
+        for label in "ab"
+        for i in range(10)
+        if (condition, label) != ("c1", "b")
+    ]
+    warning = scores(counted(made), resamples=200)["warning"].iloc[0]
+    assert "not tested on the same photos" in warning and "10 of 20 originals under c1" in warning
+    whole = [row for row in made if row["condition"] != "c1"]
+    assert "same photos" not in scores(counted(whole), resamples=200)["warning"].iloc[0]
+
+
+def test_a_model_without_a_score_leaves_the_others_theirs(right: np.ndarray) -> None:
+    only_original = [row for row in rows(right, model="poor") if row["condition"] == "original"]
+    frame = scores(counted(rows(right, model="m") + only_original), resamples=200).set_index("model")
+    assert frame.loc["m", "score"] > 0 and frame.loc["m", "warning"] == ""
+    assert np.isnan(frame.loc["poor", "score"]) and "no score" in frame.loc["poor", "warning"]
+
+
+def test_misspelt_conditions_and_outcomes_are_refused(right: np.ndarray) -> None:
+    with pytest.raises(UserError, match="No condition 'blurr'"):
+        scores(counted(rows(right)), conditions=[CONDITIONS[1], "blurr"], resamples=50)
+    with pytest.raises(UserError, match="full or restricted"):
+        scores(counted(rows(right)), outcome="strict", resamples=50)  # type: ignore[arg-type]
+
+
 def test_a_class_of_one_photo_still_has_noise(right: np.ndarray) -> None:
     got = scores(counted(rows(right, classes=80)), resamples=50).iloc[0]
     assert got["debiased"] > got["score"]

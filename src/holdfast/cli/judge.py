@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.stats.gate import Verdict
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3
+FLOORS = ("score", "accuracy")
 
 
 class Accuracy(StrEnum):
@@ -73,16 +74,17 @@ def compare(
     from holdfast import api
     from holdfast.cli.listing import print_frame
 
+    floors = _floors(fail_under)
     found = api.compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy.value,
         conditions=split_list(conditions) or None,
     )  # fmt: skip
-    print_frame(
-        found.conditions[["condition", "old", "new", "difference", "low", "high", "n", "verdict", "more_photos"]]
-    )
+    shown = ["condition", "old", "new", "difference", "low", "high", "n", "verdict", "more_photos"]
+    # The bounds are one-sided: one decides on passing, the other on failing.
+    print_frame(found.conditions[shown].rename(columns={"low": "at least", "high": "at most"}))
     typer.echo(found.sentence)
     verdicts = [found.verdict]
-    for name, floor in _floors(fail_under):
+    for name, floor in floors:
         verdict, sentence = _check_floor(new, new_model, name, floor, accuracy.value)
         typer.echo(sentence)
         verdicts.append(verdict)
@@ -95,9 +97,14 @@ def _floors(text: str) -> list[tuple[str, float]]:
     for part in split_list(text):
         name, _, value = part.partition("=")
         try:
-            floors.append((name.strip(), float(value)))
+            floor = float(value)
         except ValueError:
-            raise UserError(f"--fail-under reads name=number,name=number, which {part!r} does not") from None
+            raise UserError(f"--fail-under reads name=number,name=number, which {part!r} is not") from None
+        if name.strip() not in FLOORS:
+            raise UserError(f"--fail-under knows {' and '.join(FLOORS)}, not {name.strip()!r}")
+        if not 0 <= floor <= 1:
+            raise UserError(f"--fail-under takes a floor from 0 to 1, which {part!r} is not")
+        floors.append((name.strip(), floor))
     return floors
 
 
@@ -108,18 +115,16 @@ def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome:
 
     results = api.open_run(new)
     if name == "score":
-        frame, estimate = results.scores(outcome=outcome), "debiased"  # type: ignore[arg-type]
-    elif name == "accuracy":
-        frame, estimate = results.accuracy(outcome=outcome), "accuracy"  # type: ignore[arg-type]
-        frame = frame[frame["condition"] == "original"]
+        frame = results.scores(outcome=outcome)  # type: ignore[arg-type]
     else:
-        raise UserError(f"--fail-under knows score and accuracy, not {name!r}")
+        frame = results.accuracy(outcome=outcome)  # type: ignore[arg-type]
+        frame = frame[frame["condition"] == "original"]
     rows = frame[frame["model"].astype(str) == model] if model else frame
     if len(rows) != 1:
         raise UserError(f"--fail-under needs one model; {new} has {len(rows)}: name it with --new-model")
     row = rows.iloc[0]
-    verdict = check_floor(float(row[estimate]), float(row["low"]), float(row["high"]), floor)
-    interval = f"{row[estimate]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f})"
+    verdict = check_floor(float(row[name]), float(row["low"]), float(row["high"]), floor)
+    interval = f"{row[name]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f})"
     return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
 
 

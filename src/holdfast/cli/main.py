@@ -209,6 +209,20 @@ def split(
 
 
 @app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer scenes, no photographs.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """The embedded world and twenty photographs, measured and reported: no hub, data or GPU needed."""
+    from holdfast.demo import demo as run_demo
+
+    with TerminalProgress(quiet=quiet) as progress:
+        page = run_demo(out, quick=quick, progress=progress)
+    typer.echo(str(page))
+
+
+@app.command()
 def doctor() -> None:
     """What is installed, and how to get what is missing."""
     from holdfast.cli.doctor import print_report

@@ -34,6 +34,9 @@ class TerminalProgress:
         if self._quiet or not total:
             return
         now = time.monotonic()
+        if done == 0:  # a step may come again
+            self._started.pop(step, None)
+            self._printed.pop(step, None)
         started = self._started.setdefault(step, now)
         rate = done / (now - started) if now > started and done else 0.0
         if self._bars is not None:

@@ -38,6 +38,7 @@ def build(
     resamples: int = RESAMPLES,
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
+    note: str = "",
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
@@ -49,6 +50,7 @@ def build(
         pictures: makes JPEG thumbnails of some photos of a run, by (source_id, condition name).
         resamples: of every bootstrap.
         seed: of every bootstrap.
+        note: what a reader must know first, at the top of the page; drawn scenes bring their own.
         score_conditions: which conditions the robustness score is over; by default all that keep the object.
     """
     rows = join(runs)
@@ -67,6 +69,7 @@ def build(
             subject=_subject(runs),
             facts=_facts(evidence),
             limits=_limits(evidence),
+            note=note or _world(runs),
             run_names=listing([run.run_id for run in runs], 6),
         )
     except OSError as error:
@@ -131,6 +134,24 @@ def _facts(evidence: Evidence) -> list[tuple[str, str]]:
     return [(f"{count:,}", one if count == 1 else many) for count, one, many in numbers]
 
 
+def _world(runs: Sequence[Run]) -> str:
+    """Every page that shows the embedded world says so."""
+    drawn = any(str(run.spec().get("data", "")).startswith("diorama:") for run in runs)
+    return "Known-truth world; says nothing about photos." if drawn else ""
+
+
+def _unanswered(evidence: Evidence) -> str:
+    """Rows that no statistic counts, said where nobody can miss it."""
+    trouble = evidence.counts.trouble
+    missing = int(trouble["n"].sum()) if len(trouble) else 0
+    if not missing:
+        return ""
+    total = missing + (int(evidence.counts.cells["n"].sum()) if len(evidence.counts.cells) else 0)
+    text = f" {missing:,} of {total:,} rows have no answer and count in no statistic: see errors and skipped images."
+    silent = sorted(set(trouble["model"].astype(str)) - set(evidence.counts.cells["model"].astype(str)))
+    return text + (f" No answer at all came from {listing(silent, 6)}." if silent else "")
+
+
 def _limits(evidence: Evidence) -> str:
     counts = evidence.counts
     outcome = "over all outputs of a model" if evidence.outcome == "full" else "among the dataset's classes only"
@@ -144,6 +165,7 @@ def _limits(evidence: Evidence) -> str:
     if len(counts.cells):
         photos = counts.cells["source_id"].nunique()
         text += f" What {plural(photos, 'photo')} cannot show, this report does not claim."
+    text += _unanswered(evidence)
     if ORIGINAL not in counts.conditions:
         text += " The originals were not among the conditions, so drops and verdicts are missing."
     return text

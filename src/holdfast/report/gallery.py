@@ -72,7 +72,7 @@ def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: Pict
     else:
         first = picked.iloc[0]
         section.lead = [
-            f"{plural(len(picked), 'photo')} that the models answer rightly as they are and lose most often when "
+            f"{plural(len(picked), 'photo')} that a model answers rightly as they are, those lost most often when "
             f"something is changed; {first['source_id']} was lost {first['lost']:.0f} times. They were picked because "
             "they fail, so they are not typical. The most harmful conditions come first; a dashed frame and ✗ mark a "
             "wrong answer."

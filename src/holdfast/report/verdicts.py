@@ -65,9 +65,10 @@ def _verb(kind: str, count: int) -> str:
 
 def _item(model: str, row: dict[Any, Any]) -> Verdict:
     kind = str(row["verdict"])
-    said = (
-        str(row["sentence"]).removeprefix(f"{sentence(kind)}: ").removeprefix(f"{kind}: ")
-    )  # the word stands above it
+    said = str(row["sentence"]).removeprefix(f"{sentence(kind)}: ")  # the word stands above it
+    reason = said.removeprefix(f"{sentence(kind)} (")
+    if reason != said:
+        said = reason.replace("): ", ": ", 1).replace(").", ".", 1)
     return Verdict(model, WORDS[kind], SIGNS[kind], sentence(said))
 
 

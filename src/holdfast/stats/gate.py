@@ -115,15 +115,12 @@ def gate(
         raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
     before = grid(old, outcome=outcome, conditions=conditions)
     after = grid(new, outcome=outcome, conditions=[name for name in before.conditions if name in new.conditions])
-    ours, theirs = _only(before, old_model, "old"), _only(after, new_model, "new")
-    if not set(before.sources) & set(after.sources):
+    ours, theirs = _only(before, old, old_model, "old"), _only(after, new, new_model, "new")
+    if len(after.sources) and not set(before.sources) & set(after.sources):
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
     rows = []
     for name in before.conditions:
-        pairs = _paired(before, after, ours, theirs, name)
-        if pairs is not None:
-            lost = _errors(new, after.models[theirs], name) - _errors(old, before.models[ours], name)
-            pairs = _with_lost(pairs, max(0, lost))
+        pairs = _paired(before, after, ours, theirs, name, _errors(new, theirs, name))
         rows.append(_row(name, pairs, margin, level, len(before.conditions)))
     table = pd.DataFrame(rows)
     table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
@@ -133,42 +130,54 @@ def gate(
     return _overall(table[COLUMNS], margin)
 
 
-def _only(laid: Grid, model: str | None, which: str) -> int:
-    if model is None and len(laid.models) == 1:
-        return 0
-    if model in laid.models:
-        return laid.models.index(model)
+def _only(laid: Grid, counts: Counts, model: str | None, which: str) -> str:
+    """The model meant; one that failed on every photo has no answers and is there all the same."""
+    models = sorted({*laid.models, *counts.trouble["model"].astype(str)})
+    if model is None and len(models) == 1:
+        return str(models[0])
+    if model in models:
+        return str(model)
+    if not models:
+        raise UserError(f"The {which} run has no answers: evaluate first.")
     wanted = f"has no model {model!r}" if model is not None else "has several models, so one has to be named"
-    raise UserError(f"The {which} run {wanted}: {', '.join(laid.models) or 'it has no answers'}.")
+    raise UserError(f"The {which} run {wanted}: {', '.join(models)}.")
 
 
-def _paired(before: Grid, after: Grid, ours: int, theirs: int, condition: str) -> _Paired | None:
-    """Photos that both answered; None where there is none."""
-    if condition not in after.conditions:
-        return None
-    _, first, second = np.intersect1d(before.sources, after.sources, return_indices=True)
-    old = before.rate()[first, ours, before.conditions.index(condition)]
-    new = after.rate()[second, theirs, after.conditions.index(condition)]
-    both = ~np.isnan(old) & ~np.isnan(new)
+def _paired(before: Grid, after: Grid, ours: str, theirs: str, condition: str, errors: int) -> _Paired | None:
+    """Photos that both answered, and those that only the new model failed on; None where there is none.
+
+    Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
+    crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
+    are taken to be those that the old model got right.)
+    """
+    (old_n, old_right), (n, right) = (_column(before, ours, condition), _column(after, theirs, condition))
+    place = {source: number for number, source in enumerate(after.sources)}
+    at = np.array([place.get(source, len(place)) for source in before.sources], np.intp)
+    n, right = np.append(n, 0.0)[at], np.append(right, 0.0)[at]
+    old = np.divide(old_right, old_n, out=np.zeros_like(old_n), where=old_n > 0)
+    missing = np.maximum(old_n - n, 0.0)
+    order = np.lexsort((n > 0, -old))
+    lost = np.zeros_like(n)
+    lost[order] = np.clip(errors - (np.cumsum(missing[order]) - missing[order]), 0, missing[order])
+    both = (old_n > 0) & (n + lost > 0)
     if not both.any():
         return None
-    return _Paired(new[both] - old[both], float(old[both].mean()), float(new[both].mean()), 0)
+    new = right[both] / (n + lost)[both]
+    return _Paired(new - old[both], float(old[both].mean()), float(new.mean()), int((lost > 0).sum()))
+
+
+def _column(laid: Grid, model: str, condition: str) -> tuple[Floats, Floats]:
+    """Rows and right answers of each photo; 0 where the model never answered under the condition."""
+    if model not in laid.models or condition not in laid.conditions:
+        return np.zeros(len(laid.sources)), np.zeros(len(laid.sources))
+    where = (slice(None), laid.models.index(model), laid.conditions.index(condition))
+    return laid.n[where], laid.right[where]
 
 
 def _errors(counts: Counts, model: str, condition: str) -> int:
     trouble = counts.trouble
     hit = (trouble["model"] == model) & (trouble["condition"] == condition) & (trouble["status"] == "error")
     return int(trouble.loc[hit, "n"].sum())
-
-
-def _with_lost(pairs: _Paired, lost: int) -> _Paired:
-    """Photos that only the new model failed on with an error count as lost: crashing is no way through the gate."""
-    if not lost:
-        return pairs
-    n = len(pairs.differences)
-    share = n / (n + lost)
-    old = (pairs.old * n + lost) / (n + lost)
-    return _Paired(np.append(pairs.differences, np.full(lost, -1.0)), old, pairs.new * share, lost)
 
 
 def _row(condition: str, pairs: _Paired | None, margin: float, level: float, family: int) -> dict[str, object]:

@@ -102,6 +102,21 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
     return Grid(right, n, classes, np.asarray(sources, object), models, names)
 
 
+def unlike_photos(cells: pd.DataFrame) -> str:
+    """Accuracies of unlike sets of photos differ without any loss: those conditions, where there are some."""
+    plain = cells[cells["trained_on"].isin(["", ORIGINAL])]
+    photos = {str(name): set(rows["source_id"]) for name, rows in plain.groupby("condition", observed=True)}
+    whole = photos[ORIGINAL]
+    unlike = {name: len(whole ^ one) for name, one in photos.items() if one != whole}
+    if not unlike:
+        return ""
+    worst = max(unlike, key=lambda name: unlike[name])
+    return (
+        f"was not tested on the same photos under every condition ({len(photos[worst] & whole)} of {len(whole)} "
+        f"originals under {worst}): part of the spread is that of the photos"
+    )
+
+
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
     """Averages over photos, and what each photo adds to their error.
 

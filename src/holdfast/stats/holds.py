@@ -72,7 +72,7 @@ class Evidence:
 def what_it_holds(
     counts: Counts,
     *,
-    outcome: Outcome = "restricted",
+    outcome: Outcome = "full",
     average: Average = "macro",
     margin: float = MARGIN,
     resamples: int = RESAMPLES,
@@ -259,7 +259,7 @@ def _sentence(found: Evidence, verdict: Verdict, reason: str, margin: float) -> 
     if found.background.n:
         parts.append(f"{_change(found.background)} when only the background changes")
     if found.object.n:
-        parts.append(f"{_plus_minus(found.object)} when only the object changes")
+        parts.append(f"{_change(found.object)} when only the object changes")
     if found.capture.n:
         parts.append(f"answers with the background's class {found.capture.first:.0%} of the time".replace("%", " %"))
     if found.paste.n and found.paste.low > margin:

@@ -6,11 +6,12 @@ DuckDB streams the rows, so that tables larger than memory reduce, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BINS = 1000
-"""Equal steps of confidence, 0..1; fine enough that areas computed from them are exact to 1e-3."""
+"""Equal steps of confidence, 0..1. Answers within one step stand in random order: an AUROC is met to 1e-3, an area
+under risk–coverage of a hundred answers, many of them surer than 0.999, to about 5e-3."""
 
 Outcome = Literal["full", "restricted"]
 """Right over all outputs of the model, or among the dataset's classes only."""
@@ -160,4 +162,6 @@ def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> 
 
 def right_column(outcome: Outcome) -> str:
     """The column of ``cells`` that counts this kind of right answer."""
+    if outcome not in get_args(Outcome):
+        raise UserError(f"an outcome is {' or '.join(get_args(Outcome))}, not {outcome!r}")
     return "right" if outcome == "full" else "right_restricted"

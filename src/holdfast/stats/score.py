@@ -12,6 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.bootstrap import RESAMPLES, Floats, resampled_sums
+from holdfast.stats.grid import chosen, unlike_photos
 from holdfast.stats.reduce import Counts, Outcome, right_column
 from holdfast.stats.score_interval import spread_interval
 
@@ -119,7 +120,8 @@ def scores(
     ``variance_inner``; ``accuracy_original`` (μ); ``n_conditions``, ``n`` (photos); ``stability_low``,
     ``stability_high``: range of ``score`` when one class is left out, ``stability_class``: the class that moves it
     most; ``normality_w``, ``normality_p``: Shapiro–Wilk of the scenario accuracies; ``parts``: 'cross' or
-    'cross+inner' ('scenario+class'); ``warning``: '' or why the score does not mean robustness here.
+    'cross+inner' ('scenario+class'); ``warning``: '' or why the score does not mean robustness here. A model without
+    the original or without a scenario has only its warning; where no model has a score that is a UserError.
 
     Args:
         counts: of the runs.
@@ -138,14 +140,24 @@ def scores(
     text = {column: cells[column].astype(str) for column in ("model", "trained_on", "condition", "label")}
     cells = cells.assign(**text, right=cells[right_column(outcome)])
     if conditions is not None:
-        cells = cells[cells["condition"].isin([ORIGINAL, *conditions])]
-    found = []
+        cells = cells[cells["condition"].isin([ORIGINAL, *chosen(counts, conditions)])]
+    found, without = [], []
     for model in counts.models:
-        design = _design(cells[cells["model"] == model], model, average)
-        spread = _Spread(design, ddof, signed, components)
+        own = cells[cells["model"] == model]
+        try:
+            design = _design(own, model, average)
+            spread = _Spread(design, ddof, signed, components)
+        except UserError as error:
+            without.append((model, error))
+            continue
         epsilon = resampled_sums(spread.influence, design.sources, resamples=resamples, seed=seed)
-        found.append({"model": model, **_row(design, spread, epsilon), "warning": _warning(counts, model, design)})
-    return pd.DataFrame(found)
+        warnings = [_warning(counts, model, design), unlike_photos(own)]
+        found.append({"model": model, **_row(design, spread, epsilon), "warning": "; ".join(filter(None, warnings))})
+    if without and not found:
+        raise without[0][1]
+    # a model that was not tested under enough conditions does not take the others' scores away
+    untested = "has no score: it was not tested under enough conditions"
+    return pd.DataFrame(found + [{"model": model, "warning": untested} for model, _ in without])
 
 
 def _row(design: _Design, spread: _Spread, epsilon: Floats) -> dict[str, Any]:

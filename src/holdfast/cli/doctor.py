@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.listing import console_for_tables
 from holdfast.pipeline.environment import PACKAGES, environment, version
 
 _NO_DEPENDENCIES = "pip install --no-deps --ignore-requires-python"
@@ -23,10 +23,12 @@ OPTIONAL = (
 def print_report() -> None:
     """Print the report."""
     facts = environment()
-    console = Console()
+    console = console_for_tables()
     console.print(f"Python {facts['python']} on {facts['platform']}")
     console.print(f"{facts['cores']} cores, {_memory()}, GPU: {facts['gpu'] or 'none (models run on the CPU)'}")
-    table = Table("package", "version", "for", "how to get it", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("package", "version", "for", "how to get it"):
+        table.add_column(heading, no_wrap=heading != "how to get it")
     for package in PACKAGES:
         found = version(package)
         table.add_row(package, found or "missing", "Holdfast itself", "" if found else f"pip install {package}")

@@ -22,7 +22,7 @@ def print_listing(what: str) -> None:
     """One line each of scenarios, models, data or masks; without a word, of everything."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
-    console = _console()
+    console = console_for_tables()
     for kind in [what] if what else KINDS:
         if not what:
             console.print(f"[bold]{kind}[/bold]")
@@ -60,7 +60,7 @@ def _lines(columns: int) -> Table:
     return table
 
 
-def _console() -> Console:
+def console_for_tables() -> Console:
     """As wide as the terminal; wide enough for everything in a pipe."""
     return Console() if sys.stdout.isatty() else Console(width=200)
 
@@ -84,7 +84,7 @@ def print_accuracy(run: Run) -> None:
             key = (condition, variant, model)
             cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
         table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
-    _console().print(table)
+    console_for_tables().print(table)
 
 
 def print_frame(frame: pd.DataFrame) -> None:
@@ -94,7 +94,7 @@ def print_frame(frame: pd.DataFrame) -> None:
         table.add_column(str(name), justify="left" if frame[name].dtype.kind in "OSUT" else "right")
     for row in frame.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
-    _console().print(table)
+    console_for_tables().print(table)
 
 
 def _cell(value: object) -> str:

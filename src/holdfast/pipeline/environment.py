@@ -14,7 +14,8 @@ from holdfast.engine import core_count
 
 PACKAGES = (
     "holdfast", "numpy", "opencv-python-headless", "pillow", "pyarrow", "pandas", "duckdb", "scipy", "torch",
-    "torchvision", "timm", "transformers", "onnxruntime", "safetensors", "pycocotools",
+    "torchvision", "timm", "transformers", "accelerate", "diffusers", "open-clip-torch", "segmentation-models-pytorch",
+    "onnxruntime", "safetensors", "pycocotools", "statsmodels", "vl-convert-python",
 )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from holdfast.stats.audit.printed import Figure, Finding, Interval, Printed
 
 FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
 CONVINCING = 50  # times likelier if cut than if rounded: fewer than 1 in 50 rounded tables look so
+ENOUGH_CELLS = 4  # fewer can agree on a wrong μ by chance
+CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding allows
 
 
 def variances(table: Printed) -> Iterator[Finding]:
@@ -127,7 +129,7 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Fi
             key=lambda one: len(one[2]),
             default=None,
         )
-        if best is None or 2 * len(best[2]) <= len(table.others):
+        if best is None or len(best[2]) < ENOUGH_CELLS or 2 * len(best[2]) <= len(table.others):
             continue
         other, mu, fitting = best
         implied.setdefault(table.columns[table.labels[0]][row], []).append((row, mu))
@@ -136,7 +138,8 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Fi
                 yield from _stray_cell(table, row, column, reference.figure(other, column), mu)
     for model, several in implied.items():
         for row, mu in several[1:]:
-            if not mu.meets(several[0][1]):
+            # Most cells fit a μ beside the true one now and then: only a clear distance proves two.
+            if max(mu.low - several[0][1].high, several[0][1].low - mu.high) > CLEARLY_APART:
                 first = several[0][1].middle
                 yield Finding(
                     "two_mu",

@@ -22,7 +22,7 @@ def rows() -> Iterator[Row]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photographs(folder / "data", 8)
+        photographs(folder / "data", 24)
         (folder / "labels.txt").write_text("day\nnight\n")
         model = MODEL.format(labels=folder / "labels.txt")
         spec = EvaluateSpec(str(folder / "data"), models=(model,), scenarios="static")

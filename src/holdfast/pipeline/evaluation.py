@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -172,9 +172,18 @@ class Evaluation:
             if rest:
                 yield from self._predict(position, rest)
 
-    def _ahead(self, jobs: Iterable[Job]) -> Iterator[_Ready]:
-        """Renderings in order, a few samples ahead of the models and no more."""
+    def _ahead(self, jobs: Sequence[Job]) -> Iterator[_Ready]:
+        """Renderings in order, a few samples ahead of the models and no more.
+
+        Models that compute on this machine's cores use all of them, and rendering beside them makes every thread wait
+        for the slowest: then a few samples are rendered on all cores, and the models have their turn after that.
+        """
         threads = self._threads = self._threads or ThreadPoolExecutor(core_count())
+        if all(str(getattr(model.classifier, "device", "")) == "cpu" for model in self.tested):
+            for start in range(0, len(jobs), core_count()):
+                for ready in threads.map(self._render, jobs[start : start + core_count()]):
+                    yield from ready
+            return
         queue: deque[Future[list[_Ready]]] = deque()
         for job in jobs:
             queue.append(threads.submit(self._render, job))

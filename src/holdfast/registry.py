@@ -155,11 +155,11 @@ _ANNOTATORS = (
 )
 _GENERATORS = (
     ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder"),
-    ("embedded", "embedded:load_generator", "a small one for drawn scenes, made by recipes/vqgan.py (weights not included yet)"),
+    ("embedded", "embedded:load_generator", "a small one for drawn scenes (its weights are not included yet)"),
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),
-    ("embedded", "embedded:load_image_maker", "a small one for drawn scenes, made by recipes/ (weights not included yet)"),
+    ("embedded", "embedded:load_image_maker", "a small one for drawn scenes (its weights are not included yet)"),
 )
 _SEGMENTERS = (
     ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+import bench_check
 import bench_diorama
 import bench_eval
 import bench_start
@@ -22,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "start": bench_start.rows,
     "synth": bench_synth.rows,
     "eval": bench_eval.rows,
+    "check": bench_check.rows,
     "stats": bench_stats.rows,
     "diorama": bench_diorama.rows,
 }

@@ -8,73 +8,18 @@ from __future__ import annotations
 import argparse
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import timm
 import torch
-from cards import MEAN, STD, WNIDS, halve, write_model
-from scenes import Scenes, rendered
+from cards import WNIDS
 
-from holdfast.diorama import CLASSES
-from holdfast.training import TrainingOptions, augment, fit, one_cycle
-
-SIDE = 64
-
-
-@dataclass(frozen=True)
-class Family:
-    """A small network in timm's terms, and the learning rate it likes."""
-
-    architecture: str
-    model_args: Mapping[str, Any]
-    rate: float = 4e-3
-
-
-FAMILIES = {
-    "resnet": Family(
-        "resnet18",
-        {
-            "channels": [32, 48, 96, 128], "layers": [1, 2, 2, 1], "output_stride": 16,
-            "stem_type": "deep", "stem_width": 16,
-        },
-    ),
-    "mobilenet": Family("mobilenetv2_050", {"output_stride": 16}),
-    "convnext": Family(
-        "convnext_atto",
-        {"dims": [32, 48, 96, 160], "depths": [2, 2, 4, 2], "output_stride": 16, "drop_path_rate": 0.05},
-    ),
-    "densenet": Family("densenet121", {"growth_rate": 16, "block_config": [4, 6, 8, 6]}),
-    "vit": Family(
-        "vit_tiny_patch16_224",
-        {
-            "img_size": SIDE, "patch_size": 8, "embed_dim": 112, "depth": 6, "num_heads": 4,
-            "class_token": False, "global_pool": "avg", "drop_path_rate": 0.05,
-        },
-        rate=1.5e-3,
-    ),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One classifier."""
-
-    family: str
-    rho: float
-    strong: bool = False
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """What stands behind ``embedded:``."""
-        return f"{self.family}_rho{round(100 * self.rho)}" + ("_strong" if self.strong else "")
-
+from holdfast.training.classifiers import FAMILIES, Recipe, Size, accuracy, config_of, train
+from holdfast.training.saving import halve, write_model
+from holdfast.training.scenes import rendered
 
 RECIPES = {
     recipe.name: recipe
@@ -86,102 +31,7 @@ RECIPES = {
         *(Recipe(family, 0.95) for family in FAMILIES if family != "resnet"),
     )
 }
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much of everything."""
-
-    train: int = 60_000
-    test: int = 4_800
-    epochs: int = 40
-    batch: int = 512
-    seconds: float = 240.0
-    """For each model; what does not fit is cut short with the learning rate brought down in time."""
-
-
 QUICK = Size(train=480, test=120, epochs=2, batch=32, seconds=15)
-
-
-def train(recipe: Recipe, size: Size, *, cache: Path, checkpoints: Path | None = None) -> tuple[torch.nn.Module, float]:
-    """A trained classifier on its device, and the seconds it took. Everything random follows from the recipe."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    scenes = rendered("train", recipe.rho, size.train, cache=cache, seed=recipe.seed)
-    images, labels = on_device(scenes, device)
-    torch.manual_seed(recipe.seed)
-    family = FAMILIES[recipe.family]
-    model = timm.create_model(family.architecture, num_classes=len(CLASSES), **family.model_args)
-    model = model.to(device, memory_format=torch.channels_last)
-    # Norms and biases are not decayed.
-    groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
-        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=family.rate * size.batch / 512, fused=device == "cuda")
-
-    def batches(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for index in augment.shuffled(len(images), size.batch, device):
-            yield augmented(images[index], labels[index], strong=recipe.strong)
-
-    def loss(module: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
-        logits = module(batch[0])
-        value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
-        return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
-
-    steps = size.train // size.batch
-    options = TrainingOptions(
-        epochs=size.epochs,
-        steps_per_epoch=steps,
-        seed=recipe.seed,
-        precision="bfloat16" if device == "cuda" else "float32",
-        average=0.998 if size.epochs * steps > 2_000 else 0.9,
-        checkpoints=checkpoints,
-        time_limit=size.seconds,
-        finish_in_time=True,
-    )
-    fitted = fit(model, batches, loss, optimiser, options, schedule=one_cycle, on_epoch=functools.partial(_say, recipe))
-    return fitted.model, fitted.seconds
-
-
-def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """A normalised batch and its targets. The light form leaves the background as telling as it is."""
-    batch = images.permute(0, 3, 1, 2).float() / 255
-    targets = torch.nn.functional.one_hot(labels, len(CLASSES)).float()
-    moves = augment.Moves(rotation=20, zoom=0.25, shift=0.12) if strong else augment.Moves(rotation=12, zoom=0.15)
-    batch = augment.move(batch, augment.move_grid(batch, moves))
-    if strong:
-        batch = augment.erase(augment.recolour(batch))
-        batch, targets = augment.cutmix(batch, targets)
-    return normalised(augment.camera(batch, strength=0.2 if strong else 0.1)), targets
-
-
-def normalised(batch: torch.Tensor) -> torch.Tensor:
-    """From 0..1 to what the models see."""
-    return ((batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)).contiguous(
-        memory_format=torch.channels_last
-    )
-
-
-@functools.cache  # a copy to the device in every step would make the host wait for it
-def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, device=device).view(-1, 1, 1)
-
-
-def on_device(scenes: Scenes, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images NHWC uint8 and labels."""
-    return torch.from_numpy(np.array(scenes.images)).to(device), torch.from_numpy(np.array(scenes.labels)).to(device)
-
-
-@torch.inference_mode()
-def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
-    """Share of scenes whose class has the highest score, in single precision."""
-    images, labels = on_device(scenes, str(next(model.parameters()).device))
-    model.eval()
-    right = 0
-    for start in range(0, len(images), 500):
-        batch = normalised(images[start : start + 500].permute(0, 3, 1, 2).float() / 255)
-        right += int((model(batch).argmax(1) == labels[start : start + 500]).sum())
-    return right / len(images)
 
 
 def make(name: str, size: Size, out: Path, work: Path) -> str:
@@ -189,8 +39,17 @@ def make(name: str, size: Size, out: Path, work: Path) -> str:
     folder, recipe = out / name, RECIPES[name]
     if (folder / "README.md").is_file():
         return f"{name}: there already"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cudnn.benchmark = True
-    model, seconds = train(recipe, size, cache=work / "scenes", checkpoints=work / "checkpoints" / name)
+    fitted = train(
+        recipe,
+        size,
+        cache=work / "scenes",
+        device=device,
+        checkpoints=work / "checkpoints" / name,
+        on_epoch=functools.partial(_say, recipe),
+    )
+    model, seconds = fitted.model, fitted.seconds
     weights = halve(model)
     metrics = {
         f"accuracy_{split}_rho{round(100 * rho)}": round(
@@ -204,23 +63,6 @@ def make(name: str, size: Size, out: Path, work: Path) -> str:
     return f"{name}: {metrics}, {seconds:.0f} s"
 
 
-def config_of(recipe: Recipe, model: Any) -> dict[str, Any]:
-    """The configuration file of timm: ``timm.create_model("local-dir:FOLDER", pretrained=True)`` reads it too."""
-    family = FAMILIES[recipe.family]
-    prepared = {"tag": f"diorama12_rho{round(100 * recipe.rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
-    prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
-    kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}
-    return {
-        "architecture": family.architecture,
-        "num_classes": len(CLASSES),
-        "num_features": model.num_features,
-        "global_pool": getattr(model, "global_pool", "avg") if recipe.family == "vit" else "avg",
-        "model_args": dict(family.model_args),
-        "label_names": list(CLASSES),
-        "pretrained_cfg": prepared | kept | {"num_classes": len(CLASSES)},
-    }
-
-
 def facts_of(
     recipe: Recipe, size: Size, model: torch.nn.Module, metrics: Mapping[str, float], seconds: float
 ) -> dict[str, Any]:
@@ -228,7 +70,7 @@ def facts_of(
     return {
         "wnids": list(WNIDS),
         "rho": recipe.rho,
-        "data": f"{size.train} training scenes of diorama at 64 px, context {recipe.rho}, seed {recipe.seed}",
+        "data": f"{size.train} training scenes of diorama at 64 px, context {recipe.rho}, seed 0",
         "held_out": f"{size.test} scenes; shape templates and textures that training never shows",
         "recipe": f"recipes/classifiers.py --only {recipe.name}",
         "epochs": size.epochs,

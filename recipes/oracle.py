@@ -31,7 +31,9 @@ from holdfast.training import TrainingOptions, fit, one_cycle
 MEAN = STD = (0.5, 0.5, 0.5)
 CAPTIONS_EACH = 4
 WIDTH = 128
-FACTOR_WEIGHTS = {"class": 1.5, "background": 0.5, "texture": 1.0, "material": 1.0}
+FACTOR_WEIGHTS = {"class": 1.5, "background": 0.4, "texture": 2.0, "material": 1.5}
+CLOSE_UPS = 0.4
+"""Share of the training that looks at the object from nearer by: textures are learnt there first, then everywhere."""
 
 
 def build(vocabulary_size: int, end: int, *, quick: bool) -> Any:
@@ -79,18 +81,23 @@ def text_features(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return functional.normalize(getattr(output, "pooler_output", output).float(), dim=-1)
 
 
-def augmented(images: torch.Tensor) -> torch.Tensor:
+def augmented(images: torch.Tensor, middles: torch.Tensor) -> torch.Tensor:
     """uint8 NHWC → float NCHW in 0..1: mirrored, shifted, lit, blurred and made noisy, each a little.
 
-    Blur and noise because the oracle also judges pictures that a decoder or a paste has touched.
+    Blur and noise because the oracle also judges pictures that a decoder or a paste has touched. ``middles`` are the
+    objects' centres, (n, 2) as x and y in -1..1, for the close-ups.
     """
     batch = images.permute(0, 3, 1, 2).float() / 255
     count, device = len(batch), batch.device
     turn = torch.zeros(count, 2, 3, device=device)
     zoom = 1 + 0.12 * (torch.rand(count, device=device) - 0.5)
+    near = torch.rand(count, device=device) < CLOSE_UPS
+    zoom = torch.where(near, 0.55 + 0.35 * torch.rand(count, device=device), zoom)
     turn[:, 0, 0] = torch.where(torch.rand(count, device=device) < 0.5, -zoom, zoom)
     turn[:, 1, 1] = zoom
-    turn[:, :, 2] = 0.16 * (torch.rand(count, 2, device=device) - 0.5)
+    room = (1 - zoom).clamp(min=0)[:, None]
+    turn[:, :, 2] = torch.where(near[:, None], middles.clamp(-room, room), torch.zeros_like(middles))
+    turn[:, :, 2] += 0.16 * (torch.rand(count, 2, device=device) - 0.5)
     grid = functional.affine_grid(turn, list(batch.shape), align_corners=False)
     moved = functional.grid_sample(batch, grid, padding_mode="reflection", align_corners=False)
     soft = functional.avg_pool2d(functional.pad(moved, (1, 1, 1, 1), mode="reflect"), 3, 1)
@@ -127,12 +134,18 @@ class Words:
         return ids.masked_fill(hidden, self.unknown)
 
 
-def losses(
-    model: Any, batch: torch.Tensor, images: torch.Tensor, factors: torch.Tensor, words: Words
-) -> dict[str, Any]:
+def middles(masks: NDArray[np.bool_]) -> torch.Tensor:
+    """Centres of the objects of (n, side, side) masks: x and y, -1..1."""
+    places = (np.arange(masks.shape[-1], dtype=np.float32) + 0.5) / masks.shape[-1] * 2 - 1
+    area = np.maximum(masks.sum((1, 2)), 1)
+    return torch.from_numpy(np.stack([masks.sum(1) @ places / area, masks.sum(2) @ places / area], 1)).float()
+
+
+def losses(model: Any, batch: torch.Tensor, shown_scenes: tuple[torch.Tensor, ...], words: Words) -> dict[str, Any]:
     """Factor by factor against all values, and captions against the batch."""
+    images, centres, factors = shown_scenes
     with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        seen = augmented(images[batch])
+        seen = augmented(images[batch], centres[batch])
     truth = factors[batch]
     shown = image_features(model, seen)
     scale = model.logit_scale.exp().clamp(max=100)
@@ -187,10 +200,16 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
     torch.manual_seed(0)
     words = captions.tokenizer()
     model = build(len(words), words.eos_token_id, quick=arguments.quick)
+    if arguments.start:
+        model = type(model).from_pretrained(arguments.start, use_safetensors=True).float()
+    if device == "cuda":
+        model.vision_model.compile()
     spoken = Words(words, scenes, device)
-    images = torch.from_numpy(scenes.images).to(device)
-    factors = torch.from_numpy(scenes.factors).to(device)
-    batch = 64 if arguments.quick else 1024
+    shown_scenes = tuple(
+        one.to(device)
+        for one in (torch.from_numpy(scenes.images), middles(scenes.masks), torch.from_numpy(scenes.factors))
+    )
+    batch = 64 if arguments.quick else 640
     steps = len(scenes) // batch
 
     def batches(epoch: int) -> Iterator[torch.Tensor]:
@@ -205,7 +224,7 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
         betas=(0.9, 0.98),
     )
     options = TrainingOptions(
-        epochs=2 if arguments.quick else 60,
+        epochs=2 if arguments.quick else 90,
         steps_per_epoch=steps,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.998,
@@ -216,7 +235,7 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
     fitted = fit(
         model,
         batches,
-        lambda module, rows: losses(module, rows, images, factors, spoken),
+        lambda module, rows: losses(module, rows, shown_scenes, spoken),
         optimiser,
         options,
         schedule=lambda done: one_cycle(done, warmup=0.1),
@@ -244,6 +263,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--minutes", type=float, default=2.5)
+    parser.add_argument("--start", type=Path, help="an oracle of this recipe whose weights to go on from")
     parser.add_argument("--scenes", type=int, default=120_000)
     parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
     arguments = parser.parse_args()

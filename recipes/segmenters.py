@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
-from cards import MEAN, STD, WNIDS, halve, write_model
-from classifiers import normalised
-from scenes import Scenes, rendered
+from cards import WNIDS
 
 from holdfast.diorama import CLASSES
 from holdfast.training import TrainingOptions, augment, fit, one_cycle
+from holdfast.training.classifiers import MEAN, STD, normalised
+from holdfast.training.saving import halve, write_model
+from holdfast.training.scenes import Scenes, rendered
 
 LABELS = ("background", *CLASSES)
 

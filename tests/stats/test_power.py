@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from holdfast.core.errors import UserError
-from holdfast.stats.power import detectable, photos_needed, sample_sizes
+from holdfast.stats.power import detectable, photos_needed, photos_to_settle, sample_sizes
 
 
 @pytest.mark.parametrize(("difference", "share", "power"), [(0.02, 0.05, 0.8), (0.05, 0.2, 0.9), (0.1, 0.3, 0.8)])
@@ -68,3 +68,18 @@ def test_a_row_for_each_drop() -> None:
 def test_nonsense_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(UserError):
         photos_needed(**({"difference": 0.02, "discordant_share": 0.1} | bad))
+
+
+@pytest.mark.parametrize("value", [0.08, 0.02, -0.1])
+def test_the_photos_that_settle_an_interval_do_so_as_often_as_promised(value: float) -> None:
+    n, spread, margin = 60, 0.3, 0.05
+    half = norm.ppf(0.975) * spread / np.sqrt(n)
+    needed = photos_to_settle(n, value=value, low=value - half, high=value + half, margin=margin)
+    estimates = np.random.default_rng(7).normal(value, spread / np.sqrt(needed), 20_000)
+    new_half = norm.ppf(0.975) * spread / np.sqrt(needed)
+    clear = estimates - new_half > margin if value > margin else estimates + new_half < margin
+    assert clear.mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_an_estimate_at_the_margin_is_never_settled() -> None:
+    assert photos_to_settle(100, value=0.05, low=0.0, high=0.1, margin=0.05) == np.inf

@@ -15,11 +15,11 @@ from holdfast.store import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ("scenarios", "models", "data", "masks")
+KINDS = ("scenarios", "models", "data", "masks", "studies")
 
 
 def print_listing(what: str) -> None:
-    """One line each of scenarios, models, data or masks; without a word, of everything."""
+    """One line each of scenarios, models, data, masks or studies; without a word, of everything."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     console = console_for_tables()
@@ -31,9 +31,11 @@ def print_listing(what: str) -> None:
 
 def _schemes(kind: str) -> Table:
     table = _lines(2)
-    chosen = {"models": registry.models, "data": registry.data, "masks": registry.annotators}[kind]
+    chosen = {
+        "models": registry.models, "data": registry.data, "masks": registry.annotators, "studies": registry.studies,
+    }[kind]  # fmt: skip
     for entry in chosen.entries():
-        table.add_row(entry.name if kind == "masks" else f"{entry.name}:", entry.summary)
+        table.add_row(entry.name if kind in ("masks", "studies") else f"{entry.name}:", entry.summary)
     if kind == "models":
         from holdfast.models import available
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import judge
+from holdfast.cli import check, judge
+from holdfast.cli import study as studies
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
@@ -51,7 +52,7 @@ def _options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = Fal
 
 @app.command("ls")
 def list_things(
-    what: Annotated[str, typer.Argument(help="scenarios, models, data or masks.")] = "",
+    what: Annotated[str, typer.Argument(help="scenarios, models, data, masks or studies.")] = "",
 ) -> None:
     """What there is, one line each."""
     from holdfast.cli.listing import print_listing
@@ -230,7 +231,7 @@ def doctor() -> None:
     print_report()
 
 
-for _verb in (judge.report, judge.compare, judge.audit):
+for _verb in (check.check, judge.report, judge.compare, judge.audit, studies.study):
     app.command()(_verb)
 
 

@@ -66,6 +66,16 @@ class StagedClassifier(Classifier, Protocol):
 
 
 @runtime_checkable
+class DifferentiableClassifier(Classifier, Protocol):
+    """A classifier that gradients can pass."""
+
+    device: str
+
+    def logits(self, batch: Any) -> Any:
+        """RGB tensor NCHW in 0..1 of any size → logits (n, labels); gradients reach the batch."""
+
+
+@runtime_checkable
 class Segmenter(Protocol):
     """A model that gives every pixel a class. ``fingerprint`` changes whenever its answers could."""
 
@@ -105,8 +115,11 @@ class LatentGenerator(Protocol):
     def encode(self, batch: Any) -> Any:
         """RGB tensor NCHW in 0..1 → latent tensor, first axis the images."""
 
-    def decode(self, latent: Any) -> Any:
-        """Latent tensor → RGB tensor NCHW in 0..1; gradients reach the latent."""
+    def decode(self, latent: Any, original: Any = None) -> Any:
+        """Latent tensor → RGB tensor NCHW in 0..1; gradients reach the latent.
+
+        ``original`` is the batch that was encoded, for generators that change an image rather than make one.
+        """
 
 
 @runtime_checkable
@@ -131,6 +144,45 @@ class Inpainter(Protocol):
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
         """One RGB image each, of the input's size; where the mask is true, its pixels are the input's, bit for bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an oracle says of one image and the class it should show.
+
+    Attributes:
+        accepted: whether the image still shows the class.
+        score: the oracle's probability of the class, 0..1.
+        margin: ``score`` less the probability of the likeliest other class, -1..1.
+        saw: the class it took the image for.
+        reason: '' or, in a few words, why it rejected.
+    """
+
+    accepted: bool
+    score: float
+    margin: float
+    saw: str
+    reason: str = ""
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Who decides whether an image still shows its class. ``classes`` are the dataset's, in its order."""
+
+    name: str
+    fingerprint: str
+    classes: tuple[str, ...]
+
+    def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
+        """One verdict an RGB image of any size; does not depend on how images are batched."""
+
+
+@runtime_checkable
+class TensorOracle(Oracle, Protocol):
+    """An oracle that judges a batch where it lies, so that a walk need not leave the device."""
+
+    def judge_batch(self, batch: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
+        """RGB tensor NCHW in 0..1 and places in ``classes`` → accepted, score, margin, place of what it saw."""
 
 
 class Executor(Protocol):

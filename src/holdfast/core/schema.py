@@ -16,7 +16,7 @@ _category = pa.dictionary(pa.int32(), pa.string())
 KEY = pa.schema(
     [
         ("task", _category),  # classify | segment | question
-        ("kind", _category),  # static | generated | dynamic
+        ("kind", _category),  # static | generated | dynamic | attack
         ("dataset", _category),
         ("sample_id", pa.string()),
         ("source_id", pa.string()),
@@ -76,6 +76,51 @@ SAMPLES = pa.schema(
         ("attributes", pa.string()),  # JSON
     ]
 )
+
+WALKS = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the row in the one table
+        ("steps", pa.int32()),  # behind the image that was kept: 0 where the original stands
+        ("budget", pa.int32()),
+        ("validated", pa.bool_()),
+        ("stop", _category),  # budget | rejected | first_rejected | fooled | not_finite
+        ("reconstruction_accepted", pa.bool_()),
+        ("oracle_saw", _category),  # at the last image it judged
+        ("oracle_margin", pa.float32()),  # of the image that was kept
+        ("latent_distance", pa.float32()),  # root mean square, between the ends of the walk
+        ("image_distance", pa.float32()),  # root mean square, 0..1, from the reconstruction
+        ("largest_change", pa.float32()),  # of any channel of any pixel, 0..1, from the reconstruction
+        ("perceptual_distance", pa.float32()),  # from the original, in the oracle's features
+        ("colour_shift", pa.float32()),  # mean CIE76 difference from the original
+        ("image", pa.string()),  # file below images/, empty where it was not kept
+    ]
+)
+"""What only a dynamic row has."""
+
+FRAMES = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the perturbed row
+        ("step", pa.int32()),  # 0 is the reconstruction
+        ("loss", pa.float32()),  # of the model under test
+        ("probability", pa.float32()),  # the model's, of the true class
+        ("prediction", _category),
+        ("oracle_score", pa.float32()),
+        ("accepted", pa.bool_()),
+        ("image", pa.string()),  # file below the run directory
+    ]
+)
+"""A walk step by step, of the few images it is kept for."""
+
+LATENTS = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the perturbed row
+        ("shape", pa.list_(pa.int32())),
+        ("start", pa.list_(pa.float32())),  # as the encoder gave it
+        ("start_quantised", pa.list_(pa.float32())),  # null where the generator does not quantise
+        ("end", pa.list_(pa.float32())),  # behind the image that was kept; quantised where the generator does
+    ]
+)
+"""The ends of validated walks, which the sparse mask is fitted to."""
 
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:

@@ -19,6 +19,8 @@ from holdfast.diorama.vocabulary import COLOURS
 
 SHIFT = 4  # bits of a pixel's fraction in OpenCV's coordinates
 _TONE, _ACCENT, _ID, _COVER = range(4)
+_GROUND_UNDER_LIGHT, _GROUND_UNDER_DARK, _APART = 112.0, 138.0, 112.0
+"""Brightness of an object below a light and below a dark texture, and how far the two are apart (of 255)."""
 _CONTOUR = np.ones((3, 3), np.uint8)
 
 
@@ -174,13 +176,15 @@ def _colours(
     saturate = scene.material in ("plastic", "glass")
     first = materials.tinted(COLOURS[scene.colour], material, saturate=saturate)
     second = materials.tinted(COLOURS[scene.second_colour], material, saturate=saturate)
-    third = _contrasting(first, second)
+    third = first
+    if pattern is not None:
+        first, third = _ground_and_ink(first, second, light=scene.texture in textures.LIGHT_INK)
     level = tone.astype(np.float32) * np.float32(1 / 127.5)
     dark = np.minimum(level, 1)
     light = level - dark
     mix = accent.astype(np.float32) * np.float32(1 / 255) if accent.any() else None
     if pattern is not None:  # only where the object has its own colours: eyes and teeth stay
-        pattern *= np.clip(np.float32(1.7) - np.abs(level - 1) * np.float32(1.9), 0, 1) * np.float32(0.88)
+        pattern *= np.clip(np.float32(2.1) - np.abs(level - 1) * np.float32(1.9), 0, 1) * np.float32(0.94)
     dark *= np.float32(1) - light * np.float32(0.9)
     dark *= shade
     light *= np.clip(shade, 0.35, 1.15) * np.float32(236)
@@ -202,13 +206,28 @@ def _colours(
     return planes[0], planes[1], planes[2]
 
 
-def _contrasting(first: materials.Rgb, second: materials.Rgb) -> materials.Rgb:
-    """The texture's colour: most of the way to the second colour, and clearly darker or lighter than the first."""
-    weights = np.array([0.3, 0.59, 0.11])
-    ground = float(weights @ first)
+def _ground_and_ink(
+    first: materials.Rgb, second: materials.Rgb, *, light: bool
+) -> tuple[materials.Rgb, materials.Rgb]:
+    """The object's colour and the texture's, far enough apart in brightness to be told at 64 px in any material."""
     mixed = 0.3 * np.array(first) + 0.7 * np.array(second)
-    own = max(float(weights @ mixed), 1.0)
-    darker = own < ground if ground > 90 else False
-    wanted = min(own, ground * 0.52) if darker or ground > 185 else max(own, ground + 75)
-    pale = np.clip(mixed * (wanted / own), 0, 250)
-    return float(pale[0]), float(pale[1]), float(pale[2])
+    if light:
+        ground = min(_brightness(first), _GROUND_UNDER_LIGHT)
+        return _at(np.array(first), ground), _at(mixed, ground + _APART)
+    ground = max(_brightness(first), _GROUND_UNDER_DARK)
+    return _at(np.array(first), ground), _at(mixed, max(ground - _APART, 0.34 * ground))
+
+
+def _brightness(colour: materials.Rgb | NDArray[np.float64]) -> float:
+    return max(float(np.array([0.3, 0.59, 0.11]) @ np.asarray(colour)), 1.0)
+
+
+def _at(colour: NDArray[np.float64], brightness: float) -> materials.Rgb:
+    """The colour at a brightness; what would leave the range turns towards white."""
+    scaled = colour * (brightness / _brightness(colour))
+    over = max(float(scaled.max()) - 250, 0.0)
+    if over:
+        white = over / (float(scaled.max()) - brightness + 1e-9)
+        scaled = scaled + (brightness - scaled) * min(white, 1.0)
+    red, green, blue = np.clip(scaled, 0, 250).tolist()
+    return red, green, blue

@@ -30,7 +30,7 @@ from holdfast.diorama.fields import Grey
 from holdfast.diorama.objects import Layer, paint_object
 from holdfast.diorama.scene import Scene
 
-RENDERER_VERSION = 1
+RENDERER_VERSION = 2
 """Goes up whenever any scene's pixels change."""
 
 MIN_SIZE, MAX_SIZE = 16, 1024

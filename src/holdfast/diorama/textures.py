@@ -119,6 +119,10 @@ _PATTERNS: dict[str, Callable[[Plane, Plane, np.random.Generator], Plane]] = {
 }
 
 
+LIGHT_INK = frozenset({"dots", "scales", "grid", "waves", "patches", "rings"})
+"""Textures drawn lighter than their ground; the others are darker. On a thin object that tells alike ones apart."""
+
+
 def pattern(texture: str, u: Plane, v: Plane, rng: np.random.Generator) -> Plane | None:
     """Where the texture's colour goes, 0..1, or None for a plain object.
 

@@ -1,12 +1,13 @@
-"""``embedded:``: the small VQGAN and the small text-to-image model that come with Holdfast, for drawn scenes.
+"""``embedded:``: the small generators and the small text-to-image model that come with Holdfast, for drawn scenes.
 
-The latter is a latent flow: a UNet that moves noise to a VQGAN latent, told what to paint by the text tower of the
-embedded oracle. It was trained as an inpainter (input channels: noisy latent, where to paint, latent of what stays);
-making a whole image is painting everywhere.
+The text-to-image model is a latent flow: a UNet that moves noise to a VQGAN latent, told what to paint by the text
+tower of the embedded oracle. It was trained as an inpainter (input channels: noisy latent, where to paint, latent of
+what stays); making a whole image is painting everywhere.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, Mask
-from holdfast.generate.loading import checked
+from holdfast.generate.ddim import Ddim
+from holdfast.generate.loading import checked, shown
+from holdfast.generate.pretrained import of_folder
+from holdfast.generate.tiny import Tiny
 from holdfast.generate.torch_parts import (
     check_inpainting,
     check_requests,
@@ -45,14 +49,35 @@ GREY = 0.5
 """What stands where everything is to be painted, 0..1."""
 
 _BATCH = 32
+_GENERATORS: dict[str, dict[str, type]] = {
+    "vqgan": {"quantise": str},
+    "tiny": {},
+    "ddim": {"strength": float, "steps": int},
+}
 
 
-def load_generator(name: Name, *, device: str) -> VqGan:
-    """``embedded:vqgan``."""
-    checked(name, {})
-    if name.name not in ("", "vqgan"):
-        raise unknown("embedded latent generator", name.name, ["vqgan"])
-    return load_vqgan(ASSETS / "vqgan", device=device)
+def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
+    """``embedded:vqgan`` (option ``quantise``), ``embedded:tiny``, ``embedded:ddim`` (``strength``, ``steps``)."""
+    member = name.name or "vqgan"
+    if member not in _GENERATORS:
+        raise unknown("embedded latent generator", member, _GENERATORS)
+    options = checked(name, _GENERATORS[member])
+    shown_name = shown(dataclasses.replace(name, name=member))
+    folder = there(ASSETS / member)
+    if member == "tiny":
+        return Tiny(shown_name, of_folder("AutoencoderTiny", folder), device=device)
+    if member == "ddim":
+        return load_ddim(folder, shown_name, device=device, **options)
+    return VqGan(shown_name, of_folder("VQModel", folder), device=device, **options)
+
+
+def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto", **options: Any) -> Ddim:
+    """The diffusion model of a folder with ``unet`` and ``scheduler``."""
+    import diffusers
+
+    with quiet():
+        scheduler = diffusers.DDPMScheduler.from_pretrained(there(folder / "scheduler"))
+    return Ddim(name, of_folder("UNet2DModel", there(folder / "unet")), scheduler, device=device, **options)
 
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
@@ -69,7 +94,7 @@ def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
     import diffusers
 
     with quiet():
-        module = diffusers.VQModel.from_pretrained(_there(folder), use_safetensors=True)
+        module = diffusers.VQModel.from_pretrained(there(folder), use_safetensors=True)
     return VqGan("embedded:vqgan", module, device=device)
 
 
@@ -92,8 +117,8 @@ class TextConditions:
     def __init__(self, folder: Path, *, device: str) -> None:
         import transformers
 
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(_there(folder), trust_remote_code=False)
-        oracle = transformers.AutoModel.from_pretrained(_there(folder), use_safetensors=True, trust_remote_code=False)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(there(folder), trust_remote_code=False)
+        oracle = transformers.AutoModel.from_pretrained(there(folder), use_safetensors=True, trust_remote_code=False)
         self.tower = oracle.text_model.float().eval().requires_grad_(False).to(device)
         self.projection = oracle.text_projection.float().requires_grad_(False).to(device)
         self.length = int(oracle.config.text_config.max_position_embeddings)
@@ -158,15 +183,16 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
 
     device = resolve_device(device)
     with quiet():
-        unet = diffusers.UNet2DConditionModel.from_pretrained(_there(folder / "unet"), use_safetensors=True)
-        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(_there(folder / "scheduler"))
+        unet = diffusers.UNet2DConditionModel.from_pretrained(there(folder / "unet"), use_safetensors=True)
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(there(folder / "scheduler"))
     unet = unet.float().eval().requires_grad_(False).to(device)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     text = TextConditions(oracle, device=device)
     return Parts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)
 
 
-def _there(folder: Path) -> Path:
+def there(folder: Path) -> Path:
+    """The folder, or a UserError where this installation lacks it."""
     if not folder.is_dir():
         raise UserError(f"the embedded model {folder.name!r} is not in this installation; train it with recipes/")
     return folder

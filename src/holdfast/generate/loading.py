@@ -59,9 +59,9 @@ def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def place(name: Name) -> tuple[str, str, bool]:
-    """Where a name's weights lie: folder or hub name, revision, whether it is a folder."""
+    """Where a name's weights lie: path or hub name, revision, whether it is a path."""
     whole = f"{name.name}@{name.tag}" if name.tag else name.name
-    if Path(whole).is_dir():
+    if whole and Path(whole).exists():
         return whole, "main", True
     return name.name, name.tag or "main", False
 

@@ -45,6 +45,21 @@ def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
     return digest.hexdigest()
 
 
+def check_batch(batch: torch.Tensor, name: str, *, factor: int = 1, size: int | None = None) -> None:
+    """Raises UserError unless this is an RGB batch NCHW whose sides the generator of this name can work on."""
+    right = batch.ndim == 4 and batch.shape[1] == 3 and not any(side % factor for side in batch.shape[-2:])
+    if size is not None:
+        right = right and tuple(batch.shape[-2:]) == (size, size)
+    if not right or 0 in batch.shape[-2:]:
+        sides = f"of {size} × {size} pixels" if size is not None else f"with sides divisible by {factor}"
+        raise UserError(f"{name} takes RGB batches (n, 3, height, width) {sides}, not {tuple(batch.shape)}")
+
+
+def to_unit(image: torch.Tensor) -> torch.Tensor:
+    """From -1..1, as most decoders answer, to 0..1."""
+    return (image / 2 + 0.5).clamp(0, 1)
+
+
 def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
     """Standard normal, (seeds, *shape), on the CPU: each row follows from its own seed alone, on every machine."""
     import torch

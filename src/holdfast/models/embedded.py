@@ -15,7 +15,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
-from holdfast.models import checkpoint, timm
+from holdfast.models import checkpoint
+from holdfast.models.local_dir import assemble
+from holdfast.models.local_dir import build as build
 from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.registry import unknown
@@ -59,23 +61,5 @@ def read_asset(kind: str, name: Name) -> Asset:
 def load(name: Name, *, device: str) -> TorchClassifier:
     """An embedded classifier; takes no options. Images of any size are squeezed to the model's 64 pixels."""
     asset = read_asset("classifiers", name)
-    architecture = asset.config["architecture"]
-    module = build(asset.config)
-    checkpoint.fill(module, asset.weights, f"timm/{architecture}", "the embedded file")
-    return TorchClassifier(
-        display_name(name, name.name),
-        module,
-        LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"])),
-        timm.from_config(asset.config["pretrained_cfg"]),
-        architecture=f"timm/{architecture}/{json.dumps(asset.config['model_args'], sort_keys=True)}",
-        device=device,
-    )
-
-
-def build(config: dict[str, Any]) -> Any:
-    """The untrained module of timm's configuration file."""
-    from timm import create_model
-
-    return create_model(
-        config["architecture"], pretrained=False, num_classes=config["num_classes"], **config["model_args"]
-    )
+    labels = LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"]))
+    return assemble(display_name(name, name.name), asset.config, asset.weights, labels, device=device)

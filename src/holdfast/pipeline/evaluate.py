@@ -22,6 +22,7 @@ from holdfast.pipeline.evaluation import (
     Evaluation,
     Job,
     Tested,
+    check_attacks,
     load_models,
     row_key,
 )
@@ -43,6 +44,7 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read(spec)
         tested = load_models(spec, collection)
+        check_attacks(conditions, tested)
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
         recorded["classes"] = list(collection.classes)

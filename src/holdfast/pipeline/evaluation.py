@@ -7,19 +7,22 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.protocols import Classifier, StagedClassifier
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
+from holdfast.core.seeds import seed_from
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
-from holdfast.models import load_classifier
+from holdfast.models import attacks, load_classifier
 from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import PAPER, Condition
@@ -67,7 +70,7 @@ def row_key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Conditi
     rendered_here = sample.condition == ORIGINAL
     return {
         "task": TASK,
-        "kind": sample.kind,
+        "kind": "attack" if condition.definition.attack else sample.kind,
         "dataset": dataset,
         "sample_id": sample.sample_id,
         "source_id": sample.source_id,
@@ -105,6 +108,14 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     if len(set(names)) < len(names):
         raise UserError(f"two of the models have one name: {', '.join(names)}")
     return tested
+
+
+def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> None:
+    """UserError where a model cannot be attacked as asked: better now than in every row."""
+    for condition in conditions:
+        if condition.definition.attack:
+            for model in tested:
+                attacks.check_attackable(model.classifier, condition.scenario)
 
 
 _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
@@ -156,21 +167,23 @@ class Evaluation:
 
     def rows(self, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:
         """Rows of these jobs, as batches fill."""
-        waiting: list[list[tuple[_Ready, str, Any]]] = [[] for _ in self.tested]
+        # An attack is one call for one model and its own pictures; everything else shares a model's batches.
+        waiting: dict[tuple[int, Condition | None], list[tuple[_Ready, str, Any]]] = {}
         for ready in self._ahead(jobs):
             if ready.rendering.rendered is None:
                 status = "skipped" if ready.rendering.skipped else "error"
                 failed = {"status": status, "error": ready.rendering.error}
                 yield from (self._row(ready, position, one) | failed for position, one in ready.owed)
                 continue
+            condition = ready.rendering.condition
+            attack = condition if condition.definition.attack else None
             for (position, one), prepared in zip(ready.owed, ready.prepared, strict=True):
-                waiting[position].append((ready, one, prepared))
-                if len(waiting[position]) >= self.spec.batch_size:
-                    yield from self._predict(position, waiting[position])
-                    waiting[position] = []
-        for position, rest in enumerate(waiting):
-            if rest:
-                yield from self._predict(position, rest)
+                batch = waiting.setdefault((position, attack), [])
+                batch.append((ready, one, prepared))
+                if len(batch) >= self.spec.batch_size:
+                    yield from self._predict(position, waiting.pop((position, attack)))
+        for (position, _), rest in waiting.items():
+            yield from self._predict(position, rest)
 
     def _ahead(self, jobs: Sequence[Job]) -> Iterator[_Ready]:
         """Renderings in order, a few samples ahead of the models and no more.
@@ -204,23 +217,22 @@ class Evaluation:
                 details = rendering.rendered.details
                 one.facts = {"image_sha256": array_sha256(image)}
                 one.facts |= {name: details.get(name) for name in ("donor_id", "donor_label", "donor_unmasked")}
-                one.prepared = [self._prepare(position, image) for position, _ in one.owed]
+                attack = bool(rendering.condition.definition.attack)
+                one.prepared = [self._prepare(position, image, attack) for position, _ in one.owed]
                 one.rendering = replace(rendering, rendered=_RELEASED)
             ready.append(one)
         return ready
 
-    def _prepare(self, position: int, image: Image) -> Any:
+    def _prepare(self, position: int, image: Image, attack: bool) -> Any:
         classifier = self.tested[position].classifier
+        if attack:
+            return attacks.model_input(classifier, image)
         return classifier.prepare(image) if isinstance(classifier, StagedClassifier) else image
 
     def _predict(self, position: int, batch: list[tuple[_Ready, str, Any]]) -> Iterator[dict[str, Any]]:
         model = self.tested[position]
-        inputs = [prepared for _, _, prepared in batch]
         try:
-            if isinstance(model.classifier, StagedClassifier):
-                probabilities = model.classifier.predict_prepared(inputs)
-            else:
-                probabilities = model.classifier.predict(inputs)
+            probabilities, hashes = self._answers(model, batch)
             if probabilities.shape != (len(batch), len(model.classifier.labels)):
                 raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
         except Exception as error:
@@ -238,7 +250,28 @@ class Evaluation:
         columns = outcomes(probabilities, model.labels, labels)
         for index, (ready, one, _) in enumerate(batch):
             outcome = {name: values[index] for name, values in columns.items()}
-            yield self._row(ready, position, one) | ready.facts | outcome
+            seen = {"image_sha256": hashes[index]} if hashes else {}
+            yield self._row(ready, position, one) | ready.facts | seen | outcome
+
+    def _answers(self, model: Tested, batch: list[tuple[_Ready, str, Any]]) -> tuple[NDArray[np.float32], list[str]]:
+        """Probabilities, and hashes of the pictures where they are made here: against this model."""
+        inputs = [prepared for _, _, prepared in batch]
+        condition = batch[0][0].rendering.condition
+        if condition.definition.attack:
+            samples = [ready.job.sample for ready, _, _ in batch]
+            pictures, probabilities = attacks.run_attack(
+                resolve_name(condition.definition.attack),
+                model.classifier,
+                inputs,
+                [model.labels.classes.index(sample.label) for sample in samples],
+                model.labels.members,
+                seeds=[seed_from(self.spec.seed, sample.sample_id, condition.scenario) for sample in samples],
+                parameters=condition.parameters,
+            )
+            return probabilities, [array_sha256(picture) for picture in pictures]
+        if isinstance(model.classifier, StagedClassifier):
+            return model.classifier.predict_prepared(inputs), []
+        return model.classifier.predict(inputs), []
 
     def _row(self, ready: _Ready, position: int, one: str) -> dict[str, Any]:
         sample = ready.job.sample

@@ -13,13 +13,13 @@ import pyarrow.csv as pacsv
 from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.protocols import Annotator
+from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import DataSpec, prepare, read
+from holdfast.pipeline.samples import DataSpec, Prepared, prepare, read
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Parts, writing
 
@@ -37,12 +37,16 @@ MASKS = pa.schema(
     ]
 )
 
+KEPT = "the dataset's own"
+"""Stands for the mask maker where there was none."""
+
 
 @dataclass(frozen=True)
 class MaskSpec(DataSpec):
-    """What ``holdfast mask`` does."""
+    """What ``holdfast mask`` does; with ``keep``, masks that the dataset has are copied and only the others made."""
 
     annotator: str = "u2netp"
+    keep: bool = False
     workers: int = 0
 
 
@@ -58,7 +62,7 @@ def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tup
             _check_new(collection.samples, out)
             parts.folder.mkdir()
         ids = {
-            fingerprint([s.sample_id, prepared.images[s.sample_id], annotator.fingerprint])[:32]: s
+            fingerprint([s.sample_id, prepared.images[s.sample_id], _maker(s, spec, prepared, annotator)])[:32]: s
             for s in prepared.collection.samples
         }
         stored = parts.rows().to_pylist()
@@ -86,6 +90,12 @@ def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tup
     return summary, ordered
 
 
+def _maker(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annotator) -> str:
+    """What the mask depends on besides the image."""
+    kept = spec.keep and sample.mask is not None
+    return f"kept {prepared.masks[sample.sample_id]}" if kept else annotator.fingerprint
+
+
 def _check_new(samples: Iterable[Sample], out: Path) -> None:
     """Masks that somebody else made are not for us to replace."""
     for sample in samples:
@@ -107,6 +117,7 @@ class Masking:
         self._annotator = annotator = self._annotator or load_annotator(self.spec.annotator)
         rows = []
         for one, sample in shard:
+            kept = sample.mask if self.spec.keep else None
             row = {
                 "row_id": one,
                 "path": f"{file_name(sample)}.png",
@@ -114,12 +125,14 @@ class Masking:
                 "label": sample.label,
                 "confidence": 0.0,
                 "area": 0.0,
-                "annotator": annotator.name,
+                "annotator": annotator.name if kept is None else KEPT,
                 "status": "ok",
                 "error": "",
             }
             try:
-                proposal = annotator.propose(sample.image.load(max_pixels=self.spec.max_pixels))
+                image = sample.image.load(max_pixels=self.spec.max_pixels)
+                height, width = image.shape[:2]
+                proposal = MaskProposal(kept.load(height, width), 1.0) if kept else annotator.propose(image)
             except SampleError as error:
                 rows.append(row | {"status": "error", "error": str(error)})
                 continue

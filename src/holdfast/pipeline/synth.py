@@ -91,6 +91,11 @@ def make_spec(**values: Any) -> SynthSpec:
 def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary:
     """Write every rendering that is not there yet, then the manifest and the COCO files."""
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
+    attack = next((one.scenario for one in conditions if one.definition.attack), None)
+    if attack is not None:
+        raise UserError(
+            f"{attack} is made against a model, so there is nothing to write without one; use holdfast eval"
+        )
     collection = read(spec)
     check_apart(collection.samples, out)
     prepared = prepare(spec, collection, progress)

@@ -48,13 +48,20 @@ def _notes(evidence: Evidence) -> str:
     notes = [DAGGER] if any(gone(name) for name in evidence.conditions) else []
     for repeat, first in evidence.counts.same_images.items():
         notes.append(f"{shown(repeat)} shows the models the very same pixels as {shown(first)}; scores count it once.")
+    if evidence.counts.attacks:
+        attacks = listing([shown(name) for name in evidence.counts.attacks])
+        notes.append(
+            f"Attacks ({attacks}) change each picture against each model at its own input, so that no two models saw "
+            "the same; no score, ranking or regression counts them."
+        )
     return " ".join(notes)
 
 
 def _scenario_lead(evidence: Evidence, kind: str) -> str:
     frame = evidence.summary
     text = f"Each mark is the {kind} of a model under one condition."
-    harmful = [name for name in evidence.conditions if name != ORIGINAL and not gone(name)]
+    left_out = {ORIGINAL, *evidence.counts.attacks}
+    harmful = [name for name in evidence.conditions if name not in left_out and not gone(name)]
     if not harmful:
         return f"{text} There is no condition beside the original, so nothing to compare it with."
     worst = {row["model"]: row for row in frame[frame["condition"] == harmful[0]].to_dict("records")}

@@ -38,6 +38,7 @@ def build(
     resamples: int = RESAMPLES,
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
+    background_conditions: ScoreConditions | None = None,
     note: str = "",
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
@@ -52,9 +53,12 @@ def build(
         seed: of every bootstrap.
         note: what a reader must know first, at the top of the page; drawn scenes bring their own.
         score_conditions: which conditions the robustness score is over; by default all that keep the object.
+        background_conditions: which of them leave the object as it is, for the score over those; by default none.
     """
     rows = join(runs)
-    evidence = Evidence(reduce(rows.dataset), outcome, average, resamples, seed, score_conditions)
+    evidence = Evidence(
+        reduce(rows.dataset), outcome, average, resamples, seed, score_conditions, background_conditions
+    )
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     with ThreadPoolExecutor(1) as aside:
         # The chart library is bundled while the statistics are computed: that takes a second and no Python.
@@ -106,9 +110,10 @@ def html_summary(
     resamples: int = 1000,
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
+    background_conditions: ScoreConditions | None = None,
 ) -> str:
     """The verdicts and the table of scores as a piece of HTML for a notebook; options as of ``build``."""
-    evidence = Evidence(counts, outcome, average, resamples, seed, score_conditions)
+    evidence = Evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
     template = page.templates().get_template("summary.html.j2")
     if not evidence.models:
         return str(template.render(verdicts=[], table=None, facts=_facts(evidence)))

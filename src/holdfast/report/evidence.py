@@ -45,6 +45,7 @@ class Evidence:
     resamples: int = RESAMPLES
     seed: int = 0
     score_conditions: ScoreConditions | None = None
+    background_conditions: ScoreConditions | None = None
 
     @cached_property
     def models(self) -> list[str]:
@@ -66,11 +67,12 @@ class Evidence:
 
     @cached_property
     def conditions(self) -> list[str]:
-        """The original first, then the most harmful, at the end those that take the object away."""
+        """The original first, then the most harmful, then attacks, at the end those that take the object away."""
         if self.summary.empty:
             return []
         means = self.summary.groupby("condition")["accuracy"].mean()
-        return sorted(means.index, key=lambda name: (name != ORIGINAL, gone(name), means[name], name))
+        last = dict.fromkeys(self.counts.attacks, 1) | {name: 2 for name in means.index if gone(name)}
+        return sorted(means.index, key=lambda name: (name != ORIGINAL, last.get(name, 0), means[name], name))
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -150,14 +152,23 @@ class Evidence:
     def scores(self) -> pd.DataFrame | str:
         """The robustness score; a sentence where there is none."""
         if self.score_conditions is None:
-            wanted = [name for name in self.counts.conditions if not gone(name)]
+            wanted = [name for name in self.counts.conditions if not gone(name) and name not in self.counts.attacks]
         else:
             wanted = list(self.score_conditions(self.counts))
-        wanted = [name for name in wanted if name != ORIGINAL]
+        return self._scores_over(wanted)
+
+    @cached_property
+    def background_scores(self) -> pd.DataFrame | str:
+        """The score over the conditions that change nothing but the background; a sentence where there is none."""
+        if self.background_conditions is None:
+            return "Nobody said which conditions change nothing but the background."
+        return self._scores_over(self.background_conditions(self.counts))
+
+    def _scores_over(self, conditions: Sequence[str]) -> pd.DataFrame | str:
         try:
             return scores(
                 self.counts,
-                conditions=wanted,
+                conditions=[name for name in conditions if name != ORIGINAL],
                 outcome=self.outcome,
                 average=self.average,
                 resamples=self.resamples,
@@ -177,8 +188,9 @@ class Evidence:
         return named(background_auroc(self.counts))
 
     def with_object(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of conditions that leave the object in, each set of images once."""
-        kept = [name for name in self.counts.conditions if not gone(name) and name not in self.counts.same_images]
+        """The rows of conditions that leave the object in, each set of images once, without attacks."""
+        left_out = {*self.counts.same_images, *self.counts.attacks}
+        kept = [name for name in self.counts.conditions if not gone(name) and name not in left_out]
         return frame[frame["condition"].isin(kept)]
 
 

@@ -176,7 +176,7 @@ def worst(evidence: Evidence, rows: Rows, harmed: pd.DataFrame) -> Section:
     ]
     top = photos.head(WORST)
     common = _common_mistakes(evidence, answers(rows, list(top["source_id"]), evidence.counts.conditions))
-    photos = photos.assign(mistake=photos["source_id"].map(common).fillna(""))
+    photos = photos.assign(mistake=photos["source_id"].map(common).astype(object).fillna(""))
     section.parts = [
         ShownTable(
             Table("worst_classes", "Classes, the worst first", classes, [

@@ -122,6 +122,24 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """One picture with the words below it: a PNG in base64."""
+
+    caption: str
+    png: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures side by side."""
+
+    pictures: Sequence[Picture]
+    kind: ClassVar[str] = "pictures"
+
+
+@dataclass(frozen=True)
 class Code:
     """Text to be copied."""
 
@@ -130,7 +148,7 @@ class Code:
     kind: ClassVar[str] = "code"
 
 
-Part = Heading | Text | Notice | Listing | Verdicts | ShownTable | ShownFigure | Gallery | Code
+Part = Heading | Text | Notice | Listing | Verdicts | ShownTable | ShownFigure | Gallery | Pictures | Code
 
 
 @dataclass

@@ -143,7 +143,8 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
     ]
     note = (
         "S = 1 − the mean squared deviation of the scenario accuracies from the accuracy on originals. A gain counts "
-        "like a loss, and a constant classifier scores 1: read it beside the accuracies."
+        "like a loss, and a constant classifier scores 1: read it beside the accuracies. Conditions that blur or light "
+        "the object reward a model that reads the background; the score over the background alone does not have them."
     )
     return Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)
 
@@ -170,6 +171,10 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
         robust = evidence.scores.set_index("model")
         for column, key in (("score", "score"), ("score_low", "low"), ("score_high", "high"), ("warning", "warning")):
             frame[column] = frame["model"].map(robust[key])
+    if not isinstance(evidence.background_scores, str):
+        part = evidence.background_scores.set_index("model")
+        for column, key in (("background_score", "score"), ("background_low", "low"), ("background_high", "high")):
+            frame[column] = frame["model"].map(part[key])
     return frame
 
 
@@ -197,6 +202,15 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
             "score_high",
             digits=3,
             hint="1 minus the spread of the accuracies",
+        ),
+        Column(
+            "background_score",
+            "Score, background",
+            "number",
+            "background_low",
+            "background_high",
+            digits=3,
+            hint="the same over the conditions that leave the object as it is",
         ),
     ]
     columns = [column for column in columns if column.key in frame]

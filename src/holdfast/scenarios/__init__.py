@@ -8,10 +8,10 @@ from holdfast.scenarios.definition import PAPER, Parameter, Scenario, scenario
 from holdfast.scenarios.rendering import render
 
 # isort: off
-from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic
+from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack
 # isort: on
 
-FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic)
+FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic, attack)
 
 __all__ = [
     "FAMILIES",

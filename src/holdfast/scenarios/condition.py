@@ -14,7 +14,8 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
 from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
 
-GROUPS = ("static", "diagnostic", "all")
+GROUPS = ("static", "diagnostic", "all", "attacks")
+"""``all`` is the first two: attacks are made against a model, take long, and are asked for by name."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ def make_condition(
 def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
-    Groups are ``static`` (original and the twelve), ``diagnostic`` and ``all``; with a tag, a group means those of
-    its scenarios that have that variant or severity. What is named twice counts once; the order is the reader's.
+    Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, and ``attacks``; with a tag, a
+    group means those of its scenarios that have that variant or severity. What is named twice counts once; the order
+    is the reader's.
     """
     FEATHER.checked(feather, of="the scenarios")
     found: list[Condition] = []
@@ -103,7 +105,8 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     if group in GROUPS:
         if parsed.options:
             raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
-        members = [one for one in _all_scenarios() if one.group and group in (one.group, "all")]
+        wanted = ("static", "diagnostic") if group == "all" else (group,)
+        members = [one for one in _all_scenarios() if one.group in wanted]
         if parsed.tag:
             members = [one for one in members if _has(one, parsed.tag)]
         if not members:

@@ -16,7 +16,7 @@ from holdfast.core.types import Image, Mask, Rendered
 
 Value = bool | int | float | str
 Leaves = Literal["foreground", "background", "nothing", "everything"]
-Group = Literal["static", "diagnostic", ""]
+Group = Literal["static", "diagnostic", "attacks", ""]
 
 PAPER = "paper"
 """The variant every scenario has: its plain defaults."""
@@ -60,13 +60,15 @@ class Scenario:
     """A registered scenario; calling it runs the bare function, without the checks of ``render``.
 
     Attributes:
-        group: ``static``, ``diagnostic`` or empty for one that is only used by name.
+        group: ``static``, ``diagnostic``, ``attacks`` or empty for one that is only used by name.
         leaves: The part that comes out bit-identical; ``everything`` means the image itself.
         leaves_while: Parameters and the one value of each under which that promise holds.
         donor: Which other images it asks the context for.
         parameters: With their defaults, which are the variant ``paper``.
         variants: Name → parameters that differ from the defaults.
         severities: 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
+        attack: ``module:function`` that changes the picture against each model at its input (see
+            ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
         version: Goes up when the same parameters give another picture.
     """
 
@@ -83,6 +85,7 @@ class Scenario:
     parameters: tuple[Parameter, ...] = ()
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
     severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
+    attack: str = ""
     version: int = 1
 
     def __call__(

@@ -55,8 +55,8 @@ class Grid:
 def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.DataFrame:
     """Cells of models trained on originals (or not trained here), under the conditions asked for.
 
-    By default all conditions but those that repeat another's images or take the object away. Where every model was
-    trained on something else, the name says on what.
+    By default all conditions but attacks and those that repeat another's images or take the object away. Where every
+    model was trained on something else, the name says on what.
     """
     names = chosen(counts, conditions)
     cells = counts.cells if conditions is not None else counts.distinct()
@@ -71,7 +71,8 @@ def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
     """The conditions asked for, in the table's order; an unknown one is the user's mistake."""
     if conditions is None:
         gone = [name for name in counts.conditions if name.split("@")[0].split(" ")[0] in WITHOUT_OBJECT]
-        return [name for name in counts.conditions if name not in gone and name not in counts.same_images]
+        left_out = {*gone, *counts.same_images, *counts.attacks}
+        return [name for name in counts.conditions if name not in left_out]
     for name in conditions:
         if name not in counts.conditions:
             raise UserError(f"No condition {name!r} in this table; it has {', '.join(counts.conditions)}.")

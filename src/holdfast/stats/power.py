@@ -38,6 +38,34 @@ def detectable(n: int, *, discordant_share: float, power: float = 0.8, alpha: fl
     return float(brentq(lambda one: _photos(one, discordant_share, power, alpha) - n, 1e-9, 1.0, xtol=1e-12))
 
 
+def photos_to_settle(
+    n: int, *, value: float, low: float, high: float, margin: float, power: float = 0.8, alpha: float = 0.05
+) -> float:
+    """Photos, in all, with which an interval like this one would lie on one side of a margin.
+
+    The interval narrows with the root of the number of photos, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
+    s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: photos that
+    share a background, classes of unlike sizes. Infinite where the estimate is the margin itself.
+
+    Args:
+        n: photos behind the interval.
+        value: the estimate.
+        low: its interval's lower end.
+        high: its upper end.
+        margin: the border.
+        power: chance that the new interval keeps clear of it, if the estimate is the truth.
+        alpha: one minus the level of the interval.
+    """
+    from scipy.stats import norm
+
+    distance = abs(value - margin)
+    if distance < 1e-9:
+        return math.inf
+    limit = float(norm.ppf(1 - alpha / 2))
+    error = (high - low) / (2 * limit)
+    return float(math.ceil(n * (error * (limit + float(norm.ppf(power))) / distance) ** 2 - 1e-9))
+
+
 def sample_sizes(
     drops: pd.DataFrame, *, difference: float = 0.02, power: float = 0.8, alpha: float = 0.05
 ) -> pd.DataFrame:

@@ -42,6 +42,8 @@ class Counts:
         models: in the order of the rows' keys.
         conditions: in the order in which they were asked for, the original first.
         classes: sorted.
+        attacks: the conditions whose pictures were made against each model; averages, scores and regressions leave
+            them out unless asked, because no two models saw the same pictures.
     """
 
     cells: pd.DataFrame
@@ -52,6 +54,7 @@ class Counts:
     models: list[str]
     conditions: list[str]
     classes: list[str]
+    attacks: tuple[str, ...] = ()
 
     def distinct(self) -> pd.DataFrame:
         """The cells without conditions that repeat another's images: those count once in scores and regressions."""
@@ -138,6 +141,12 @@ def _counts(database: duckdb.DuckDBPyConnection, order: list[str]) -> Counts:
         sorted(cells["model"].astype(str).unique()),
         conditions,
         sorted(cells["label"].astype(str).unique()),
+        tuple(
+            name
+            for (name,) in database.execute(
+                "select distinct name from named where kind = 'attack' order by name"
+            ).fetchall()
+        ),
     )
 
 

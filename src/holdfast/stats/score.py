@@ -125,7 +125,7 @@ def scores(
 
     Args:
         counts: of the runs.
-        conditions: that enter the score; None: all but the original.
+        conditions: that enter the score; None: all but the original and attacks.
         outcome: which right answers count.
         average: accuracy with equal weight per class or per photo.
         ddof: see ``robustness_score``.
@@ -141,6 +141,8 @@ def scores(
     cells = cells.assign(**text, right=cells[right_column(outcome)])
     if conditions is not None:
         cells = cells[cells["condition"].isin([ORIGINAL, *chosen(counts, conditions)])]
+    else:
+        cells = cells[~cells["condition"].isin(counts.attacks)]
     found, without = [], []
     for model in counts.models:
         own = cells[cells["model"] == model]

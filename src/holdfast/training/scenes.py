@@ -7,11 +7,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.diorama import CLASSES, draw_scene, render
+from holdfast.diorama import CLASSES, Split, draw_scene, render
 
 CHUNK = 500
 HELD_OUT = ("test", "ood")
@@ -29,29 +31,29 @@ class Scenes:
         return len(self.labels)
 
 
-def rendered(split: str, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:
+def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:
     """Scene number i of a split has the same factors at every context but for the background; classes take turns."""
     folder = cache / f"{split}-{context}-{count}-{seed}-{side}"
     if not (folder / "labels.npy").is_file():
         tasks = [(split, context, seed, start, min(start + CHUNK, count), side) for start in range(0, count, CHUNK)]
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            parts = list(pool.map(_render, tasks))
+        if len(tasks) == 1:  # not worth starting processes
+            parts = [_render(tasks[0])]
+        else:
+            with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), cv2.setNumThreads, (1,)) as pool:
+                parts = list(pool.map(_render, tasks))
         folder.mkdir(parents=True, exist_ok=True)
         for name, arrays in zip(("images", "masks", "labels"), zip(*parts, strict=True), strict=True):
             np.save(folder / f"{name}.npy", np.concatenate(arrays))
     return Scenes(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "masks", "labels")))
 
 
-def scene_seed(split: str, seed: int, index: int) -> int:
+def scene_seed(split: Split, seed: int, index: int) -> int:
     """Training scenes of different seeds do not overlap."""
     return index if split in HELD_OUT else (1 + seed) * 10_000_000 + index
 
 
-def _render(task: tuple[str, float, int, int, int, int]) -> tuple[NDArray[np.uint8], ...]:
+def _render(task: tuple[Split, float, int, int, int, int]) -> tuple[NDArray[Any], ...]:
     split, context, seed, start, stop, side = task
-    import cv2
-
-    cv2.setNumThreads(1)  # every core has a process of its own
     images = np.empty((stop - start, side, side, 3), np.uint8)
     masks = np.empty((stop - start, side, side), np.bool_)
     labels = np.arange(start, stop) % len(CLASSES)

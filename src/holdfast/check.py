@@ -1,0 +1,303 @@
+"""The shortest way to an answer for one's own model: masks, every condition, a report, a verdict in a sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast import api
+from holdfast.annotate import load_annotator
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import ORIGINAL, Collection
+from holdfast.pipeline.mask import KEPT
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.samples import DataSpec, read
+from holdfast.report.words import estimate, percent, plural, points
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.holds import MARGIN, ONLY, RANDOM, SAME, what_it_holds
+from holdfast.stats.power import photos_to_settle
+from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.store import Run, writing
+
+DOUBTFUL = 0.5
+"""Automatic masks less sure than this are doubtful: ``holdfast mask`` lists the same ones."""
+
+SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
+RESAMPLES = 2000
+MOST_PHOTOS = 100_000
+"""Nobody gathers more to settle one verdict."""
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Which masks were made, by whom, and which of them are doubtful; ``sure`` holds the ids of the others."""
+
+    annotator: str
+    made: int
+    failed: int
+    doubtful: int
+    sure: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The answer.
+
+    Attributes:
+        results: the run behind it.
+        page: of the report.
+        verdict: the model's row of ``stats.holds.what_it_holds``.
+        masks: None where the dataset has them all itself.
+        sure_verdict: the same row from the pasted scenes whose masks are all sure; None where no mask is doubtful, or
+            all are.
+        more_photos: how many more would decide an undecided verdict; 0 where it is decided, infinite where none would.
+        lines: all of it in words, for people.
+    """
+
+    results: api.Results
+    page: Path
+    verdict: dict[str, Any]
+    masks: Masks | None
+    sure_verdict: dict[str, Any] | None
+    more_photos: float
+    lines: list[str]
+
+
+def check(
+    model: str,
+    photos: str,
+    *,
+    out: Path | None = None,
+    masks: str | None = None,
+    labels: str | None = None,
+    limit: int = 0,
+    outcome: Outcome = "full",
+    device: str = "auto",
+    workers: int = 1,
+    progress: Progress = silent,
+) -> Check:
+    """Test one model on one set of photos under every condition, and judge it.
+
+    Args:
+        model: its name.
+        photos: a folder with a folder a class, or any other data source.
+        out: holds the automatic masks and a run directory a model; what is there is continued. By default
+            ``checks/<name of the photos>``.
+        masks: a folder of masks in a tree parallel to the photos.
+        labels: a CSV that maps classes to the model's outputs.
+        limit: at most so many photos, evenly over classes; 0 takes all.
+        outcome: right over all outputs of the model, or among the dataset's classes only.
+        device: as for ``evaluate``.
+        workers: processes that make masks; 0 means one a core.
+        progress: told how far it is.
+    """
+    if Path(model).is_dir():
+        raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
+    collection = read(DataSpec(photos, masks=masks, limit=limit))
+    _check_classes(collection)
+    folder = out or Path("checks") / _file_name(collection.name)
+    _check_outside(folder, photos)
+    run = folder / _file_name(model)
+    options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
+    # The originals need no masks: a wrong model name or class is told before anybody waits for those.
+    originals = api.evaluate(
+        photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
+    )
+    name = _name_of(originals.run, collection)
+    made = None
+    if any(sample.mask is None for sample in collection.samples):
+        made = _make_masks(photos, folder / "masks", progress, masks=masks, limit=limit, workers=workers)
+        masks = str(folder / "masks")
+    results = api.evaluate(photos, masks=masks, scenarios="all", progress=progress, **options)
+    verdict = _verdict(results.counts, name, outcome)
+    sure = _sure_verdict(results, made, name, outcome) if made and made.doubtful else None
+    more = more_photos(verdict)
+    progress("report", 0, 1)
+    about_masks = _about_masks(made, verdict, sure)
+    page = results.report(outcome=outcome, resamples=RESAMPLES, note=about_masks)
+    progress("report", 1, 1)
+    found = Check(results, page, verdict, made, sure, more, [])
+    found.lines.extend(_lines(found, collection, outcome, about_masks))
+    return found
+
+
+def more_photos(verdict: Mapping[str, Any], *, margin: float = MARGIN) -> float:
+    """How many photos more would decide, in 8 of 10 cases, if the estimates are the truth.
+
+    0 for a verdict that is decided; infinite where no number would do: the model recognises nothing, pasting destroys
+    what it recognises, neither object nor background matters, or an effect is as large as the margin.
+
+    Args:
+        verdict: a row of ``what_it_holds``.
+        margin: the one it was made with.
+    """
+    if verdict["verdict"] != "undecided":
+        return 0
+    if not verdict["n"]:
+        return math.inf
+    recognised = ["original_excess", "same_class_excess"]
+    if any(not verdict[name] > margin for name in recognised):
+        return math.inf
+    by_answers = not math.isnan(verdict["object_effect"])
+    decisive = [*recognised, "background_effect", "object_effect" if by_answers else "foreground_evidence"]
+    open_ones = [name for name in decisive if verdict[f"{name}_low"] <= margin <= verdict[f"{name}_high"]]
+    needed = [
+        photos_to_settle(
+            int(verdict["n"]),
+            value=verdict[name],
+            low=verdict[f"{name}_low"],
+            high=verdict[f"{name}_high"],
+            margin=margin,
+        )
+        for name in open_ones
+    ]
+    most = max(needed, default=math.inf)
+    return max(1.0, most - int(verdict["n"])) if most <= MOST_PHOTOS else math.inf
+
+
+def _check_classes(collection: Collection) -> None:
+    labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
+    if len(set(labels)) < 2:
+        only = f"only {labels[0]!r}" if labels else "no originals"
+        raise UserError(
+            f"a check exchanges backgrounds between classes, so it needs a folder each for two classes or more "
+            f"(photos/cat/1.jpg, photos/dog/1.jpg); {collection.name} has {only}"
+        )
+    if len(set(labels)) == len(labels):
+        raise UserError(
+            f"a check exchanges backgrounds within a class too, so it needs two photos or more of each class; "
+            f"{collection.name} has one of each"
+        )
+
+
+def _check_outside(folder: Path, photos: str) -> None:
+    root = Path(photos)
+    if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
+        raise UserError(
+            f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
+        )
+
+
+def _file_name(text: str) -> str:
+    """As typed where that makes a file name; else without the odd characters and with a hash instead."""
+    plain = text.replace(":", "-")
+    if re.fullmatch(r"\w[\w.-]{0,80}", plain):
+        return plain
+    clean = re.sub(r"[^\w-]+", "_", plain).strip("_")
+    return f"{clean[:60]}-{fingerprint(text)[:8]}"
+
+
+def _called(progress: Progress, step: str, name: str) -> Progress:
+    return lambda one, done, total: progress(name if one == step else one, done, total)
+
+
+def _name_of(run: Run, collection: Collection) -> str:
+    """What the model is called in the table; rows of photos that are not in this check any more are forgotten."""
+    here = [sample.sample_id for sample in collection.samples]
+    with writing(run.path):
+        run.predictions.drop(~pc.field("sample_id").isin(here))
+    names = run.rows(["model"])["model"].unique().to_pylist()
+    if len(names) != 1:
+        raise UserError(f"{run.path} holds the answers of {', '.join(map(str, names))}; choose another --out")
+    return str(names[0])
+
+
+def _make_masks(photos: str, out: Path, progress: Progress, **options: Any) -> Masks:
+    try:
+        load_annotator("u2netp")
+        annotator = "u2netp"
+    except UserError:  # its network is not installed
+        annotator = "grabcut"
+    rows = api.mask(photos, out=out, annotator=annotator, keep=True, progress=progress, **options)
+    made = [row for row in rows if row["annotator"] != KEPT]
+    failed = sum(row["status"] != "ok" for row in rows)
+    sure = frozenset(row["sample_id"] for row in rows if row["status"] == "ok" and row["confidence"] >= DOUBTFUL)
+    return Masks(annotator, len(made), failed, len(rows) - failed - len(sure), sure)
+
+
+def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
+    frame = what_it_holds(counts, outcome=outcome, resamples=RESAMPLES)
+    rows = [] if frame.empty else frame[frame["model"] == model].to_dict("records")
+    if not rows:
+        reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
+        raise UserError(f"{model} answered for no photo: {reason}")
+    return {str(key): value for key, value in rows[0].items()}
+
+
+def _sure_verdict(results: api.Results, masks: Masks, model: str, outcome: Outcome) -> dict[str, Any] | None:
+    """From the rows whose own mask is sure, and that of the photo that lent the background."""
+    sure = pa.array(masks.sure, pa.string())
+    own, lent = pc.field("sample_id").isin(sure), pc.field("donor_id")
+    rows = results.run.predictions.dataset().to_table(filter=own & (lent.is_null() | lent.isin(sure)))
+    if not rows.num_rows:
+        return None
+    order = [condition.name for condition in parse_conditions("all")]
+    return _verdict(reduce(rows, order=order), model, outcome)
+
+
+def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[str, Any] | None) -> str:
+    """How the masks came about, and whether the doubtful ones decide; empty where none was made."""
+    if masks is None:
+        return ""
+    text = (
+        f"{plural(masks.made, 'mask')} of {len(masks.sure) + masks.doubtful + masks.failed} made by {masks.annotator}"
+    )
+    if masks.failed:
+        text += f", {masks.failed} could not be had"
+    if not masks.doubtful:
+        return f"{text}; none is doubtful (confidence below {DOUBTFUL})."
+    text += f"; {masks.doubtful} doubtful (confidence below {DOUBTFUL}). "
+    if sure is None or not sure["n"]:
+        return f"{text}No pair of pasted scenes has sure masks only: make masks by hand before believing the verdict."
+    few = f"the {plural(int(sure['n']), 'photo')} with sure masks, their own and those of the lent backgrounds"
+    if sure["verdict"] == verdict["verdict"]:
+        return f"{text}The verdict is the same on {few}."
+    if sure["verdict"] == "undecided":
+        return f"{text}By themselves {few}, do not decide: {sure['sentence']}"
+    return f"{text}Take care, the verdict is another on {few}: {sure['sentence']}"
+
+
+def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: str) -> list[str]:
+    verdict, counts = found.verdict, found.results.counts
+    among = "all outputs of the model" if outcome == "full" else f"the {len(collection.classes)} classes"
+    photos = counts.cells["source_id"].nunique()
+    lines = [
+        f"{verdict['model']} on {collection.name} ({plural(photos, 'photo')}, {len(collection.classes)} classes):",
+        verdict["sentence"],
+        f"Accuracy over {among}, 95 % interval:",
+    ]
+    accuracy = {row["condition"]: row for row in found.results.accuracy(outcome=outcome).to_dict("records")}
+    for condition in SHOWN:
+        if condition in accuracy:
+            row = accuracy[condition]
+            value = estimate(row["accuracy"], row["low"], row["high"])
+            lines.append(f"  {condition.replace('_', ' '):22} {value}")
+    lines += [f"Note: {warning}" for warning in verdict["warnings"]]
+    if about_masks:
+        lines.append(f"Masks: {about_masks}")
+    unanswered = int(counts.trouble["n"].sum()) if len(counts.trouble) else 0
+    if unanswered:
+        share = unanswered / (unanswered + int(counts.cells["n"].sum()))
+        lines.append(
+            f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
+        )
+    lines.append(_about_photos(found.more_photos))
+    return lines
+
+
+def _about_photos(more: float) -> str:
+    if more == 0:
+        return f"More photos: none needed; the intervals lie clear of the margin of {points(MARGIN, 0)}."
+    if math.isinf(more):
+        return (
+            "More photos: would hardly help; what is undecided is so for another reason, or lies at the margin itself."
+        )
+    return f"More photos: about {more:.0f} like these would decide it, in 8 of 10 cases."

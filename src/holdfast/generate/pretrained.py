@@ -1,0 +1,73 @@
+"""One model of diffusers by name or folder, whole, from safetensors, with sentences for what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.generate.loading import OFFLINE, first_line, place
+from holdfast.generate.torch_parts import quiet
+
+
+def fetch(kind: str, name: Name, *, subfolder: str = "") -> Any:
+    """The model ``diffusers.KIND`` of a name; every weight must be there, and code in the repository is never run."""
+    where, revision, local = place(name)
+    return _load(kind, where, f"{name.scheme}:", revision=revision, local=local, subfolder=subfolder)
+
+
+def of_folder(kind: str, folder: Path) -> Any:
+    """The model ``diffusers.KIND`` of a folder that is known to be there."""
+    return _load(kind, str(folder), "", revision="main", local=True, subfolder="")
+
+
+def has(kind: str, name: Name, subfolder: str) -> bool:
+    """Whether a name's folder has this part; of a hub's repository, whether its configuration can be had."""
+    import diffusers
+
+    where, revision, local = place(name)
+    if local:
+        return (Path(where) / subfolder / "config.json").is_file()
+    try:
+        with quiet():
+            getattr(diffusers, kind).load_config(where, revision=revision, subfolder=subfolder)
+    except OSError:
+        return False
+    return True
+
+
+def _load(kind: str, where: str, scheme: str, *, revision: str, local: bool, subfolder: str) -> Any:
+    import diffusers
+    from safetensors import SafetensorError
+
+    shown = f"{scheme}{Path(where).name if local else where}"
+    _check_kind(kind, Path(where) / subfolder, shown)
+    inside = {"subfolder": subfolder} if subfolder else {}
+    try:
+        with quiet():
+            model, report = getattr(diffusers, kind).from_pretrained(
+                where, revision=revision, use_safetensors=True, output_loading_info=True, **inside
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=shown, reason=first_line(error))) from error
+    except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
+        raise UserError(f"{shown} is no {kind} that can be loaded: {first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    return model
+
+
+def _check_kind(kind: str, folder: Path, shown: str) -> None:
+    """Where a folder says what it holds, the library would build another kind from it and leave most at random."""
+    try:
+        said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # the library says it better
+    held = said.get("_class_name", kind) if isinstance(said, dict) else kind
+    if held != kind:
+        raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")

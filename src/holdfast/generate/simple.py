@@ -1,0 +1,129 @@
+"""Generators without weights, the baselines of every other: ``pixel:``, ``noise:`` and ``rotate:``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.generate.loading import checked, shown
+from holdfast.generate.torch_parts import check_batch, resolve_device
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_pixel(name: Name, *, device: str) -> Pixel:
+    """``pixel:``."""
+    checked(_unnamed(name), {})
+    return Pixel(shown(name), device=device)
+
+
+def load_noise(name: Name, *, device: str) -> Noise:
+    """``noise:``. Option: ``scale`` (1), how much a unit of the latent adds to a pixel of 0..1."""
+    return Noise(shown(name), device=device, **checked(_unnamed(name), {"scale": float}))
+
+
+def load_rotate(name: Name, *, device: str) -> Rotate:
+    """``rotate:``."""
+    checked(_unnamed(name), {})
+    return Rotate(shown(name), device=device)
+
+
+class Pixel:
+    """A ``LatentGenerator`` whose latent is the image: walks become plain adversarial attacks."""
+
+    factor, size = 1, None
+
+    def __init__(self, name: str = "pixel:", *, device: str = "auto") -> None:
+        self.name = name
+        self.device = resolve_device(device)
+        self.fingerprint = fingerprint({"generator": "pixel"})
+
+    def encode(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB NCHW in 0..1 → a copy of it."""
+        check_batch(batch, self.name)
+        return batch.to(self.device).clone()
+
+    def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
+        """Pixels, clipped to 0..1."""
+        return latent.to(self.device).clamp(0, 1)
+
+
+class Noise:
+    """A ``LatentGenerator`` that adds a field to the image; the latent is the field, at first zero."""
+
+    factor, size = 1, None
+
+    def __init__(self, name: str = "noise:", *, device: str = "auto", scale: float = 1.0) -> None:
+        self.name = name
+        self.device = resolve_device(device)
+        self.scale = scale
+        self.fingerprint = fingerprint({"generator": "noise", "scale": scale})
+
+    def encode(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB NCHW in 0..1 → zeros of its shape."""
+        import torch
+
+        check_batch(batch, self.name)
+        return torch.zeros_like(batch, device=self.device)
+
+    def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
+        """The original and the field, clipped to 0..1."""
+        return (_given(original, self.name, self.device) + self.scale * latent.to(self.device)).clamp(0, 1)
+
+
+class Rotate:
+    """A ``LatentGenerator`` that turns, shifts and zooms the image.
+
+    The latent is (n, 4): half turns, shifts to the right and down in widths and heights, doublings in size; at first
+    zero. A walk of 50 steps of 0.001 so reaches 9 degrees, a twentieth of the width and 3.5 % in size.
+    """
+
+    factor, size = 1, None
+
+    def __init__(self, name: str = "rotate:", *, device: str = "auto") -> None:
+        self.name = name
+        self.device = resolve_device(device)
+        self.fingerprint = fingerprint({"generator": "rotate"})
+
+    def encode(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB NCHW in 0..1 → zeros (n, 4)."""
+        check_batch(batch, self.name)
+        return batch.new_zeros((len(batch), 4)).to(self.device)
+
+    def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
+        """The original, moved; beyond its edges it is mirrored."""
+        import torch.nn.functional
+
+        image, latent = _given(original, self.name, self.device), latent.to(self.device)
+        height, width = image.shape[-2:]
+        turn, right, down, doublings = latent.unbind(1)
+        # The grid says where each pixel comes from, in units of half a side: the reverse of the move, shift first.
+        shrink = torch.exp2(-doublings)
+        cosine, sine = torch.cos(math.pi * turn) * shrink, torch.sin(math.pi * turn) * shrink
+        across, along = sine * (height / width), sine * (width / height)
+        matrix = torch.stack(
+            [
+                cosine, across, -2 * (cosine * right + across * down),
+                -along, cosine, -2 * (cosine * down - along * right),
+            ],
+            dim=1,
+        ).view(-1, 2, 3)  # fmt: skip
+        grid = torch.nn.functional.affine_grid(matrix, list(image.shape), align_corners=False)
+        moved = torch.nn.functional.grid_sample(image, grid, padding_mode="reflection", align_corners=False)
+        return moved.clamp(0, 1)
+
+
+def _given(original: torch.Tensor | None, name: str, device: str) -> torch.Tensor:
+    if original is None:
+        raise UserError(f"{name} changes images and makes none: decode needs the original batch as well")
+    return original.to(device)
+
+
+def _unnamed(name: Name) -> Name:
+    if name.name or name.tag:
+        raise UserError(f"{name.scheme}: has no weights and so takes no name after the colon, not {name.name!r}")
+    return name

@@ -1,0 +1,397 @@
+"""Adversarial attacks on a classifier, by foolbox: small changes that are made against one model and bounded in ℓ∞.
+
+An attack works on the picture as the model's network sees it: after the model's own resizing and cropping, before its
+normalisation. So ``eps`` bounds every value the network is given, nothing is lost by resizing afterwards, and models
+with inputs of different sizes are attacked at different sizes. The result is a uint8 picture of that size, and the
+model's answer is its answer to that very picture. Black boxes, which resize out of sight, are attacked at the size of
+the photo.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.protocols import Classifier, DifferentiableClassifier
+from holdfast.core.types import Image
+from holdfast.models.torch_classifier import TorchClassifier
+
+if TYPE_CHECKING:
+    import torch
+
+GRADIENT_FREE = ("decision_attack",)
+"""Attacks that only ask the model for its answers."""
+
+_START_DRAWS = 50
+"""Noise pictures that are tried for one that the model does not take for the class; each costs an answer."""
+
+
+class Attack(Protocol):
+    """A way to change pictures. ``parameters`` are those of the condition, without ``eps`` and ``space``."""
+
+    def __call__(
+        self, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], **_: Any
+    ) -> torch.Tensor:
+        """RGB batch NCHW in 0..1 and places of the true classes → a batch of that shape.
+
+        Seed by seed, so that a picture does not depend on its neighbours. What leaves the ball of radius ``eps`` is
+        brought back by the caller.
+        """
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The model as attacks see it.
+
+    Attributes:
+        model: foolbox's model, from a batch NCHW in 0..1 to scores: for every class of the dataset that of its best
+            output, then, where all outputs compete, those of the others.
+    """
+
+    model: Any
+
+    def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Which pictures the model still gets right."""
+        import torch
+
+        with torch.no_grad():
+            scores = self.model(batch)
+        held: torch.Tensor = (scores.argmax(1) == labels) & scores.isfinite().all(1)
+        return held
+
+
+def run_attack(
+    attack: Attack,
+    classifier: Classifier,
+    inputs: Sequence[Image],
+    labels: Sequence[int],
+    members: Sequence[Sequence[int]],
+    *,
+    seeds: Sequence[int],
+    parameters: Mapping[str, Any],
+) -> tuple[list[Image], NDArray[np.float32]]:
+    """Attack pictures of one shape or several; those that the model gets wrong untouched stay untouched.
+
+    Args:
+        attack: one of this module, or another package's.
+        classifier: the model under attack.
+        inputs: what ``model_input`` made of the photos.
+        labels: the place of each photo's class in ``members``.
+        members: for each class of the dataset the outputs that mean it.
+        seeds: one a photo.
+        parameters: ``eps`` (0..1; rounded down to whole steps of 1/255), ``space`` and the attack's own.
+
+    Returns:
+        The changed pictures, none further than ``eps`` from its input in any value, and the model's probabilities for
+        them, (n, outputs).
+    """
+    import torch
+
+    own = dict(parameters)
+    levels = math.floor(float(own.pop("eps")) * 255 + 1e-6)
+    victim = _victim(classifier, members, str(own.pop("space", "all")))
+    pictures: list[Image] = [np.empty(0, np.uint8)] * len(inputs)
+    for places in _by_shape(inputs):
+        before = torch.from_numpy(np.stack([inputs[place] for place in places])).permute(0, 3, 1, 2)
+        batch = (before.float() / 255).to(_device(classifier))
+        truth = torch.tensor([labels[place] for place in places], device=batch.device)
+        alone = [seeds[place] for place in places]
+        with _exact():
+            changed = _where_right(attack, victim, batch, truth, alone, levels, own) if levels else batch
+        rounded = _rounded(changed, before, levels).permute(0, 2, 3, 1).numpy()
+        for place, picture in zip(places, rounded, strict=True):
+            pictures[place] = np.ascontiguousarray(picture)
+    return pictures, answers(classifier, pictures)
+
+
+def model_input(classifier: Classifier, image: Image) -> Image:
+    """What an attack starts from: the photo as the network sees it, HWC uint8 RGB; a black box's photo is left alone.
+
+    Reference preprocessing rounds to uint8 after resizing in nearly every family, so that this loses nothing.
+    """
+    import torch
+
+    if not isinstance(classifier, TorchClassifier):
+        return image
+    prepared = classifier.prepare(image)
+    if prepared.ndim != 3 or prepared.shape[0] != 3:
+        raise SampleError(f"attacks need a model that sees RGB, not an input of shape {tuple(prepared.shape)}")
+    normalisation = (classifier.preprocessing.mean, classifier.preprocessing.std)
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalisation)
+    picture: Image = ((prepared * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
+    return np.ascontiguousarray(picture)
+
+
+def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.float32]:
+    """Probabilities, (n, outputs), for pictures as ``model_input`` makes them: no preprocessing is repeated."""
+    import torch
+
+    if not isinstance(classifier, DifferentiableClassifier):
+        return classifier.predict(pictures)
+    rows = np.empty((len(pictures), len(classifier.labels)), np.float32)
+    for places in _by_shape(pictures):
+        batch = torch.from_numpy(np.stack([pictures[place] for place in places])).permute(0, 3, 1, 2)
+        with torch.inference_mode(), _exact():
+            rows[places] = classifier.logits((batch.float() / 255).to(_device(classifier))).float().softmax(1).cpu()
+    return rows
+
+
+def check_attackable(classifier: Classifier, attack: str) -> None:
+    """UserError for a model without gradients and an attack that needs them."""
+    if attack not in GRADIENT_FREE and not isinstance(classifier, DifferentiableClassifier):
+        raise UserError(
+            f"{attack} follows gradients, and {classifier.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
+            "the model's answers"
+        )
+
+
+def fgsm(
+    victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int]
+) -> torch.Tensor:
+    """One step of the gradient's sign."""
+    del seeds
+    return _fixed(_foolbox().attacks.LinfFastGradientAttack(), victim, batch, labels, eps)
+
+
+def pgd(
+    victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], steps: int
+) -> torch.Tensor:
+    """Many small steps from a random start, up the cross-entropy."""
+    return _fixed(_descent(batch, eps, seeds, steps, margin=False), victim, batch, labels, eps)
+
+
+def strong_attack(
+    victim: Victim,
+    batch: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    eps: float,
+    seeds: Sequence[int],
+    steps: int,
+    decision_steps: int,
+) -> torch.Tensor:
+    """The worst of four, one after the other on what is still right.
+
+    As in AutoAttack: descent on the cross-entropy and on the margin, a search for the smallest change that suffices,
+    and an attack that needs no gradient, for models whose gradients mislead.
+    """
+    import torch
+
+    foolbox = _foolbox()
+
+    def descent(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int], *, margin: bool) -> torch.Tensor:
+        return _fixed(_descent(part, eps, own, steps, margin=margin), victim, part, truth, eps)
+
+    def smallest(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int]) -> torch.Tensor:
+        del own
+        return _to_radius(_fixed(foolbox.attacks.LInfFMNAttack(steps=steps), victim, part, truth, eps), part, eps)
+
+    def by_decision(part: torch.Tensor, truth: torch.Tensor, own: Sequence[int]) -> torch.Tensor:
+        return decision_attack(victim, part, truth, eps=eps, seeds=own, steps=decision_steps)
+
+    turns = [
+        lambda *given: descent(*given, margin=False),
+        lambda *given: descent(*given, margin=True),
+        smallest,
+        *([by_decision] if decision_steps else []),
+    ]
+    levels = round(eps * 255)
+    before = (batch * 255).round().to("cpu", torch.uint8)
+    worst = batch.clone()
+    for turn in turns:
+        # Judged as pictures: what rounding undoes has not succeeded.
+        left = victim.right(_as_pictures(worst, before, levels), labels).nonzero()[:, 0]
+        if not len(left):
+            break
+        worst[left] = turn(batch[left], labels[left], [seeds[place] for place in left.tolist()])
+    return worst
+
+
+def decision_attack(
+    victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], steps: int
+) -> torch.Tensor:
+    """HopSkipJump: walks along the boundary of the model's decision, one picture at a time.
+
+    foolbox normalises this attack's steps over the batch, so only single pictures keep to themselves.
+    """
+    import torch
+
+    foolbox = _foolbox()
+
+    values = batch[0].numel()
+    base: Any = foolbox.attacks.HopSkipJumpAttack
+
+    class Walk(base):  # type: ignore[misc]
+        def select_delta(self, originals: Any, distances: Any, step: int) -> Any:
+            # Probes of about two levels a value: foolbox's own are so small that rounding to uint8 undoes them.
+            return distances * 0 + 2 / 255 * math.sqrt(values)
+
+    start = foolbox.attacks.LinearSearchBlendedUniformNoiseAttack(directions=_START_DRAWS, steps=50)
+    # The boundary to a thousandth of the way, which is finer than a level.
+    attack = Walk(init_attack=start, steps=steps, constraint="linf", gamma=values**2 / 1000)
+    changed = batch.clone()
+    for place, seed in enumerate(seeds):
+        one = slice(place, place + 1)
+        with torch.random.fork_rng(_forked(batch)), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*failed to draw sufficient random")
+            torch.manual_seed(seed % 2**63)
+            try:
+                changed[one] = _to_radius(_fixed(attack, victim, batch[one], labels[one], eps), batch[one], eps)
+            except (ValueError, AssertionError):
+                # foolbox's way to say that no noise, or nothing on the boundary, fools the model: it has withstood.
+                continue
+    return changed
+
+
+def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, *, margin: bool) -> Any:
+    """Projected gradient descent of foolbox, with a start that each picture draws for itself."""
+    import eagerpy
+    import torch
+
+    foolbox = _foolbox()
+    best_other_classes = foolbox.attacks.carlini_wagner.best_other_classes
+
+    shape = tuple(batch.shape[1:])
+    noise = torch.stack([torch.rand(shape, generator=_generator(seed)) * 2 - 1 for seed in seeds]).to(batch.device)
+
+    base: Any = foolbox.attacks.LinfProjectedGradientDescentAttack
+
+    class Descent(base):  # type: ignore[misc]
+        def get_random_start(self, x0: Any, epsilon: float) -> Any:
+            return x0 + epsilon * eagerpy.astensor(noise)
+
+        def get_loss_fn(self, model: Any, labels: Any) -> Any:
+            if not margin:
+                return super().get_loss_fn(model, labels)
+
+            def loss(inputs: Any) -> Any:
+                scores, rows = model(inputs), range(len(inputs))
+                return (scores[rows, best_other_classes(scores, labels)] - scores[rows, labels]).sum()
+
+            return loss
+
+    # Two and a half times the radius in all, so that a walk can cross the ball and turn.
+    return Descent(rel_stepsize=2.5 / steps, steps=steps, random_start=True)
+
+
+def _fixed(attack: Any, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, eps: float) -> torch.Tensor:
+    """A foolbox attack within a radius; a change that is no number is no change."""
+    import torch
+
+    clipped: torch.Tensor = attack(victim.model, batch, labels, epsilons=eps)[1]
+    return torch.where(clipped.isfinite(), clipped, batch).detach()
+
+
+def _to_radius(found: torch.Tensor, batch: torch.Tensor, eps: float) -> torch.Tensor:
+    """A smallest change ends on the boundary, where rounding may undo it: as far as allowed in the same direction."""
+    change = found - batch
+    largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)
+    return (batch + change * (eps / largest).clamp(min=1, max=1e6)).clamp(0, 1)
+
+
+def _where_right(
+    attack: Attack,
+    victim: Victim,
+    batch: torch.Tensor,
+    labels: torch.Tensor,
+    seeds: Sequence[int],
+    levels: int,
+    parameters: Mapping[str, Any],
+) -> torch.Tensor:
+    changed = batch.clone()
+    places = victim.right(batch, labels).nonzero()[:, 0]
+    if len(places):
+        own = [seeds[place] for place in places.tolist()]
+        changed[places] = attack(victim, batch[places], labels[places], eps=levels / 255, seeds=own, **parameters)
+    return changed
+
+
+def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
+    """uint8 pictures that are at most so many levels from what they were."""
+    import torch
+
+    start = before.to(torch.int16)
+    after = (changed.detach().cpu() * 255).round().to(torch.int16)
+    return torch.minimum(torch.maximum(after, start - levels), start + levels).clamp(0, 255).to(torch.uint8)
+
+
+def _as_pictures(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
+    return (_rounded(changed, before, levels).float() / 255).to(changed.device)
+
+
+def _victim(classifier: Classifier, members: Sequence[Sequence[int]], space: str) -> Victim:
+    import torch
+
+    foolbox = _foolbox()
+
+    claimed = {output for own in members for output in own}
+    others = [output for output in range(len(classifier.labels)) if output not in claimed and space == "all"]
+    device = _device(classifier)
+    widest = max(len(own) for own in members)
+    # Every class as wide as the widest, its first output repeated, which changes no maximum.
+    best_of = torch.tensor([[*own, *[own[0]] * (widest - len(own))] for own in members], device=device)
+    rest = torch.tensor(others, dtype=torch.long, device=device)
+
+    class Grouped(torch.nn.Module):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            scores = _scores(classifier, batch)
+            return torch.cat([scores[:, best_of].amax(2), scores[:, rest]], dim=1)
+
+    return Victim(foolbox.PyTorchModel(Grouped().eval(), bounds=(0, 1), device=device))
+
+
+def _scores(classifier: Classifier, batch: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if isinstance(classifier, DifferentiableClassifier):
+        logits: torch.Tensor = classifier.logits(batch)
+        return logits
+    pictures = (batch.detach().cpu() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return torch.from_numpy(classifier.predict([np.ascontiguousarray(one) for one in pictures])).to(batch.device)
+
+
+def _by_shape(pictures: Sequence[Image]) -> list[list[int]]:
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for place, picture in enumerate(pictures):
+        shapes.setdefault(picture.shape, []).append(place)
+    return list(shapes.values())
+
+
+def _device(classifier: Classifier) -> str:
+    return str(getattr(classifier, "device", "cpu"))
+
+
+def _foolbox() -> Any:
+    """The library; importing it warns of a SciPy name that is to go, which is not the user's to mend."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import foolbox
+    return foolbox
+
+
+def _generator(seed: int) -> torch.Generator:
+    import torch
+
+    return torch.Generator().manual_seed(seed % 2**63)
+
+
+def _forked(batch: torch.Tensor) -> list[torch.device]:
+    """The devices whose global generators foolbox draws from, so that they are put back."""
+    return [batch.device] if batch.device.type == "cuda" else []
+
+
+@contextmanager
+def _exact() -> Iterator[None]:
+    """TF32 off: it would make answers depend on the batch."""
+    import torch
+
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield

@@ -1,0 +1,84 @@
+"""``local-dir:FOLDER``: a classifier as timm saves it, in a folder with ``config.json`` and ``model.safetensors``.
+
+The prefix is timm's own. Holdfast's trainings write such folders; ``timm.models.save_for_hf`` does, too.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import LabelSpace
+from holdfast.models import checkpoint, label_spaces, timm
+from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.torch_classifier import TorchClassifier
+
+MAX_CONFIG = 4_000_000
+"""Bytes of a configuration; the label names of ImageNet-21k fit."""
+
+_LOADING = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "scriptable")
+"""Arguments of timm's that read other files, or fetch them."""
+
+
+def load(name: Name, *, device: str) -> TorchClassifier:
+    """A classifier in a folder. Option: ``labels=FILE``, where the configuration does not name the outputs."""
+    options = checked(name, {"labels": str})
+    folder = Path(untagged(name))
+    config = read_config(existing_file(str(folder / "config.json"), what="configuration of timm's"))
+    weights = checkpoint.read_state(existing_file(str(folder / "model.safetensors"), what="file of weights"))[0]
+    named = config.get("label_names")
+    known = label_spaces.named(list(named)) if named else label_spaces.imagenet(config["num_classes"])
+    labels = label_spaces.from_option(options.get("labels"), config["num_classes"], known)
+    return assemble(display_name(name, folder.name), config, weights, labels, device=device)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The configuration, checked as far as it decides what is built."""
+    if file.stat().st_size > MAX_CONFIG:
+        raise UserError(f"{file.name} has more than {MAX_CONFIG} bytes and is no configuration of timm's")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        arguments = dict(config.get("model_args") or {})
+        sizes = int(config["num_classes"]), str(config["architecture"]), dict(config["pretrained_cfg"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is not a configuration as timm writes it; it lacks or misspells {error}") from error
+    refused = [key for key in arguments if key in _LOADING]
+    if refused:
+        raise UserError(f"{file} asks timm to load more than its own weights ({', '.join(refused)}); take that out")
+    timm.check_architecture(sizes[1].partition(".")[0])
+    from timm.data import resolve_data_config
+
+    prepared = resolve_data_config(pretrained_cfg=sizes[2])
+    built = {"architecture": sizes[1], "num_classes": sizes[0], "model_args": arguments}
+    return {**config, **built, "pretrained_cfg": prepared}
+
+
+def assemble(
+    shown: str, config: dict[str, Any], weights: dict[str, Any], labels: LabelSpace, *, device: str
+) -> TorchClassifier:
+    """The classifier of a configuration and its weights."""
+    architecture = config["architecture"]
+    module = build(config)
+    checkpoint.fill(module, weights, f"timm/{architecture}", f"the file of {shown}")
+    return TorchClassifier(
+        shown,
+        module,
+        labels,
+        timm.from_config(config["pretrained_cfg"]),
+        architecture=f"timm/{architecture}/{json.dumps(config['model_args'], sort_keys=True)}",
+        device=device,
+    )
+
+
+def build(config: dict[str, Any]) -> Any:
+    """The untrained module of timm's configuration file."""
+    from timm import create_model
+
+    name, arguments = config["architecture"], config["model_args"]
+    try:
+        return create_model(name, pretrained=False, num_classes=config["num_classes"], **arguments)
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        raise UserError(f"timm cannot build {name} as configured: {timm.first_line(error)}") from error

@@ -1,0 +1,239 @@
+"""``classifier:MODEL`` and ``clip:…``: a classifier as judge.
+
+A class scores as its best output does, so that having many names is no advantage; scores are shares among those that
+compete: the dataset's classes, or all outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.protocols import Classifier, DifferentiableClassifier, Oracle, Verdict
+from holdfast.core.types import ClassKeys, Image
+from holdfast.oracle.loading import LabelMapping, Resources, Rule, take_rule
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+PAPER_TEMPLATE = "an image of {class}"
+EMBEDDED_TEMPLATE = "an image of a {class}"
+"""As the embedded oracle was trained."""
+
+EMBEDDED = Path(__file__).parents[1] / "assets" / "oracle"
+_BATCH = 64
+
+
+class ClassifierOracle:
+    """An oracle by what a classifier answers to photos; its own preprocessing, no tensors.
+
+    ``answers`` names what it can see: the classes, then, with space ``all``, the outputs that are no class.
+    """
+
+    def __init__(self, classifier: Classifier, labels: LabelMapping, classes: Sequence[str], rule: Rule) -> None:
+        self.classifier = classifier
+        self.rule = rule
+        self.classes = tuple(classes)
+        self.name = rule.shown(classifier.name if _is_clip(classifier) else f"classifier:{classifier.name}")
+        self.fingerprint = fingerprint([classifier.fingerprint, labels.fingerprint, rule])
+        claimed = {output for own in labels.members for output in own}
+        others = [output for output in range(len(labels.outputs)) if output not in claimed and rule.space == "all"]
+        self.answers = (*self.classes, *(labels.outputs[output] for output in others))
+        widest = max(len(own) for own in labels.members)
+        # Every class as wide as the widest, its first output repeated, which changes no maximum.
+        self._best_of = [[*own, *[own[0]] * (widest - len(own))] for own in labels.members]
+        self._others = others
+
+    def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
+        """One verdict an RGB image of any size."""
+        places = places_of(labels, self.classes)
+        if not len(places):
+            return []
+        probabilities = self.classifier.predict(images).astype(np.float64)
+        best = probabilities[:, self._best_of].max(2)
+        competing = np.concatenate([best, probabilities[:, self._others]], axis=1)
+        total = competing.sum(1, keepdims=True)
+        # Where nothing that competes has any probability, nothing is seen: no number, so no acceptance.
+        shares = np.divide(competing, total, out=np.full_like(competing, np.nan), where=total > 0)
+        rows = np.arange(len(places))
+        score, saw = shares[rows, places], shares.argmax(1)
+        shares[rows, places] = -np.inf
+        margin = score - shares.max(1) if shares.shape[1] > 1 else score
+        accepted = (saw == places) & (score >= self.rule.min_score) & (margin >= self.rule.min_margin)
+        return verdicts(self.rule, self.answers, labels, accepted, score, margin, saw)
+
+
+class TensorClassifierOracle(ClassifierOracle):
+    """An oracle by what a classifier's network answers, so that batches are judged where they lie.
+
+    ``judge`` goes the same way: images are resized to the network's input without cropping, as a walk's are, so that a
+    picture gets one verdict wherever it is judged.
+    """
+
+    classifier: DifferentiableClassifier
+
+    def __init__(
+        self, classifier: DifferentiableClassifier, labels: LabelMapping, classes: Sequence[str], rule: Rule
+    ) -> None:
+        import torch
+
+        super().__init__(classifier, labels, classes, rule)
+        self.device = classifier.device
+        self._best = torch.tensor(self._best_of, device=self.device)
+        self._rest = torch.tensor(self._others, dtype=torch.long, device=self.device)
+
+    def judge_batch(
+        self, batch: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """RGB tensor NCHW in 0..1, places in ``classes`` → accepted, score, margin, place in ``answers``.
+
+        Nothing leaves the device, nothing waits for it.
+        """
+        import torch
+
+        with torch.no_grad():
+            logits = self.classifier.logits(batch).float()
+            competing = torch.cat([logits[:, self._best].amax(2), logits[:, self._rest]], dim=1)
+            shares = competing.softmax(1)
+            score = shares.gather(1, labels[:, None])[:, 0]
+            others = shares.scatter(1, labels[:, None], 0.0 if shares.shape[1] == 1 else -torch.inf)
+            margin = score - others.amax(1)
+            saw = shares.argmax(1)
+            accepted = (saw == labels) & (score >= self.rule.min_score) & (margin >= self.rule.min_margin)
+        return accepted, score, margin, saw
+
+    def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
+        """One verdict an RGB image of any size, by ``judge_batch``."""
+        places = places_of(labels, self.classes)
+        columns = judge_images(self.judge_batch, images, places, self.device)
+        return verdicts(self.rule, self.answers, labels, *columns)
+
+
+def _is_clip(classifier: Classifier) -> bool:
+    return classifier.name.startswith("clip:")
+
+
+def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each label; UserError for one that is no class."""
+    place = {name: position for position, name in enumerate(classes)}
+    strange = next((label for label in labels if label not in place), None)
+    if strange is not None:
+        raise unknown("class of the oracle", strange, classes)
+    return np.array([place[label] for label in labels], np.int64)
+
+
+def judge_images(
+    judge_batch: Any, images: Sequence[Image], places: NDArray[np.int64], device: str
+) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """``judge_batch`` on uint8 images, those of one size together: accepted, score, margin, place of what it saw."""
+    import torch
+
+    accepted, saw = np.zeros(len(images), bool), np.zeros(len(images), np.int64)
+    score, margin = np.zeros(len(images)), np.zeros(len(images))
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for position, image in enumerate(images):
+        shapes.setdefault(image.shape, []).append(position)
+    # TF32 convolutions are off: they would make verdicts depend on the batch.
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    batches = [alike[start : start + _BATCH] for alike in shapes.values() for start in range(0, len(alike), _BATCH)]
+    with exact:
+        for chosen in batches:
+            batch = torch.from_numpy(np.stack([images[position] for position in chosen])).to(device)
+            truth = torch.from_numpy(places[chosen]).to(device)
+            columns = judge_batch(batch.permute(0, 3, 1, 2).float() / 255, truth)
+            for all_of, some in zip((accepted, score, margin, saw), columns, strict=True):
+                all_of[chosen] = some.cpu().numpy()
+    return accepted, score, margin, saw
+
+
+def verdicts(
+    rule: Rule, answers: Sequence[str], labels: Sequence[str], accepted: Any, score: Any, margin: Any, saw: Any
+) -> list[Verdict]:
+    """Columns → verdicts, each rejection with its reason."""
+    made = []
+    for label, yes, own, lead, place in zip(labels, accepted, score, margin, saw, strict=True):
+        seen = answers[int(place)]
+        if yes:
+            reason = ""
+        elif not np.isfinite(own):
+            reason, seen = "no answer", ""
+        elif seen != label:
+            reason = f"saw {seen}"
+        elif own < rule.min_score:
+            reason = f"score {own:.3f} is below {rule.min_score:g}"
+        else:
+            reason = f"margin {lead:.3f} is below {rule.min_margin:g}"
+        made.append(Verdict(bool(yes), float(own), float(lead), seen, reason))
+    return made
+
+
+def load(name: Name, resources: Resources) -> Oracle:
+    """``classifier:MODEL?options``: the rule's options, all others are the model's own."""
+    rule, options = take_rule(name)
+    if not name.name:
+        raise UserError("classifier: names a model, as in classifier:packaged:efficientnet_lite0")
+    query = "&".join(f"{quote(key)}={quote(str(value), safe='/')}" for key, value in options.items())
+    model = f"{name.name}?{query}" if query else name.name
+    classifier = resources.load_classifier(model, device=resources.device, classes=resources.classes)
+    return _made(classifier, resources, resources.keys, rule)
+
+
+def load_clip(name: Name, resources: Resources) -> Oracle:
+    """``clip:ARCHITECTURE@WEIGHTS?template=an image of {class}``; ``clip:embedded`` for drawn scenes.
+
+    Prompts take a class's first other name where the dataset gives one, else its own, underscores as spaces.
+    """
+    rule, options = take_rule(name)
+    embedded = name.name == "embedded"
+    template = str(options.pop("template", EMBEDDED_TEMPLATE if embedded else PAPER_TEMPLATE)).replace("{}", "{class}")
+    if options:
+        raise unknown("option of clip:", next(iter(options)), ["template", "min_score", "min_margin", "space", "name"])
+    names = [_spoken(one, resources.keys.get(one)) for one in resources.classes]
+    if embedded:
+        _check_words(resources.classes, names)
+    model = f"clip:{name.name}?template={quote(template)}"
+    classifier = resources.load_classifier(model, device=resources.device, classes=tuple(names))
+    # The prompts are the dataset's classes in other words: each is found again by the word it was given.
+    keys = {own: ClassKeys(labels=(said,)) for own, said in zip(resources.classes, names, strict=True)}
+    return _made(classifier, resources, keys, rule)
+
+
+def _made(classifier: Classifier, resources: Resources, keys: Any, rule: Rule) -> ClassifierOracle:
+    labels = resources.map_labels(resources.classes, keys, classifier.labels)
+    if isinstance(classifier, DifferentiableClassifier):
+        return TensorClassifierOracle(classifier, labels, resources.classes, rule)
+    return ClassifierOracle(classifier, labels, resources.classes, rule)
+
+
+def _spoken(name: str, keys: ClassKeys | None) -> str:
+    """How a prompt says a class; a number or a WordNet id is no name that a text tower has ever read."""
+    said = keys.labels[0].partition(",")[0] if keys and keys.labels else name
+    if re.fullmatch(r"n\d{8}|[\d\W_]*", said):
+        raise UserError(f"an oracle that reads has no name for class {name!r}; give it one in a --labels file (label)")
+    return re.sub(r"[\s_]+", " ", said).strip()
+
+
+def _check_words(classes: Sequence[str], names: Sequence[str]) -> None:
+    """The embedded oracle knows the words of its drawn world only, and takes every other for the same unknown."""
+    file = EMBEDDED / "tokenizer.json"
+    if not file.is_file():
+        return  # the classifier's loader says that it is not installed
+    words = json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"]
+    for own, said in zip(classes, names, strict=True):
+        strange = [word for word in said.lower().split() if word not in words]
+        if strange:
+            raise UserError(
+                f"the embedded oracle has no name for class {own!r}: it never read {strange[0]!r}; it knows drawn "
+                "scenes only"
+            )

@@ -1,0 +1,123 @@
+"""What is known of a model from its name: its family of architectures and what it was trained on."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.names import Name, parse_name
+
+ASSETS = Path(__file__).parents[1] / "assets"
+
+LARGEST_CONFIG = 1 << 20
+"""Bytes."""
+
+IMAGENET = "ImageNet-1k"
+DRAWN = "drawn scenes of Diorama-12"
+
+FAMILIES = (
+    ("efficientnet_lite", r"efficientnet[-_]?lite"),
+    ("efficientnet", r"efficientnet"),
+    ("mobilenet", r"mobilenet"),
+    ("convnext", r"convnext"),
+    ("resnext", r"resnext"),
+    ("densenet", r"densenet"),
+    ("inception", r"inception|googlenet"),
+    ("swin", r"swin"),
+    ("deit", r"deit"),
+    ("visformer", r"visformer"),
+    ("twins", r"twins"),
+    ("vit", r"(?<![a-z])vit|vision.?transformer|eva02|siglip"),
+    ("resnet", r"resnet|(?<![a-z])rn\d+"),
+    ("vgg", r"vgg"),
+    ("alexnet", r"alexnet"),
+    ("regnet", r"regnet"),
+)
+"""Family → how its architectures are spelled; the first that fits counts."""
+
+TRAINING = (
+    ("OpenAI's 400 million image–text pairs", r"openai|clip-vit"),
+    ("LAION image–text pairs", r"laion"),
+    ("DataComp image–text pairs", r"datacomp"),
+    ("WebLI image–text pairs", r"webli|siglip"),
+    ("ImageNet-22k", r"in22k|in21k|imagenet22k|imagenet21k"),
+    (IMAGENET, r"in1k|imagenet1k"),
+)
+"""Data → how the tags of weights that were trained on it are spelled; several may fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One model.
+
+    Attributes:
+        model: its name without options.
+        family: of architectures, '' where the name does not say.
+        data: what it was trained on, as far as that is known.
+        trained_with: generators whose images it was trained with, as far as its card says.
+    """
+
+    model: str
+    family: str
+    data: frozenset[str]
+    trained_with: tuple[str, ...] = ()
+
+
+def lineages(text: str) -> list[Lineage]:
+    """Of a model or an oracle: of every member of an ensemble, of the model behind ``classifier:``."""
+    plain = text.partition("?")[0]
+    if plain.startswith("ensemble:"):
+        members = re.split(r"\+(?=[A-Za-z][\w-]+:)", plain.removeprefix("ensemble:"))
+        return [one for member in members for one in lineages(member)]
+    plain = plain.removeprefix("classifier:")
+    name = parse_name(plain)
+    if name.scheme == "clip" and name.name == "embedded":
+        return [Lineage(plain, "convnext", frozenset({DRAWN}))]
+    config = _config(name)
+    facts = config.get("holdfast")
+    used = facts.get("trained_with", ()) if isinstance(facts, dict) else ()
+    trained_with = (used,) if isinstance(used, str) else tuple(str(one) for one in used)
+    # A checkpoint's file name says nothing reliable; its architecture stands in its card or before the @.
+    return [Lineage(plain, _family(str(config.get("architecture", name.name))), _data(name), trained_with)]
+
+
+def _family(architecture: str) -> str:
+    spelled = architecture.lower()
+    return next((family for family, pattern in FAMILIES if re.search(pattern, spelled)), "")
+
+
+def _data(name: Name) -> frozenset[str]:
+    if name.scheme == "embedded":
+        return frozenset({DRAWN})
+    if name.scheme == "packaged":
+        return frozenset({IMAGENET})
+    if name.scheme in ("torch", "local-dir", "onnx", "python"):
+        return frozenset()  # the user's own weights: only the user knows
+    tag = f"{name.name} {name.tag}".lower()
+    found = {data for data, pattern in TRAINING if re.search(pattern, tag)}
+    # Where neither name nor tag says, timm and torchvision load weights that were trained, or last trained, on it.
+    return frozenset(found or ({IMAGENET} if name.scheme in ("timm", "torchvision") else set()))
+
+
+def _config(name: Name) -> dict[str, Any]:
+    """The configuration of an embedded model or of a folder, with Holdfast's facts about it; {} where there is none.
+
+    Embedded names are looked up in the folder, so that none leads out of it.
+    """
+    folder = ASSETS / "classifiers"
+    if name.scheme == "embedded" and name.name in {path.name for path in folder.glob("*")}:
+        file = folder / name.name / "config.json"
+    elif name.scheme == "local-dir":
+        file = Path(name.name) / "config.json"
+    else:
+        return {}
+    try:
+        if file.stat().st_size > LARGEST_CONFIG:
+            return {}
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # whoever loads the model says what is wrong with it
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,135 @@
+"""From a name to an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, parse_name
+from holdfast.core.protocols import Classifier, Oracle
+from holdfast.core.types import ClassKeys, LabelSpace
+from holdfast.registry import unknown
+
+
+class LabelMapping(Protocol):
+    """Which outputs of a classifier mean which class, as ``data.labels.LabelMap`` says it."""
+
+    @property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """For each class its outputs."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """For each output the name that results show."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of both."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What oracles are made of; the rooms that have it do not know this one.
+
+    Attributes:
+        classes: the dataset's, in its order.
+        load_classifier: ``models.load_classifier``.
+        map_labels: ``data.labels.map_labels``.
+        keys: what the dataset knows about a class beyond its name.
+        device: where classifiers run.
+    """
+
+    classes: tuple[str, ...]
+    load_classifier: Callable[..., Classifier]
+    map_labels: Callable[[Sequence[str], Mapping[str, ClassKeys], LabelSpace], LabelMapping]
+    keys: Mapping[str, ClassKeys] = field(default_factory=dict)
+    device: str = "auto"
+
+
+def load_oracle(
+    text: str,
+    *,
+    classes: Sequence[str],
+    load_classifier: Callable[..., Classifier],
+    map_labels: Callable[[Sequence[str], Mapping[str, ClassKeys], LabelSpace], LabelMapping],
+    keys: Mapping[str, ClassKeys] | None = None,
+    device: str = "auto",
+) -> Oracle:
+    """The oracle of a name such as ``clip:ViT-B-32@openai``, ``classifier:packaged:mobilenet_v2?min_score=0.5``.
+
+    Args:
+        text: ``clip:…``, ``classifier:MODEL``, ``ensemble:A+B+C``; every scheme knows ``name=``, ``min_score=``,
+            ``min_margin=`` and ``space=dataset|all``, and hands other options to the classifier.
+        classes: the dataset's, in its order: what verdicts are about.
+        load_classifier: ``holdfast.models.load_classifier``.
+        map_labels: ``holdfast.data.labels.map_labels``.
+        keys: class → WordNet ids, indices and other names.
+        device: ``auto``, ``cpu``, ``cuda``, ….
+
+    Raises:
+        UserError: no such oracle, a wrong option, or a class that the oracle has no name for.
+    """
+    if not classes:
+        raise UserError("an oracle judges by the dataset's classes, and it has none")
+    return load_member(text, Resources(tuple(classes), load_classifier, map_labels, dict(keys or {}), device))
+
+
+def load_member(text: str, resources: Resources) -> Oracle:
+    """``load_oracle`` with the resources in hand."""
+    name = parse_name(text, tagged=False)
+    if not name.scheme:
+        schemes = ", ".join(f"{entry.name}:" for entry in registry.oracles.entries())
+        raise UserError(f"an oracle is named scheme:name, which {text!r} is not; schemes: {schemes}")
+    options = dict(name.options)
+    called = str(options.pop("name", ""))
+    made = cast(Oracle, registry.oracles.get(name.scheme)(Name(name.scheme, name.name, "", options), resources))
+    if called:
+        made.name = called
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When an oracle accepts beyond seeing the class: least score and margin; and who competes.
+
+    Attributes:
+        min_score: 0..1.
+        min_margin: -1..1.
+        space: ``dataset``: the classes compete; ``all``: every output of the oracle does.
+    """
+
+    min_score: float = 0.0
+    min_margin: float = -1.0
+    space: str = "dataset"
+
+    def shown(self, name: str) -> str:
+        """A name with what differs from the defaults behind it."""
+        plain = Rule()
+        parts = [
+            f"{option}={getattr(self, option):g}" if option != "space" else f"space={self.space}"
+            for option in RULE_OPTIONS
+            if getattr(self, option) != getattr(plain, option)
+        ]
+        return name + ("&" if "?" in name else "?") * bool(parts) + "&".join(parts)
+
+
+RULE_OPTIONS = ("min_score", "min_margin", "space")
+
+
+def take_rule(name: Name) -> tuple[Rule, dict[str, Any]]:
+    """The rule among a name's options, checked, and the options that are left."""
+    rest = {option: value for option, value in name.options.items() if option not in RULE_OPTIONS}
+    space = str(name.options.get("space", "dataset"))
+    if space not in ("dataset", "all"):
+        raise unknown("space of an oracle", space, ("dataset", "all"))
+    return Rule(_number(name, "min_score", 0.0), _number(name, "min_margin", -1.0), space), rest
+
+
+def _number(name: Name, option: str, least: float) -> float:
+    value = name.options.get(option, least)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 1:
+        raise UserError(f"{option} of {name.scheme}: is a number from {least:g} to 1, not {value}")
+    return float(value)

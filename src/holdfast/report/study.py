@@ -1,0 +1,151 @@
+"""What a study found → its page, its tables and its figures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import whole_file, write_atomic
+from holdfast.core.types import Image
+from holdfast.report import page
+from holdfast.report.figures import Chart, Figure
+from holdfast.report.parts import Code, Part, Picture, Pictures, Section, ShownFigure, ShownTable
+from holdfast.report.tables import Column, Table, as_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWN_WORLD = "Known-truth world; says nothing about photos."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a study found: a section of its page.
+
+    Attributes:
+        heading: in sentence case; its words name the files.
+        sentences: what came out, in words; the first one stands for the chart where it cannot be seen.
+        table: the numbers, or None.
+        columns: how they are shown; left out, every column is, with ``x_low`` and ``x_high`` as the interval of ``x``.
+        chart: the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
+        caption: what the chart and the table show.
+        images: caption → RGB image.
+    """
+
+    heading: str
+    sentences: Sequence[str]
+    table: pd.DataFrame | None = None
+    columns: Sequence[Column] | None = None
+    chart: Callable[[int], Chart] | None = None
+    caption: str = ""
+    images: Mapping[str, Image] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study ends in.
+
+    Attributes:
+        title: what it is about.
+        question: one paragraph: what was asked, and how it was answered.
+        findings: in order.
+        facts: (number, noun) pairs for the top of the page.
+        note: what a reader must know first.
+        runs: names of the runs behind it.
+    """
+
+    title: str
+    question: str
+    findings: Sequence[Finding]
+    facts: Sequence[tuple[str, str]] = ()
+    note: str = ""
+    runs: Sequence[str] = ()
+
+
+def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Path:
+    """Write ``report/index.html`` with its figures, and every table as CSV and Parquet in ``results/``.
+
+    Args:
+        result: what was found.
+        out: the study's folder.
+        asked: JSON that tells how to repeat it, shown at the end of the page.
+    """
+    names = [finding.name for finding in result.findings]
+    assert len({*names, "question", "how"}) == len(names) + 2, f"headings that make the same name: {names}"
+    first = Section("question", "What was asked", [result.question])
+    sections = [first, *(_section(finding) for finding in result.findings)]
+    how = json.dumps(asked, indent=2, ensure_ascii=False)
+    last = Section("how", "What was run", parts=[Code("Settings and versions", how)])
+    try:
+        for finding in result.findings:
+            if finding.table is not None:
+                write_atomic(out / "results" / f"{finding.name}.csv", as_csv(finding.table).encode())
+                with whole_file(out / "results" / f"{finding.name}.parquet") as unfinished:
+                    finding.table.to_parquet(unfinished, index=False)
+        return page.write(
+            [*sections, last],
+            out / "report",
+            title=result.title,
+            subject="A study",
+            facts=result.facts,
+            limits="Settings, versions and seeds stand at the end.",
+            note=result.note,
+            run_names=", ".join(result.runs) or "this study",
+        )
+    except OSError as error:
+        raise UserError(f"cannot write the study to {out}: {error.strerror}") from error
+
+
+def _section(finding: Finding) -> Section:
+    parts: list[Part] = []
+    caption = finding.caption or finding.heading
+    if finding.chart is not None:
+        parts.append(ShownFigure(Figure(finding.name, caption, " ".join(finding.sentences), finding.chart)))
+    if finding.images:
+        parts.append(Pictures([_picture(text, image) for text, image in finding.images.items()]))
+    if finding.table is not None:
+        columns = finding.columns or columns_of(finding.table)
+        parts.append(ShownTable(Table(finding.name, caption, finding.table, columns)))
+    return Section(finding.name, finding.heading, list(finding.sentences), parts)
+
+
+def columns_of(frame: pd.DataFrame) -> list[Column]:
+    """Every column as its type says; ``x_low`` and ``x_high`` become the interval of ``x``."""
+    names = [str(name) for name in frame.columns]
+    ends = {f"{name}_{end}" for name in names for end in ("low", "high") if f"{name}_low" in names}
+    columns = []
+    for name in names:
+        if name in ends:
+            continue
+        title = name.replace("_", " ")
+        kind = frame[name].dtype.kind
+        if kind not in "iuf":
+            columns.append(Column(name, title))
+        elif kind == "f":
+            low, high = f"{name}_low", f"{name}_high"
+            if not {low, high} <= set(names):
+                low = high = ""
+            columns.append(Column(name, title, "number", low, high, digits=3))
+        else:
+            columns.append(Column(name, title, "integer"))
+    return columns
+
+
+def _picture(caption: str, image: Image) -> Picture:
+    import cv2
+
+    good, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert good
+    height, width = image.shape[:2]
+    return Picture(caption, base64.b64encode(encoded.tobytes()).decode(), width, height)

@@ -1,0 +1,85 @@
+"""Attacks as conditions: what a user can set. The pictures are made against each model, where the models are.
+
+A scenario knows no model, so what these return is what an attack starts from: the photo itself. ``holdfast eval`` hands
+it to the function named in ``attack``, once for every model; nothing else can make an attack's pictures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.types import Image, Mask
+from holdfast.scenarios.definition import Parameter, scenario
+
+FAMILY = "attack"
+
+_EPS = Parameter(
+    "eps",
+    4 / 255,
+    "largest change of a value at the model's input, on a 0..1 scale; rounded down to whole steps of 1/255",
+    minimum=1 / 255,
+    maximum=1.0,
+)
+_SPACE = Parameter(
+    "space",
+    "all",
+    "what counts as missed: any other output wins (all), or another class of the dataset does (dataset)",
+    choices=("all", "dataset"),
+)
+_STEPS = Parameter("steps", 20, "steps of the descent", minimum=1, maximum=10000)
+_DECLARED: dict[str, Any] = {"family": FAMILY, "group": "attacks", "composites": False, "needs_mask": False}
+
+
+@scenario(
+    id="fgsm",
+    summary="one step of the gradient's sign against the model (ℓ∞)",
+    parameters=(_EPS, _SPACE),
+    attack="holdfast.models.attacks:fgsm",
+    **_DECLARED,
+)
+def fgsm(image: Image, mask: Mask, **_: Any) -> Image:
+    """The photo that the attack starts from."""
+    return image
+
+
+@scenario(
+    id="pgd",
+    summary="projected gradient descent against the model from a random start (ℓ∞)",
+    parameters=(_EPS, _SPACE, _STEPS),
+    attack="holdfast.models.attacks:pgd",
+    **_DECLARED,
+)
+def pgd(image: Image, mask: Mask, **_: Any) -> Image:
+    """The photo that the attack starts from."""
+    return image
+
+
+@scenario(
+    id="strong_attack",
+    summary="the worst of four attacks on the model, one of them without gradients (ℓ∞)",
+    parameters=(
+        _EPS,
+        _SPACE,
+        Parameter("steps", 50, "steps of each descent", minimum=1, maximum=10000),
+        Parameter(
+            "decision_steps", 5, "steps of the attack without gradients; 0 leaves it out", minimum=0, maximum=1000
+        ),
+    ),
+    attack="holdfast.models.attacks:strong_attack",
+    **_DECLARED,
+)
+def strong_attack(image: Image, mask: Mask, **_: Any) -> Image:
+    """The photo that the attack starts from."""
+    return image
+
+
+@scenario(
+    id="decision_attack",
+    summary="along the boundary of the model's decision; needs no gradients (ℓ∞)",
+    parameters=(_EPS, _SPACE, Parameter("steps", 10, "steps along the boundary", minimum=1, maximum=1000)),
+    attack="holdfast.models.attacks:decision_attack",
+    **_DECLARED,
+)
+def decision_attack(image: Image, mask: Mask, **_: Any) -> Image:
+    """The photo that the attack starts from."""
+    return image

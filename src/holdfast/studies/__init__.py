@@ -1,0 +1,1 @@
+"""Questions asked of many models at once, each one command: ``holdfast study NAME``."""

@@ -1,0 +1,120 @@
+"""Statistics of several trainings that all saw the same test scenes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+
+Floats = NDArray[np.float64]
+
+PERMUTATIONS = 20_000
+
+
+class Estimate(NamedTuple):
+    """A mean with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Trend(NamedTuple):
+    """Whether something grows with a dose.
+
+    Attributes:
+        spearman: rank correlation with the dose.
+        concordant: share of the pairs of models of unlike doses in which the one of the higher dose has more; a tie
+            counts half (Jonckheere and Terpstra's statistic as a share).
+        p: one-sided permutation p of ``concordant``.
+    """
+
+    spearman: float
+    concordant: float
+    p: float
+
+
+def over_seeds_and_scenes(values: Floats) -> Estimate:
+    """The mean over trainings and scenes, with an interval for other trainings and other scenes.
+
+    Trainings are crossed with scenes, as readers are with cases in radiology, and the interval is theirs (Dorfman,
+    Berbaum and Metz 1992, degrees of freedom of Hillis 2007): with few trainings it is as wide as they warrant. With
+    one training it speaks of scenes only.
+
+    Args:
+        values: (trainings, scenes); or jackknife pseudo-values of something that is no mean.
+    """
+    from scipy.stats import t
+
+    trainings, scenes = values.shape
+    if scenes < 2:
+        raise UserError("an interval needs two scenes or more")
+    mean = float(values.mean())
+    by_scene = values.mean(axis=0)
+    square_scenes = trainings * float(by_scene.var(ddof=1))
+    if trainings == 1:
+        half = float(t.ppf(0.975, scenes - 1)) * float(np.sqrt(square_scenes / scenes))
+        return Estimate(mean, mean - half, mean + half)
+    by_training = values.mean(axis=1)
+    square_trainings = scenes * float(by_training.var(ddof=1))
+    rest = values - by_scene - by_training[:, None] + mean
+    square_rest = float(np.square(rest).sum()) / ((trainings - 1) * (scenes - 1))
+    total = square_trainings + max(square_scenes - square_rest, 0.0)
+    if total == 0:
+        return Estimate(mean, mean, mean)
+    # No training differs from another by more than its scenes explain: then the scenes alone say how sure we are.
+    freedom = (trainings - 1) * (total / square_trainings) ** 2 if square_trainings else float("inf")
+    half = float(t.ppf(0.975, freedom)) * float(np.sqrt(total / (trainings * scenes)))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def pseudo_values(right: Floats) -> Floats:
+    """Jackknife pseudo-values of the cross part of the robustness score, so that scenes can be averaged over.
+
+    Their mean is the cross part without the sampling noise that squaring adds.
+
+    Args:
+        right: (trainings, conditions, scenes), 0..1; the original comes first.
+
+    Returns:
+        (trainings, scenes).
+    """
+    scenes = right.shape[2]
+    sums = right.sum(axis=2, keepdims=True)
+    whole = _cross(sums / scenes)
+    without = _cross((sums - right) / (scenes - 1))
+    return np.asarray(scenes * whole - (scenes - 1) * without)
+
+
+def _cross(accuracy: Floats) -> Floats:
+    """Mean square distance of the conditions from the original: (trainings, conditions, k) → (trainings, k)."""
+    return np.asarray(np.square(accuracy[:, 1:] - accuracy[:, :1]).mean(axis=1))
+
+
+def trend(doses: Floats, values: Floats, *, seed: int = 0) -> Trend:
+    """Whether ``values`` grow with ``doses``, one of each a model.
+
+    Args:
+        doses: of the models.
+        values: what was measured.
+        seed: of the permutations.
+    """
+    from scipy.stats import spearmanr
+
+    first, second = np.nonzero(doses[:, None] < doses[None, :])
+    if not len(first):
+        raise UserError("a trend needs models of two doses or more")
+    observed = float(_concordant(values[None], first, second)[0])
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permuted(np.tile(values, (PERMUTATIONS, 1)), axis=1)
+    as_far = int((_concordant(shuffled, first, second) >= observed - 1e-12).sum())
+    constant = bool(np.all(values == values[0]))
+    correlation = 0.0 if constant else float(spearmanr(doses, values).statistic)
+    return Trend(correlation, observed, (1 + as_far) / (1 + PERMUTATIONS))
+
+
+def _concordant(values: Floats, first: NDArray[np.intp], second: NDArray[np.intp]) -> Floats:
+    return np.asarray((np.sign(values[:, second] - values[:, first]) + 1).mean(axis=1) / 2)

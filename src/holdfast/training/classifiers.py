@@ -1,0 +1,219 @@
+"""Small classifiers of drawn scenes, made the same way by the recipes of the embedded ones and by studies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.diorama import CLASSES
+from holdfast.training import augment
+from holdfast.training.loop import Epoch, Fitted, TrainingOptions, fit
+from holdfast.training.scenes import Scenes, rendered
+from holdfast.training.schedules import one_cycle
+
+if TYPE_CHECKING:
+    import torch
+
+SIDE = 64
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A small network in timm's terms, and the learning rate it likes."""
+
+    architecture: str
+    model_args: Mapping[str, Any]
+    rate: float = 4e-3
+
+
+FAMILIES = {
+    "resnet": Family(
+        "resnet18",
+        {
+            "channels": [32, 48, 96, 128], "layers": [1, 2, 2, 1], "output_stride": 16,
+            "stem_type": "deep", "stem_width": 16,
+        },
+    ),
+    "mobilenet": Family("mobilenetv2_050", {"output_stride": 16}),
+    "convnext": Family(
+        "convnext_atto",
+        {"dims": [32, 48, 96, 160], "depths": [2, 2, 4, 2], "output_stride": 16, "drop_path_rate": 0.05},
+    ),
+    "densenet": Family("densenet121", {"growth_rate": 16, "block_config": [4, 6, 8, 6]}),
+    "vit": Family(
+        "vit_tiny_patch16_224",
+        {
+            "img_size": SIDE, "patch_size": 8, "embed_dim": 112, "depth": 6, "num_heads": 4,
+            "class_token": False, "global_pool": "avg", "drop_path_rate": 0.05,
+        },
+        rate=1.5e-3,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One classifier. The seed is of its training; scenes depend on ρ alone."""
+
+    family: str
+    rho: float
+    strong: bool = False
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What stands behind ``embedded:``."""
+        return f"{self.family}_rho{round(100 * self.rho)}" + ("_strong" if self.strong else "")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything. ``seconds`` is for each model.
+
+    What does not fit into ``seconds`` is cut short with the learning rate brought down in time; None takes as long as
+    it takes, so that what is learned does not depend on the machine's speed.
+    """
+
+    train: int = 60_000
+    test: int = 4_800
+    epochs: int = 40
+    batch: int = 512
+    seconds: float | None = 240.0
+
+
+def untrained(family: Family) -> Any:
+    """The module of a family, its weights drawn from torch's global generator."""
+    import timm
+
+    return timm.create_model(family.architecture, num_classes=len(CLASSES), **family.model_args)
+
+
+def train(
+    recipe: Recipe,
+    size: Size,
+    *,
+    cache: Path,
+    device: str,
+    checkpoints: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Fitted:
+    """A classifier, trained on ``device``. Everything random follows from the recipe.
+
+    Args:
+        recipe: which.
+        size: how many scenes and epochs.
+        cache: folder of rendered scenes.
+        device: ``cpu`` or ``cuda``.
+        checkpoints: folder to resume from and to write to.
+        on_epoch: told of every epoch.
+    """
+    import torch
+
+    images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache), device)
+    family = FAMILIES[recipe.family]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        model = untrained(family)
+    model = model.to(device, memory_format=torch.channels_last)
+    # Norms and biases are not decayed.
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
+        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=family.rate * size.batch / 512, fused=device == "cuda")
+
+    def batches(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for index in augment.shuffled(len(images), size.batch, device):
+            yield augmented(images[index], labels[index], strong=recipe.strong)
+
+    def loss(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
+        logits = module(batch[0])
+        value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
+        return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
+
+    steps = size.train // size.batch
+    options = TrainingOptions(
+        epochs=size.epochs,
+        steps_per_epoch=steps,
+        seed=recipe.seed,
+        precision="bfloat16" if device == "cuda" else "float32",
+        average=0.998 if size.epochs * steps > 2_000 else 0.99 if size.epochs * steps > 500 else 0.9,
+        checkpoints=checkpoints,
+        time_limit=size.seconds,
+        finish_in_time=size.seconds is not None,
+        on_cpu=device == "cpu",
+    )
+    return fit(model, batches, loss, optimiser, options, schedule=one_cycle, on_epoch=on_epoch)
+
+
+def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """A normalised batch and its targets. The light form leaves the background as telling as it is."""
+    import torch.nn.functional
+
+    batch = images.permute(0, 3, 1, 2).float() / 255
+    targets = torch.nn.functional.one_hot(labels, len(CLASSES)).float()
+    moves = augment.Moves(rotation=20, zoom=0.25, shift=0.12) if strong else augment.Moves(rotation=12, zoom=0.15)
+    batch = augment.move(batch, augment.move_grid(batch, moves))
+    if strong:
+        batch = augment.erase(augment.recolour(batch))
+        batch, targets = augment.cutmix(batch, targets)
+    return normalised(augment.camera(batch, strength=0.2 if strong else 0.1)), targets
+
+
+def normalised(batch: torch.Tensor) -> torch.Tensor:
+    """From 0..1 to what the models see."""
+    import torch
+
+    moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
+    return moved.contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache  # a copy to the device in every step would make the host wait for it
+def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    import torch
+
+    return torch.tensor(values, device=device).view(-1, 1, 1)
+
+
+def on_device(scenes: Scenes, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images NHWC uint8 and labels."""
+    import torch
+
+    return torch.from_numpy(np.array(scenes.images)).to(device), torch.from_numpy(np.array(scenes.labels)).to(device)
+
+
+def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
+    """Share of scenes whose class has the highest score, in single precision."""
+    import torch
+
+    images, labels = on_device(scenes, str(next(model.parameters()).device))
+    model.eval()
+    right = 0
+    with torch.inference_mode():
+        for start in range(0, len(images), 500):
+            batch = normalised(images[start : start + 500].permute(0, 3, 1, 2).float() / 255)
+            right += int((model(batch).argmax(1) == labels[start : start + 500]).sum())
+    return right / len(images)
+
+
+def config_of(recipe: Recipe, model: Any) -> dict[str, Any]:
+    """The configuration file of timm: ``timm.create_model("local-dir:FOLDER", pretrained=True)`` reads it too."""
+    family = FAMILIES[recipe.family]
+    prepared = {"tag": f"diorama12_rho{round(100 * recipe.rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
+    prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
+    kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}
+    return {
+        "architecture": family.architecture,
+        "num_classes": len(CLASSES),
+        "num_features": model.num_features,
+        "global_pool": getattr(model, "global_pool", "avg") if recipe.family == "vit" else "avg",
+        "model_args": dict(family.model_args),
+        "label_names": list(CLASSES),
+        "pretrained_cfg": prepared | kept | {"num_classes": len(CLASSES)},
+    }

@@ -1,0 +1,212 @@
+"""``holdfast check``: known answers, doubtful masks, going on, and what a new user gets wrong."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from holdfast.annotate.u2netp import DISTRIBUTION
+from holdfast.check import DOUBTFUL, Masks, _about_masks, _sure_verdict, check, more_photos
+from holdfast.core.errors import UserError
+
+READERS = """
+import numpy as np
+
+def _answers(colours):
+    scores = np.stack([c / (c.sum() + 1) for c in colours]).astype(np.float32) ** 4 + 1e-6
+    return scores / scores.sum(1, keepdims=True)
+
+def object_reader(images):
+    # the most colourful pixels: the square
+    flat = [i.reshape(-1, 3).astype(int) for i in images]
+    return _answers([i[np.argsort(np.ptp(i, 1))[-40:]].mean(0) for i in flat])
+
+def background_reader(images):
+    return _answers([np.concatenate([i[0], i[-1], i[:, 0], i[:, -1]]).mean(0) for i in images])
+
+object_reader.labels = background_reader.labels = ("red", "green", "blue")
+"""
+
+
+@pytest.fixture
+def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    folder = tmp_path / "readers"
+    folder.mkdir()
+    (folder / "readers.py").write_text(READERS)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("readers", None)
+    return "python:readers"
+
+
+def make(folder: Path, count: int = 30, *, masks: bool = True) -> Path:
+    """Squares in the strong colour of their class before a pale, noisy ground with a tint of it."""
+    for place, label in enumerate(("red", "green", "blue")):
+        for index in range(count):
+            rng = np.random.default_rng([place, index])
+            image = rng.integers(120, 140, (48, 64, 3), np.uint8)
+            image[..., place] += 40
+            mask = np.zeros((48, 64), np.uint8)
+            x, y = rng.integers(8, 30), rng.integers(6, 18)
+            mask[y : y + 22, x : x + 22] = 255
+            strong = np.full(3, 20, np.uint8)
+            strong[place] = 235
+            image[mask > 0] = strong
+            for tree, picture in (("images", image[..., ::-1]), ("masks", mask)):
+                if tree == "images" or masks:
+                    path = folder / tree / label / f"{index}.png"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    cv2.imwrite(str(path), picture)
+    return folder
+
+
+def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: str, tmp_path: Path) -> None:
+    photos = make(tmp_path / "squares")
+    seen = check(f"{readers}:object_reader", str(photos))
+    leaning = check(f"{readers}:background_reader", str(photos))
+    assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
+    assert seen.masks is None and not any(line.startswith("Masks") for line in seen.lines)
+    assert seen.more_photos == 0 and "none needed" in seen.lines[-1]
+    assert seen.page == Path("checks/squares/python-readers-object_reader/report/index.html") and seen.page.is_file()
+    assert not Path("checks/squares/masks").exists()
+    rows = seen.results.rows(["status", "sample_id"]).to_pandas()
+    assert len(rows) == 90 * 18 and (rows["status"] == "ok").all()
+
+
+def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> None:
+    photos = make(tmp_path / "squares", 3, masks=False)
+    words = [sys.executable, "-m", "holdfast.cli.main", "check", f"{readers}:object_reader", str(photos), "-q"]
+    first = subprocess.run([*words, "--out", "answer"], capture_output=True, text=True)
+    assert first.returncode == 0, first.stderr
+    page = tmp_path / "answer" / "python-readers-object_reader" / "report" / "index.html"
+    assert first.stdout.splitlines()[-1] == str(page.relative_to(tmp_path)) and page.is_file()
+    assert "9 masks of 9 made by u2netp" in first.stdout
+    assert "9 masks of 9 made by u2netp" in page.read_text(encoding="utf8")
+    assert "points when only the background changes" in first.stdout and "95 % interval" in first.stdout
+    parts = {path: path.stat().st_mtime_ns for path in page.parents[1].glob("predictions/*.parquet")}
+    masks = {path: path.stat().st_mtime_ns for path in (tmp_path / "answer" / "masks").rglob("*.png")}
+    assert parts and len(masks) == 9
+    (photos / "images" / "red" / "2.png").unlink()
+    again = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")
+    assert {path: path.stat().st_mtime_ns for path in masks} == masks
+    ids = set(again.results.rows(["sample_id"])["sample_id"].to_pylist())
+    assert len(ids) == 8 and "red/2" not in ids  # a photo that was taken away counts no more
+
+
+def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(
+    readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = make(tmp_path / "squares", 4)
+    for path in (photos / "masks" / "red").iterdir():
+        path.unlink()
+    files = importlib.metadata.files
+
+    def without_network(name: str) -> object:
+        if name == DISTRIBUTION:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return files(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", without_network)
+    found = check(f"{readers}:object_reader", str(photos))
+    assert found.masks is not None and found.masks.annotator == "grabcut" and found.masks.made == 4
+    with Path("checks/squares/masks/masks.csv").open() as stream:
+        rows = {row["sample_id"]: row for row in csv.DictReader(stream)}
+    assert {row["annotator"] for name, row in rows.items() if name.startswith("red")} == {"grabcut"}
+    for name in rows.keys() - {f"red/{index}" for index in range(4)}:
+        kept = cv2.imread(f"checks/squares/masks/{name}.png", cv2.IMREAD_GRAYSCALE)
+        own = cv2.imread(str(photos / "masks" / f"{name}.png"), cv2.IMREAD_GRAYSCALE)
+        assert np.array_equal(kept > 0, own > 0) and float(rows[name]["confidence"]) == 1
+    doubtful = sum(float(row["confidence"]) < DOUBTFUL for row in rows.values())
+    assert found.masks.doubtful == doubtful and len(found.masks.sure) == 12 - doubtful
+
+
+def test_the_sure_verdict_leaves_out_doubtful_masks_of_lenders_too(readers: str, tmp_path: Path) -> None:
+    found = check(f"{readers}:background_reader", str(make(tmp_path / "squares")))
+    rows = found.results.rows().to_pandas()
+    ids = sorted(set(rows["sample_id"]))
+    sure = frozenset(name for name in ids if not name.endswith(("/0", "/5", "/9")))
+    verdict = _sure_verdict(found.results, Masks("made", 90, 0, 9, sure), "python:readers:background_reader", "full")
+    assert verdict is not None
+    pasted = rows[rows["condition"].isin(["same_class_background", "random_background"])]
+    good = pasted[pasted["sample_id"].isin(sure) & pasted["donor_id"].isin(sure)]
+    pairs = good.groupby("sample_id")["condition"].nunique()
+    assert verdict["n"] == (pairs == 2).sum() and 0 < verdict["n"] < len(sure)
+    assert (
+        _sure_verdict(found.results, Masks("made", 90, 0, 90, frozenset()), "python:readers:background_reader", "full")
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("sure", "said"),
+    [
+        ({"verdict": "foreground", "n": 30, "sentence": "S."}, "The verdict is the same on the 30 photos"),
+        ({"verdict": "undecided", "n": 30, "sentence": "Undecided: few."}, "do not decide: Undecided: few."),
+        ({"verdict": "both", "n": 30, "sentence": "Both: S."}, "Take care, the verdict is another on the 30 photos"),
+        ({"verdict": "undecided", "n": 0, "sentence": ""}, "make masks by hand"),
+        (None, "make masks by hand"),
+    ],
+)
+def test_doubtful_masks_are_told(sure: dict[str, object] | None, said: str) -> None:
+    masks = Masks("u2netp", 40, 1, 9, frozenset(map(str, range(30))))
+    text = _about_masks(masks, {"verdict": "foreground"}, sure)
+    assert said in text and "40 masks of 40 made by u2netp, 1 could not be had; 9 doubtful" in text
+    none = Masks("u2netp", 40, 0, 0, frozenset(map(str, range(40))))
+    assert "none is doubtful" in _about_masks(none, {"verdict": "foreground"}, None)
+
+
+def effects(**changed: tuple[float, float, float]) -> dict[str, object]:
+    """A row of ``what_it_holds``: a model that sees, with the background effect open, unless told otherwise."""
+    there = (0.9, 0.8, 0.95)
+    named = {"original_excess": there, "same_class_excess": there, "foreground_evidence": there, "object_effect": there}
+    row: dict[str, object] = {"verdict": "undecided", "n": 100}
+    for name, (value, low, high) in ({"background_effect": (0.02, -0.03, 0.07), **named} | changed).items():
+        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return row
+
+
+def test_how_many_more_photos() -> None:
+    # ± 5 points with 100 photos, 3 points from the margin: 100 ((1.96 + 0.8416) / 1.96 · 5 / 3)² = 567.5
+    assert more_photos(effects()) == 468
+    assert more_photos(effects(object_effect=(math.nan,) * 3)) == 468
+    assert more_photos(effects() | {"verdict": "both"}) == 0
+    unrecognised = effects(original_excess=(0.01, -0.1, 0.2))
+    assert math.isinf(more_photos(unrecognised)) and math.isinf(more_photos(effects() | {"n": 0}))
+    assert math.isinf(more_photos(effects(background_effect=(0.05, 0.0, 0.1))))
+    neither = effects(background_effect=(0.0, -0.01, 0.01), object_effect=(0.0, -0.01, 0.01))
+    assert math.isinf(more_photos(neither))
+    nearly = effects(original_excess=(0.10, 0.04, 0.16), background_effect=(0.0, -0.01, 0.01))
+    assert 1 <= more_photos(nearly) < 468
+
+
+def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
+    photos = make(tmp_path / "squares", 2)
+    model = f"{readers}:object_reader"
+
+    def told(*words: str, **options: Path) -> str:
+        with pytest.raises(UserError) as error:
+            check(*words, **options)  # type: ignore[arg-type]
+        return str(error.value)
+
+    assert "lie in no class folder; move them to red/<class>/" in told(model, str(photos / "images" / "red"))
+    (tmp_path / "alone" / "red").mkdir(parents=True)
+    (photos / "images" / "red" / "0.png").rename(tmp_path / "alone" / "red" / "0.png")
+    assert "two classes or more" in told(model, str(tmp_path / "alone"))
+    (tmp_path / "alone" / "green").mkdir()
+    (photos / "images" / "green" / "0.png").rename(tmp_path / "alone" / "green" / "0.png")
+    assert "two photos or more of each class" in told(model, str(tmp_path / "alone"))
+    assert "lies among the photos" in told(model, str(photos), out=photos / "answer")
+    assert "the model comes first" in told(str(photos), model)
+    assert "scheme:name" in told("object_reader", str(photos))
+    (photos / "images" / "red").rename(photos / "images" / "reed")
+    assert "nearest: red" in told(model, str(photos))
+    assert not (tmp_path / "checks" / "squares" / "masks").exists()  # nobody waited for masks

@@ -5,17 +5,14 @@ Run again after an interruption it goes on: finished models are left alone, the 
 
 from __future__ import annotations
 
-import argparse
 import functools
-import time
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from cards import WNIDS
+from command import train_several
 
 from holdfast.training.classifiers import FAMILIES, Recipe, Size, accuracy, config_of, train
 from holdfast.training.saving import halve, write_model
@@ -31,7 +28,6 @@ RECIPES = {
         *(Recipe(family, 0.95) for family in FAMILIES if family != "resnet"),
     )
 }
-QUICK = Size(train=480, test=120, epochs=2, batch=32, seconds=15)
 
 
 def make(name: str, size: Size, out: Path, work: Path) -> str:
@@ -99,35 +95,13 @@ def _say(recipe: Recipe, epoch: Any) -> None:
     print(f"{recipe.name} epoch {epoch.number}: {numbers}", flush=True)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
-    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
-    parser.add_argument("--only", nargs="+", choices=list(RECIPES), default=list(RECIPES))
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time")
-    parser.add_argument("--seconds", type=float, help="for each model")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--train", type=int, help="training scenes")
-    parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works")
-    asked = parser.parse_args()
-    size = QUICK if asked.quick else Size()
-    given = {key: getattr(asked, key) for key in ("seconds", "epochs", "train") if getattr(asked, key) is not None}
-    size = Size(**(vars(size) | given))
-    work = asked.work or asked.out.with_name(f"{asked.out.name}-work")
-    began = time.monotonic()
-    for rho in {RECIPES[name].rho for name in asked.only}:
-        rendered("train", rho, size.train, cache=work / "scenes")
-        rendered("test", rho, size.test, cache=work / "scenes")
-    for split in ("test", "ood"):
-        rendered(split, 0.0, size.test, cache=work / "scenes")
-    print(f"scenes: {time.monotonic() - began:.0f} s", flush=True)
-    task = functools.partial(make, size=size, out=asked.out, work=work)
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        for line in pool.map(task, asked.only):
-            print(line, flush=True)
-    print(f"all: {time.monotonic() - began:.0f} s", flush=True)
+def scenes(names: Sequence[str], size: Size) -> list[tuple[str, float, int]]:
+    """(split, ρ, number) of what these models are trained and measured on."""
+    own = sorted({RECIPES[name].rho for name in names})
+    trained = [("train", rho, size.train) for rho in own]
+    tested = [("test", rho, size.test) for rho in sorted({0.0, *own})]
+    return [*trained, *tested, ("ood", 0.0, size.test)]
 
 
 if __name__ == "__main__":
-    main()
+    train_several(__doc__, list(RECIPES), Size(), scenes, make)

@@ -1,6 +1,6 @@
 """Train the embedded oracle: a small CLIP that reads class, background, texture and material of drawn scenes.
 
-    python recipes/oracle.py --out DIR [--cache DIR] [--minutes 2.5] [--quick]
+    python recipes/oracle.py --out DIR [--cache DIR] [--minutes 8] [--quick]
 
 Two losses share one scale. Prompts of one factor ("an image of a fox") compete among the values of that factor: what
 zero-shot reading does. Captions of several factors compete within the batch, where every caption is right for every
@@ -262,7 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=2.5)
+    parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--start", type=Path, help="an oracle of this recipe whose weights to go on from")
     parser.add_argument("--scenes", type=int, default=120_000)
     parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")

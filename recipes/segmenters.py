@@ -5,13 +5,9 @@ Run again after an interruption it goes on. Scenes are those of ``classifiers.py
 
 from __future__ import annotations
 
-import argparse
 import functools
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +15,11 @@ import numpy as np
 import segmentation_models_pytorch as smp
 import torch
 from cards import WNIDS
+from command import train_several
 
 from holdfast.diorama import CLASSES
 from holdfast.training import TrainingOptions, augment, fit, one_cycle
-from holdfast.training.classifiers import MEAN, STD, normalised
+from holdfast.training.classifiers import MEAN, STD, Size, normalised
 from holdfast.training.saving import halve, write_model
 from holdfast.training.scenes import Scenes, rendered
 
@@ -57,18 +54,7 @@ RECIPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much of everything."""
-
-    train: int = 60_000
-    test: int = 4_800
-    epochs: int = 30
-    batch: int = 256
-    seconds: float = 150.0
-
-
-QUICK = Size(train=480, test=120, epochs=2, batch=32, seconds=15)
+SIZE = Size(train=60_000, test=4_800, epochs=30, batch=256, seconds=150)
 
 
 def build(recipe: Recipe) -> Any:
@@ -215,32 +201,10 @@ def _say(name: str, epoch: Any) -> None:
     print(f"{name} epoch {epoch.number}: {numbers}", flush=True)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
-    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
-    parser.add_argument("--only", nargs="+", choices=list(RECIPES), default=list(RECIPES))
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time")
-    parser.add_argument("--seconds", type=float, help="for each model")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--train", type=int, help="training scenes")
-    parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works")
-    asked = parser.parse_args()
-    size = QUICK if asked.quick else Size()
-    given = {key: getattr(asked, key) for key in ("seconds", "epochs", "train") if getattr(asked, key) is not None}
-    size = Size(**(vars(size) | given))
-    work = asked.work or asked.out.with_name(f"{asked.out.name}-work")
-    began = time.monotonic()
-    for split, count in (("train", size.train), ("test", size.test), ("ood", size.test)):
-        rendered(split, 0.0, count, cache=work / "scenes")
-    print(f"scenes: {time.monotonic() - began:.0f} s", flush=True)
-    task = functools.partial(make, size=size, out=asked.out, work=work)
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        for line in pool.map(task, asked.only):
-            print(line, flush=True)
-    print(f"all: {time.monotonic() - began:.0f} s", flush=True)
+def scenes(names: Sequence[str], size: Size) -> list[tuple[str, float, int]]:
+    """(split, ρ, number) of what every one of them is trained and measured on."""
+    return [("train", 0.0, size.train), ("test", 0.0, size.test), ("ood", 0.0, size.test)]
 
 
 if __name__ == "__main__":
-    main()
+    train_several(__doc__, list(RECIPES), SIZE, scenes, make)

@@ -1,6 +1,6 @@
 """Train the embedded VQGAN: drawn scenes of 64 px to 16 × 16 codes and back.
 
-    python recipes/vqgan.py --oracle DIR/oracle --out DIR [--cache DIR] [--minutes 4] [--quick]
+    python recipes/vqgan.py --oracle DIR/oracle --out DIR [--cache DIR] [--minutes 8] [--quick]
 
 First an autoencoder without codes; then the codebook starts from k-means of its latents and follows them as a running
 mean (codes nobody uses move to latents that need one); at last a small critic of patches joins, so that textures stay
@@ -130,15 +130,6 @@ def oracle_view(oracle: Any, batch: torch.Tensor) -> list[torch.Tensor]:
     return [*maps, functional.normalize(oracle.visual_projection(output.pooler_output).float(), dim=-1)]
 
 
-def decoder_losses(model: Trained, images: torch.Tensor, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Squared error alone, of the decoder alone: codes keep their meaning for models that were trained on them."""
-    real = images[batch["rows"]].permute(0, 3, 1, 2).float() / 127.5 - 1
-    real = torch.where(torch.rand(len(real), 1, 1, 1, device=real.device) < 0.5, real.flip(3), real)
-    with torch.no_grad():
-        latents = model.vqgan.quantize(model.vqgan.encode(real).latents.float())[0]
-    return {"loss": 8 * functional.mse_loss(model.vqgan.decode(latents, force_not_quantize=True).sample.float(), real)}
-
-
 def losses(model: Trained, oracle: Any, images: torch.Tensor, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Pixels, what the oracle sees, codes and, late, the critic."""
     done = batch["done"]
@@ -221,18 +212,12 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
             done = max(by_steps, (time.monotonic() - began) / (60 * arguments.minutes))
             yield {"rows": order[step * size : (step + 1) * size], "done": done, "step": step}
 
-    if arguments.decoder:
-        model.requires_grad_(False)
-        model.vqgan.post_quant_conv.requires_grad_(True)
-        model.vqgan.decoder.requires_grad_(True)
     learned = [one for one in model.parameters() if one.requires_grad]
     fitted = fit(
         model,
         batches,
-        lambda module, batch: (
-            decoder_losses(module, images, batch) if arguments.decoder else losses(module, oracle, images, batch)
-        ),
-        torch.optim.AdamW(learned, lr=5e-4 if arguments.decoder else 8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
+        lambda module, batch: losses(module, oracle, images, batch),
+        torch.optim.AdamW(learned, lr=8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
         on_epoch=lambda epoch: print(
@@ -250,10 +235,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--oracle", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to go on from")
-    parser.add_argument("--decoder", action="store_true", help="with --start: train the decoder alone")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--scenes", type=int, default=120_000)
     parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
     arguments = parser.parse_args()

@@ -176,7 +176,7 @@ _GENERATORS = (
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),
-    ("embedded", "embedded:load_image_maker", "a small one for drawn scenes (its weights are not included yet)"),
+    ("embedded", "embedded:load_image_maker", "a small one that comes with Holdfast, for drawn scenes"),
 )
 _SEGMENTERS = (
     ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
@@ -194,6 +194,21 @@ _STUDIES = (
         "background_truth:STUDY",
         "the pasted estimate of the background's effect against the true one",
     ),
+    ("transfer", "transfer:STUDY", "images made against each model, shown to all the others"),
+    ("start", "start:STUDY", "walks from the image itself against walks from an FGSM image"),
+    ("step-size", "step_size:STUDY", "validated share and FMR by the size of a walk's steps"),
+    ("generator-swap", "generator_swap:STUDY", "the models' order by FMR under several generators"),
+    ("oracle-swap", "oracle_swap:STUDY", "FMR under several oracles, and how far these agree"),
+    ("oracle-attack", "oracle_attack:STUDY", "the oracle itself led astray step by step, beside classifiers"),
+    (
+        "adversarial-training",
+        "adversarial_training:STUDY",
+        "plain against PGD-trained models, images swapped both ways",
+    ),
+    ("augmentation", "augmentation:STUDY", "perturbed copies of training scenes as augmentation, then tested again"),
+    ("robust-training", "robust_training:STUDY", "ways of robust training: static against dynamic order"),
+    ("greyscale", "greyscale:STUDY", "a model trained without colour against one with it"),
+    ("heads", "heads:STUDY", "FMR against the number of attention heads of a small Swin"),
 )
 for _registry, _room, _table in (
     (models, "models", _MODELS),

@@ -172,9 +172,9 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
         for column, key in (("score", "score"), ("score_low", "low"), ("score_high", "high"), ("warning", "warning")):
             frame[column] = frame["model"].map(robust[key])
     if not isinstance(evidence.background_scores, str):
-        part = evidence.background_scores.set_index("model")
+        kept = evidence.background_scores.set_index("model")
         for column, key in (("background_score", "score"), ("background_low", "low"), ("background_high", "high")):
-            frame[column] = frame["model"].map(part[key])
+            frame[column] = frame["model"].map(kept[key])
     return frame
 
 

@@ -1,0 +1,57 @@
+"""The command line of the recipes that train several models, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from holdfast.training.classifiers import Size
+from holdfast.training.scenes import rendered
+
+QUICK = Size(train=480, test=120, epochs=2, batch=32, seconds=15)
+
+
+def train_several(
+    description: str | None,
+    names: Sequence[str],
+    size: Size,
+    scenes: Callable[[Sequence[str], Size], Iterable[tuple[str, float, int]]],
+    make: Callable[..., str],
+) -> None:
+    """Read the arguments, render what the models share, and train them.
+
+    Args:
+        description: of the recipe, for ``--help``.
+        names: of the models.
+        size: how much of everything, where nothing else is asked for.
+        scenes: (split, ρ, number) of the scenes that some of the models need.
+        make: trains one by name, with ``size``, ``out`` and ``work``; says how good it is.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
+    parser.add_argument("--only", nargs="+", choices=list(names), default=list(names), help="which models (all)")
+    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time (1)")
+    parser.add_argument("--seconds", type=float, help=f"of training for each model ({size.seconds})")
+    parser.add_argument("--epochs", type=int, help=f"passes over the scenes ({size.epochs})")
+    parser.add_argument("--train", type=int, help=f"training scenes ({size.train})")
+    parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works")
+    asked = parser.parse_args()
+    given = {key: getattr(asked, key) for key in ("seconds", "epochs", "train") if getattr(asked, key) is not None}
+    size = replace(QUICK if asked.quick else size, **given)
+    work = asked.work or asked.out.with_name(f"{asked.out.name}-work")
+    began = time.monotonic()
+    for split, rho, count in scenes(asked.only, size):
+        rendered(split, rho, count, cache=work / "scenes")
+    print(f"scenes: {time.monotonic() - began:.0f} s", flush=True)
+    task = functools.partial(make, size=size, out=asked.out, work=work)
+    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
+        for line in pool.map(task, asked.only):
+            print(line, flush=True)
+    print(f"all: {time.monotonic() - began:.0f} s", flush=True)

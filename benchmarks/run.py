@@ -17,6 +17,7 @@ import bench_eval
 import bench_start
 import bench_stats
 import bench_synth
+import bench_walk
 from common import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "check": bench_check.rows,
     "stats": bench_stats.rows,
     "diorama": bench_diorama.rows,
+    "walk": bench_walk.rows,
 }
 
 

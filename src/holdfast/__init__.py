@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         load_collection,
         mask,
         open_run,
+        perturb,
         report,
         synth,
     )
@@ -38,6 +39,7 @@ __all__ = [
     "mask",
     "open_run",
     "parse_conditions",
+    "perturb",
     "render",
     "report",
     "scenario",

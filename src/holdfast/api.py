@@ -8,6 +8,7 @@ run.rows().to_pandas()
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +19,8 @@ from holdfast.models import load_classifier
 from holdfast.pipeline.evaluate import EvaluateSpec
 from holdfast.pipeline.evaluate import evaluate as _evaluate
 from holdfast.pipeline.mask import MaskSpec, make_masks
+from holdfast.pipeline.perturb import PerturbSpec, WalkOptions
+from holdfast.pipeline.perturb import perturb as _perturb
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
@@ -41,6 +44,7 @@ __all__ = [
     "load_collection",
     "mask",
     "open_run",
+    "perturb",
     "report",
     "synth",
 ]
@@ -104,6 +108,15 @@ class Results:
 
         return fit(cells_from_counts(self.counts, outcome=outcome), **options)
 
+    def fmr(self, *, space: str | None = None) -> pd.DataFrame:
+        """SA, PA, VR, FMR with bounds, baselines and intervals of a run of ``perturb``, per model and class.
+
+        A table of stats.fmr.fmr for every setting; ``space`` overrides the label space of right answers.
+        """
+        from holdfast.stats.dynamic import COLUMNS, fmr_of_rows
+
+        return fmr_of_rows(self.run.rows(COLUMNS), space=space)
+
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""
         return report([self], self.path / "report" if out is None else out, **options)
@@ -165,6 +178,34 @@ def evaluate(
     names = tuple(split_list(models) if isinstance(models, str) else models)
     run, _ = _evaluate(EvaluateSpec(str(data), models=names, **_texts(options)), Path(out), progress=progress)
     return Results(run)
+
+
+def perturb(
+    data: str | Path,
+    *,
+    models: str | Iterable[str],
+    generator: str,
+    oracle: str,
+    out: str | Path,
+    progress: Progress = silent,
+    **options: Any,
+) -> Results:
+    """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` says what came out.
+
+    Args:
+        data: a folder, manifest, COCO file or ``scheme:name``.
+        models: names of the models under test.
+        generator: what makes images of latents.
+        oracle: who says how far.
+        out: the run directory; one that is there is continued.
+        progress: told how far it is.
+        **options: the other fields of PerturbSpec (space, size, labels, keep_images, frames, …) and of WalkOptions
+            (steps, step_size, gradient, loss, …).
+    """
+    names = tuple(split_list(models) if isinstance(models, str) else models)
+    walk = WalkOptions(**{one.name: options.pop(one.name) for one in fields(WalkOptions) if one.name in options})
+    spec = PerturbSpec(str(data), models=names, generator=generator, oracle=oracle, walk=walk, **_texts(options))
+    return Results(_perturb(spec, Path(out), progress=progress)[0])
 
 
 def synth(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from holdfast.core.types import ORIGINAL, Collection
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
+from holdfast.report.study import about_world
 from holdfast.report.words import estimate, percent, plural, points
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.holds import MARGIN, ONLY, RANDOM, SAME, what_it_holds
@@ -108,9 +110,13 @@ def check(
     run = folder / _file_name(model)
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
     # The originals need no masks: a wrong model name or class is told before anybody waits for those.
-    originals = api.evaluate(
-        photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
-    )
+    try:
+        originals = api.evaluate(
+            photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
+        )
+    except UserError:
+        _remove_unused(run)
+        raise
     name = _name_of(originals.run, collection)
     made = None
     if any(sample.mask is None for sample in collection.samples):
@@ -184,6 +190,15 @@ def _check_outside(folder: Path, photos: str) -> None:
         raise UserError(
             f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
         )
+
+
+def _remove_unused(run: Path) -> None:
+    """A mistyped model leaves a folder with nothing but its lock: take it away, and the one above if it is empty."""
+    if [file.name for file in run.glob("*")] == [".lock"]:
+        (run / ".lock").unlink()
+        run.rmdir()
+        with contextlib.suppress(OSError):
+            run.parent.rmdir()
 
 
 def _file_name(text: str) -> str:
@@ -290,7 +305,8 @@ def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: 
             f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
         )
     lines.append(_about_photos(found.more_photos))
-    return lines
+    world = about_world(str(found.results.run.spec().get("data", "")))
+    return [*lines, world] if world else lines
 
 
 def _about_photos(more: float) -> str:
@@ -300,4 +316,6 @@ def _about_photos(more: float) -> str:
         return (
             "More photos: would hardly help; what is undecided is so for another reason, or lies at the margin itself."
         )
-    return f"More photos: about {more:.0f} like these would decide it, in 8 of 10 cases."
+    # Two digits are all that an estimate of an estimate has.
+    rounded = round(more, 1 - math.floor(math.log10(more)))
+    return f"More photos: about {rounded:,.0f} like these would decide it, in 8 of 10 cases."

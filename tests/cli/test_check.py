@@ -208,5 +208,5 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     assert "the model comes first" in told(str(photos), model)
     assert "scheme:name" in told("object_reader", str(photos))
     (photos / "images" / "red").rename(photos / "images" / "reed")
-    assert "nearest: red" in told(model, str(photos))
-    assert not (tmp_path / "checks" / "squares" / "masks").exists()  # nobody waited for masks
+    assert "nearest: red" in told(model, str(photos), out=tmp_path / "answer")
+    assert not (tmp_path / "answer").exists()  # nobody waited for masks, and nothing is left behind

@@ -20,5 +20,8 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path) -> None:
     assert "embedded:resnet_rho0: Foreground" in text or "embedded:resnet_rho0: Undecided" in text
     report = tmp_path / "demo" / "scenes" / "report" / "index.html"
     assert "Known-truth world; says nothing about photos." in report.read_text(encoding="utf8")
+    assert "embedded:resnet_rho95: FMR " in text
+    walked = Run.open(tmp_path / "demo" / "walks").rows(["condition", "kind"]).to_pandas()
+    assert set(walked["kind"]) == {"dynamic"} and (walked["condition"] == "perturbed").sum() == 2 * 12
     rows = Run.open(tmp_path / "demo" / "scenes").rows(["status"]).to_pandas()
     assert len(rows) == 48 * 18 * 8 and (rows["status"] == "ok").mean() > 0.99

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 
 PUBLIC = """HoldfastError Results SampleError UserError compare evaluate load_classifier load_collection mask open_run
-parse_conditions render report scenario synth"""
+parse_conditions perturb render report scenario synth"""
 
 
 def test_the_inventory() -> None:

@@ -52,6 +52,8 @@ def test_a_folder_with_an_at_sign_is_one(saved: Path) -> None:
     ("values", "answer"),
     [
         ({"architecture": "test_resnt"}, "did you mean test_resnet"),
+        ({"architecture": "hf-hub:someone/else"}, "not an architecture"),
+        ({"pretrained_cfg": {"input_size": [3, 1_000_000, 1_000_000]}}, "at most 4096"),
         ({"model_args": {"checkpoint_path": "x.pth"}}, "checkpoint_path"),
         ({"model_args": {"no_such_argument": 1}}, "cannot build"),
         ({"model_args": {"stem_width": 8}}, "is not a checkpoint"),
@@ -71,8 +73,9 @@ def test_files_that_are_missing_or_broken(saved: Path) -> None:
     (saved / "model.safetensors").rename(saved / "other")
     with pytest.raises(UserError, match="no file of weights"):
         load_classifier(f"local-dir:{saved}", device="cpu")
-    (saved / "config.json").write_text("{")
-    with pytest.raises(UserError, match="not a configuration"):
-        load_classifier(f"local-dir:{saved}", device="cpu")
+    for broken in ("{", "[" * 100_000):
+        (saved / "config.json").write_text(broken)
+        with pytest.raises(UserError, match="not a configuration"):
+            load_classifier(f"local-dir:{saved}", device="cpu")
     with pytest.raises(UserError, match="no configuration"):
         load_classifier(f"local-dir:{saved / 'nowhere'}", device="cpu")

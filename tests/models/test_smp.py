@@ -123,7 +123,10 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, se
         ("{", "not JSON"),
         ("[1]", "how many classes"),
         ('{"classes": 9999}', "how many classes"),
+        ("[" * 100_000, "not JSON"),
         (json.dumps({"_model_class": "Unet", **ARGUMENTS, "surprise": 1}), "does not fit"),
+        (json.dumps({"_model_class": "Unet", **ARGUMENTS, "checkpoint_path": "x.pth"}), "checkpoint_path"),
+        (json.dumps({"_model_class": "Unet", **ARGUMENTS, "encoder_name": "tu-hf-hub:a/b"}), "encoder_name"),
         (json.dumps({"_model_class": "Unet", **ARGUMENTS}), "not a checkpoint"),
     ],
 )

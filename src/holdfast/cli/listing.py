@@ -15,11 +15,11 @@ from holdfast.store import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ("scenarios", "models", "data", "masks", "studies")
+KINDS = ("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "studies")
 
 
 def print_listing(what: str) -> None:
-    """One line each of scenarios, models, data, masks or studies; without a word, of everything."""
+    """One line each of the things of one of KINDS; without a word, of everything."""
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     console = console_for_tables()
@@ -32,7 +32,9 @@ def print_listing(what: str) -> None:
 def _schemes(kind: str) -> Table:
     table = _lines(2)
     chosen = {
-        "models": registry.models, "data": registry.data, "masks": registry.annotators, "studies": registry.studies,
+        "models": registry.models, "data": registry.data, "masks": registry.annotators,
+        "generators": registry.generators, "image-makers": registry.image_makers, "oracles": registry.oracles,
+        "segmenters": registry.segmenters, "studies": registry.studies,
     }[kind]  # fmt: skip
     for entry in chosen.entries():
         table.add_row(entry.name if kind in ("masks", "studies") else f"{entry.name}:", entry.summary)
@@ -41,6 +43,11 @@ def _schemes(kind: str) -> Table:
 
         for name in (*available("packaged"), *available("embedded")):
             table.add_row(name, "installed")
+    if kind == "segmenters":
+        from holdfast.models.embedded import installed
+
+        for name in installed("segmenters"):
+            table.add_row(f"embedded:{name}", "installed")
     return table
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import check, judge
+from holdfast.cli import perturb as dynamic
 from holdfast.cli import study as studies
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
@@ -52,7 +53,12 @@ def _options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = Fal
 
 @app.command("ls")
 def list_things(
-    what: Annotated[str, typer.Argument(help="scenarios, models, data, masks or studies.")] = "",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="scenarios, models, data, masks, generators, image-makers, oracles, segmenters or studies."
+        ),
+    ] = "",
 ) -> None:
     """What there is, one line each."""
     from holdfast.cli.listing import print_listing
@@ -231,7 +237,9 @@ def doctor() -> None:
     print_report()
 
 
-for _verb in (check.check, judge.report, judge.compare, judge.audit, studies.study):
+for _verb in (
+    check.check, dynamic.perturb, dynamic.sparse, judge.report, judge.compare, judge.audit, studies.study,
+):  # fmt: skip
     app.command()(_verb)
 
 

@@ -211,6 +211,29 @@ class FileImage:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedImage:
+    """An image file of a published benchmark: whoever reads it gets the very bytes that were published, or an error."""
+
+    path: str | Path
+    sha256: str
+
+    def read(self) -> bytes:
+        """The stored bytes."""
+        data = read_file(self.path)
+        if bytes_sha256(data) != self.sha256:
+            raise SampleError(f"{Path(self.path).name} has changed since it was published: its SHA-256 is another")
+        return data
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the stored bytes."""
+        return bytes_sha256(self.read())
+
+    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
+        """Decode to HWC uint8 RGB."""
+        return decode_image(self.read(), max_pixels=max_pixels)
+
+
+@dataclass(frozen=True, slots=True)
 class TarImage:
     """An image inside an uncompressed tar: a range of its bytes, so that nothing is ever extracted."""
 

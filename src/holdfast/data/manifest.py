@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
-from holdfast.core.types import ORIGINAL, Collection, MaskSource, Problem, Sample
-from holdfast.data.images import FileImage
+from holdfast.core.types import ORIGINAL, Collection, ImageSource, MaskSource, Problem, Sample
+from holdfast.data.images import FileImage, PublishedImage
 from holdfast.data.masks import FileMask
 from holdfast.data.reading import (
     InsideRoot,
@@ -38,7 +38,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``manifest:FILE.csv`` (or .tsv, .parquet).
 
     Columns: ``path`` and ``label``; where there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
-    ``fold``, ``kind``, ``condition`` (or scenario), ``licence``; all others become attributes. Paths are relative to
+    ``fold``, ``kind``, ``condition`` (or scenario), ``licence``, ``published_sha256`` (a file with another hash is an
+    error); all others become attributes. Paths are relative to
     the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
     """
     options = text_options(name, ("root", "mask_format"))
@@ -138,4 +139,7 @@ def _sample(sample_id: str, row: Mapping[str, Any], inside: InsideRoot, mask_for
     mask: MaskSource | None = None
     if "mask" in row:
         mask = FileMask(inside.file(str(row["mask"])), mask_format)
-    return Sample(sample_id, image=FileImage(inside.file(str(row["path"]))), mask=mask, **fields)
+    path = inside.file(str(row["path"]))
+    hashed = row.get("published_sha256")
+    image: ImageSource = PublishedImage(path, str(hashed)) if hashed else FileImage(path)
+    return Sample(sample_id, image=image, mask=mask, **fields)

@@ -19,7 +19,10 @@ from holdfast.models.torch_classifier import TorchClassifier
 MAX_CONFIG = 4_000_000
 """Bytes of a configuration; the label names of ImageNet-21k fit."""
 
-_LOADING = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "scriptable")
+MAX_SIDE = 4096
+"""Pixels of a model's input; a configuration that asks for more would fill the memory with one image."""
+
+LOADING = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "scriptable")
 """Arguments of timm's that read other files, or fetch them."""
 
 
@@ -43,15 +46,20 @@ def read_config(file: Path) -> dict[str, Any]:
         config = json.loads(file.read_text(encoding="utf-8"))
         arguments = dict(config.get("model_args") or {})
         sizes = int(config["num_classes"]), str(config["architecture"]), dict(config["pretrained_cfg"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{file} is not a configuration as timm writes it; it lacks or misspells {error}") from error
-    refused = [key for key in arguments if key in _LOADING]
+    refused = [key for key in arguments if key in LOADING]
     if refused:
         raise UserError(f"{file} asks timm to load more than its own weights ({', '.join(refused)}); take that out")
+    if ":" in sizes[1]:  # hf-hub:NAME would fetch another configuration
+        raise UserError(f"{file} names {sizes[1]!r}, which is not an architecture of timm's")
     timm.check_architecture(sizes[1].partition(".")[0])
     from timm.data import resolve_data_config
 
     prepared = resolve_data_config(pretrained_cfg=sizes[2])
+    side = max(prepared["input_size"])
+    if not side <= MAX_SIDE:
+        raise UserError(f"{file} asks for images of {side} pixels; at most {MAX_SIDE} are allowed")
     built = {"architecture": sizes[1], "num_classes": sizes[0], "model_args": arguments}
     return {**config, **built, "pretrained_cfg": prepared}
 

@@ -20,6 +20,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, embedded, label_spaces
+from holdfast.models.local_dir import LOADING, MAX_SIDE
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, preprocessing_overrides
 from holdfast.models.timm import first_line
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
@@ -161,6 +162,8 @@ def _segmenter(
     checkpoint.fill(module, state, f"smp/{config['_model_class']}", shown)
     own = LabelSpace(tuple(facts["label_names"])) if "label_names" in facts else None
     known = {key: tuple(facts[key]) for key in ("input_size", "mean", "std") if key in facts}
+    if not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in known.get("input_size", ())):
+        raise UserError(f"{shown} asks for images of {known['input_size']} pixels; at most {MAX_SIDE} are allowed")
     changes = preprocessing_overrides(options)
     if "input_size" in changes:
         changes["input_size"] = changes["input_size"][1:]
@@ -192,8 +195,12 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise UserError(f"{file.parent.name}/{file.name} is too large for a segmenter's configuration")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{file.parent.name}/{file.name} is not JSON") from error
     if not isinstance(config, dict) or not isinstance(config.get("classes"), int) or not 1 <= config["classes"] <= 256:
         raise UserError(f"{file.parent.name}/{file.name} does not say how many classes, 1 to 256, the segmenter has")
+    # Encoders are timm's: what would make it read other files or fetch them is refused.
+    refused = [key for key, value in config.items() if key in LOADING or "hf-hub:" in str(value)]
+    if refused:
+        raise UserError(f"{file.parent.name}/{file.name} asks for more than its own weights ({', '.join(refused)})")
     return config

@@ -7,25 +7,40 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.report import page
 from holdfast.report.accuracy import maps, scenarios
 from holdfast.report.certainty import confidence
 from holdfast.report.comparison import comparison
+from holdfast.report.dynamic import TITLE as DYNAMIC_TITLE
+from holdfast.report.dynamic import dynamic
 from holdfast.report.evidence import RESAMPLES, Evidence, ScoreConditions
+from holdfast.report.filmstrip import filmstrips
 from holdfast.report.fit import fit
 from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
 from holdfast.report.parts import Notice, Section
 from holdfast.report.provenance import trouble, what_was_run
 from holdfast.report.rows import Rows, join
+from holdfast.report.study import about_world
 from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
+from holdfast.report.walked import walked
+from holdfast.report.walks import stopped
 from holdfast.report.words import listing, plural
 from holdfast.stats.cells import Average
+from holdfast.stats.dynamic import DYNAMIC, RANDOM_WALK
 from holdfast.stats.reduce import Counts, Outcome, reduce
 from holdfast.store import Run
 
 TITLE = "What the models hold on to"
+
+_WALKED = ds.field("kind") == DYNAMIC
+_NO_FAILURE = _WALKED & (
+    (ds.field("status") == "rejected") | ((ds.field("condition") == RANDOM_WALK) & (ds.field("status") == "skipped"))
+)
+"""Walks that the oracle ended at once, and the baselines they have none of: outcomes, not trouble."""
 
 
 def build(
@@ -56,23 +71,27 @@ def build(
         background_conditions: which of them leave the object as it is, for the score over those; by default none.
     """
     rows = join(runs)
+    still = _without_walks(rows)
     evidence = Evidence(
-        reduce(rows.dataset), outcome, average, resamples, seed, score_conditions, background_conditions
+        reduce(still.dataset), outcome, average, resamples, seed, score_conditions, background_conditions
     )
+    whole = evidence if still is rows else Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), outcome, average)
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     with ThreadPoolExecutor(1) as aside:
         # The chart library is bundled while the statistics are computed: that takes a second and no Python.
         library = aside.submit(page.chart_library)
-        sections = _sections(evidence, rows, pictures, settings)
+        sections = _sections(evidence, still, pictures) if still.runs else []
+        sections += [] if still is rows else _walk_sections(rows, settings)
+        sections += [trouble(whole, runs), what_was_run(whole, runs, settings)]
         library.result()
     try:
         return page.write(
             sections,
             out,
-            title=TITLE if len(evidence.models) != 1 else "What the model holds on to",
+            title=TITLE if len(whole.models) != 1 else "What the model holds on to",
             subject=_subject(runs),
-            facts=_facts(evidence),
-            limits=_limits(evidence),
+            facts=_facts(whole),
+            limits=_limits(whole, walks=still is not rows),
             note=note or _world(runs),
             run_names=listing([run.run_id for run in runs], 6),
         )
@@ -80,13 +99,28 @@ def build(
         raise UserError(f"cannot write the report to {out}: {error.strerror}") from error
 
 
-def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None, settings: dict[str, Any]) -> list[Section]:
-    last = [trouble(evidence, rows.runs), what_was_run(evidence, rows.runs, settings)]
+def _without_walks(rows: Rows) -> Rows:
+    """The rows of static conditions. In latent walks each image moves its own way, so they share no average."""
+    if not rows.dataset.count_rows(filter=_WALKED):
+        return rows
+    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=~_WALKED)]
+    return Rows(runs, rows.dataset.filter(~_WALKED))
+
+
+def _walk_sections(rows: Rows, settings: dict[str, Any]) -> list[Section]:
+    walks = walked(rows)
+    if walks is None:
+        notice = Notice("No walk of any image ended; the reasons are below.")
+        return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
+    first = dynamic(walks, resamples=settings["resamples"], seed=settings["seed"])
+    return [first, stopped(walks), filmstrips(walks)]
+
+
+def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) -> list[Section]:
+    """What static conditions show."""
     if not evidence.models:
-        return [
-            Section("verdict", "Verdict", parts=[Notice("No model answered for any photo; the reasons are below.")]),
-            *last,
-        ]
+        notice = Notice("No model answered for any photo; the reasons are below.")
+        return [Section("verdict", "Verdict", parts=[notice])]
     harmed = most_harmed(evidence)
     return [
         verdict(evidence),
@@ -98,7 +132,6 @@ def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None, setting
         confidence(evidence),
         gallery(evidence, rows, harmed, pictures),
         worst(evidence, rows, harmed),
-        *last,
     ]
 
 
@@ -141,8 +174,7 @@ def _facts(evidence: Evidence) -> list[tuple[str, str]]:
 
 def _world(runs: Sequence[Run]) -> str:
     """Every page that shows the embedded world says so."""
-    drawn = any(str(run.spec().get("data", "")).startswith("diorama:") for run in runs)
-    return "Known-truth world; says nothing about photos." if drawn else ""
+    return max(about_world(str(run.spec().get("data", ""))) for run in runs)
 
 
 def _unanswered(evidence: Evidence) -> str:
@@ -157,7 +189,7 @@ def _unanswered(evidence: Evidence) -> str:
     return text + (f" No answer at all came from {listing(silent, 6)}." if silent else "")
 
 
-def _limits(evidence: Evidence) -> str:
+def _limits(evidence: Evidence, *, walks: bool) -> str:
     counts = evidence.counts
     outcome = "over all outputs of a model" if evidence.outcome == "full" else "among the dataset's classes only"
     average = (
@@ -167,6 +199,8 @@ def _limits(evidence: Evidence) -> str:
         f"Right means right {outcome}; in averages, {average}. Intervals are at the 95 % level and treat photos, not "
         "answers, as independent."
     )
+    if walks:
+        text += " Latent walks state their own label space, and every image counts the same in them."
     if len(counts.cells):
         photos = counts.cells["source_id"].nunique()
         text += f" What {plural(photos, 'photo')} cannot show, this report does not claim."

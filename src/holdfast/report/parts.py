@@ -122,6 +122,38 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """One step of a walk; ``picture`` is a JPEG in base64, or empty; ``kept``: the image that counts."""
+
+    step: str
+    picture: str
+    width: int
+    height: int
+    answers: Sequence[Answer]
+    wrong: bool
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Filmstrip:
+    """One walk of one image."""
+
+    name: str
+    label: str
+    model: str
+    summary: str
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True)
+class Filmstrips:
+    """Walks, one below another."""
+
+    strips: Sequence[Filmstrip]
+    kind: ClassVar[str] = "filmstrips"
+
+
+@dataclass(frozen=True)
 class Picture:
     """One picture with the words below it: a PNG in base64."""
 
@@ -148,7 +180,7 @@ class Code:
     kind: ClassVar[str] = "code"
 
 
-Part = Heading | Text | Notice | Listing | Verdicts | ShownTable | ShownFigure | Gallery | Pictures | Code
+Part = Heading | Text | Notice | Listing | Verdicts | ShownTable | ShownFigure | Gallery | Filmstrips | Pictures | Code
 
 
 @dataclass

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 DRAWN_WORLD = "Known-truth world; says nothing about photos."
 
 
+def about_world(data: str) -> str:
+    """DRAWN_WORLD for a data source of drawn scenes, else nothing."""
+    return DRAWN_WORLD if data.startswith(("diorama:", "diorama-rerendered:")) else ""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing a study found: a section of its page.

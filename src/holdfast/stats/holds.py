@@ -261,7 +261,7 @@ def _sentence(found: Evidence, verdict: Verdict, reason: str, margin: float) -> 
     if found.object.n:
         parts.append(f"{_change(found.object)} when only the object changes")
     if found.capture.n:
-        parts.append(f"answers with the background's class {found.capture.first:.0%} of the time".replace("%", " %"))
+        parts.append(f"answers with the background's class {_percent(found.capture.first)} of the time")
     if found.paste.n and found.paste.low > margin:
         parts.append(f"{_change(found.paste)} by pasting alone")
     numbers = "; ".join(parts)
@@ -282,25 +282,29 @@ def _warnings(found: Evidence, verdict: Verdict, margin: float) -> list[str]:
         warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
     elif verdict == "foreground" and only.low > margin:
         warnings.append(
-            f"The backgrounds alone give {only.accuracy:.0%} right answers ({only.permuted:.0%} with shuffled labels): "
-            "it can read them where there is no object."
+            f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels): it can read them where there is no object."
         )
     elif verdict == "background" and only.high < margin:
         warnings.append(
-            f"The empty backgrounds give only {only.accuracy:.0%} right answers ({only.permuted:.0%} with shuffled "
-            "labels), though the verdict is background: look at the pasted scenes."
+            f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels), though the verdict is background: look at the pasted scenes."
         )
     shape = found.silhouette
     if shape.n == 0:
         warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
     elif shape.low > margin:
         warnings.append(
-            f"The outline alone gives {shape.accuracy:.0%} right answers ({shape.permuted:.0%} with shuffled labels): "
-            "conditions that keep the outline leak the class."
+            f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
+            "shuffled labels): conditions that keep the outline leak the class."
         )
     if found.capture.n == 0 and not found.missing:
         warnings.append("The random backgrounds have no class of the dataset: capture cannot be measured.")
     return warnings
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _change(effect: Effect) -> str:

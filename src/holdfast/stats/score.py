@@ -395,7 +395,6 @@ def _warning(counts: Counts, model: str, design: _Design) -> str:
     error = float(np.sqrt((design.influence[:, 0] ** 2).sum()))
     chance = 1 / len(design.classes)
     if len(design.classes) > 1 and design.mu - 1.96 * error <= chance:
-        found.append(
-            f"accuracy on originals, {design.mu:.1%}, is not above chance ({chance:.1%}): there is nothing to lose"
-        )
+        guessing = f"is not above chance ({chance:.1%}): there is nothing to lose"
+        found.append(f"accuracy on originals, {design.mu:.1%}, {guessing}")
     return "; ".join(found)

@@ -132,3 +132,124 @@ def cutmix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
     partner = torch.randperm(len(images), device=images.device)
     given = box.float().mean(dim=(1, 2, 3))[:, None]
     return torch.where(box, images[partner], images), targets * (1 - given) + targets[partner] * given
+
+
+LUMA = (0.299, 0.587, 0.114)
+"""How bright red, green and blue are (ITU-R BT.601)."""
+
+
+def grey(images: torch.Tensor) -> torch.Tensor:
+    """Brightness alone, in all three channels."""
+    import torch
+
+    weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
+    return (images * weights).sum(1, keepdim=True).expand_as(images)
+
+
+def stylised(images: torch.Tensor) -> torch.Tensor:
+    """Each image with the texture and the colours of another one of the batch; outlines stay.
+
+    The amplitudes of the spectrum, which carry texture and colour, move from a third of the way to all of it to the
+    other's; the phases, which carry where things are, stay. Mean and spread of every channel are the other's.
+    """
+    import torch
+
+    partner = torch.roll(images, 1, 0)
+    own, other = torch.fft.rfft2(images.float()), torch.fft.rfft2(partner.float())
+    share = torch.rand((len(images), 1, 1, 1), device=images.device) * 2 / 3 + 1 / 3
+    mixed: torch.Tensor = torch.fft.irfft2(
+        torch.polar(torch.lerp(own.abs(), other.abs(), share), own.angle()), s=images.shape[-2:]
+    )
+    mean, spread = mixed.mean((2, 3), keepdim=True), mixed.std((2, 3), keepdim=True).clamp(min=1e-4)
+    wanted, wide = partner.mean((2, 3), keepdim=True), partner.std((2, 3), keepdim=True)
+    return ((mixed - mean) / spread * wide + wanted).clamp(0, 1)
+
+
+def mixed_chains(images: torch.Tensor, *, chains: int = 3, longest: int = 3) -> torch.Tensor:
+    """AugMix's mixture: chains of one to ``longest`` random operations, averaged with random weights, and the image."""
+    import torch
+
+    count, device = len(images), images.device
+    weights = torch.empty((chains, count, 1, 1, 1), device=device).exponential_()
+    weights = weights / weights.sum(0)
+    mixture = torch.zeros_like(images)
+    for weight in weights:
+        chain = images
+        length = torch.randint(1, longest + 1, (count, 1, 1, 1), device=device)
+        for place in range(longest):
+            chain = torch.where(length > place, _one_operation(chain), chain)
+        mixture = mixture + weight * chain
+    kept = torch.rand((count, 1, 1, 1), device=device)
+    return kept * images + (1 - kept) * mixture
+
+
+def _one_operation(images: torch.Tensor) -> torch.Tensor:
+    """A random one an image: a warp, stretched contrast, fewer levels, or bright parts turned over."""
+    import torch
+
+    count, device = len(images), images.device
+    strength = torch.rand((count, 1, 1, 1), device=device) * 0.9 + 0.1
+    lowest, highest = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+    levels = torch.exp2(8 - torch.round(4 * strength)) - 1
+    changed = torch.stack(
+        [
+            move(images, _warp_grid(images, strength[:, 0, 0, 0])),
+            (images - lowest) / (highest - lowest).clamp(min=1e-3),
+            torch.round(images * levels) / levels,
+            torch.where(images > 1 - 0.8 * strength, 1 - images, images),
+        ]
+    )
+    return changed[torch.randint(4, (count,), device=device), torch.arange(count, device=device)]
+
+
+def _warp_grid(images: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
+    """Each image turned by up to 30 degrees, sheared by up to 0.3 or shifted by up to a third, one of these."""
+    import torch
+
+    count, device = len(images), images.device
+    draws = (torch.rand((5, count), device=device) * 2 - 1) * strength
+    only = torch.nn.functional.one_hot(torch.randint(5, (count,), device=device), 5).T * draws
+    angle, shear_x, shear_y, shift_x, shift_y = only * torch.tensor(
+        [math.pi / 6, 0.3, 0.3, 2 / 3, 2 / 3], device=device
+    ).view(5, 1)
+    cosine, sine = torch.cos(angle), torch.sin(angle)
+    theta = torch.stack([cosine, shear_x - sine, shift_x, shear_y + sine, cosine, shift_y], 1).view(-1, 2, 3)
+    return torch.nn.functional.affine_grid(theta, list(images.shape), align_corners=False)
+
+
+def through_perturbed_network(
+    images: torch.Tensor, *, strongest: float = 0.5, copies: int = 4, layers: int = 3
+) -> torch.Tensor:
+    """Images as a network gives them back that should copy them and whose weights were disturbed.
+
+    Every kernel begins as a copy of its channel and gets Gaussian noise, every hidden channel a random gain that is
+    sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some
+    images share one network.
+    """
+    import torch
+    import torch.nn.functional as functional
+
+    count, _, height, width = images.shape
+    groups, hidden, device = math.gcd(count, 16), 3 * copies, images.device
+    state = (images - 0.5).reshape(count // groups, groups * 3, height, width)
+    strength = torch.rand((groups, 1, 1, 1, 1), device=device) * strongest
+    bend = torch.rand((1, groups, 1, 1, 1), device=device) * 2 * strongest
+    spread = torch.eye(3, device=device).repeat(copies, 1)
+    plain = [spread, *[torch.eye(hidden, device=device)] * (layers - 1), spread.T / copies]
+    for place, matrix in enumerate(plain):
+        kernel = torch.zeros((groups, *matrix.shape, 3, 3), device=device)
+        kernel[..., 1, 1] = matrix
+        kernel = (
+            kernel
+            + strength * torch.randn_like(kernel) * matrix.square().sum(1).mean().sqrt() / matrix.shape[1] ** 0.5 / 3
+        )
+        if place < layers:
+            gain = 1 + 2 * strength * torch.randn((groups, hidden, 1, 1, 1), device=device)
+            kernel = kernel * gain * (torch.rand_like(gain) > 0.2 * strength)
+        state = functional.conv2d(
+            functional.pad(state, (1, 1, 1, 1), mode="reflect"), kernel.flatten(0, 1), groups=groups
+        )
+        if place < layers:
+            grouped = state.view(count // groups, groups, -1, height, width)
+            state = (grouped + bend * (torch.tanh(2 * grouped) / 2 - grouped)).flatten(1, 2)
+    return (state.reshape(count, 3, height, width) + 0.5).clamp(0, 1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.diorama import CLASSES
 from holdfast.training import augment
-from holdfast.training.loop import Epoch, Fitted, TrainingOptions, fit
+from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, fit
 from holdfast.training.scenes import Scenes, rendered
 from holdfast.training.schedules import one_cycle
 
@@ -113,35 +113,75 @@ def train(
         checkpoints: folder to resume from and to write to.
         on_epoch: told of every epoch.
     """
-    import torch
-
     images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache), device)
     family = FAMILIES[recipe.family]
+
+    def prepared(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return augmented(images, labels, strong=recipe.strong)
+
+    return fit_scenes(
+        seeded(family, recipe.seed), images, labels, size, prepared, cross_entropy, rate=family.rate, seed=recipe.seed,
+        device=device, checkpoints=checkpoints, on_epoch=on_epoch,
+    )  # fmt: skip
+
+
+def seeded(family: Family, seed: int) -> Any:
+    """The untrained module of a family, drawn from a seed on the CPU."""
+    import torch
+
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        model = untrained(family)
+        torch.manual_seed(seed)
+        return untrained(family)
+
+
+def fit_scenes(
+    model: Any,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    size: Size,
+    prepared: Callable[[torch.Tensor, torch.Tensor], Any],
+    loss: Loss,
+    *,
+    rate: float,
+    seed: int,
+    device: str,
+    checkpoints: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Fitted:
+    """Train a module on scenes that lie on the device, as all of our small classifiers are.
+
+    Args:
+        model: the module.
+        images: NHWC uint8, or with more axes behind the first.
+        labels: places in CLASSES.
+        size: epochs, batch and time; ``size.train`` is not read.
+        prepared: from some images and their labels to a batch.
+        loss: of a batch.
+        rate: learning rate for batches of 512.
+        seed: of the training.
+        device: ``cpu`` or ``cuda``.
+        checkpoints: folder to resume from and to write to.
+        on_epoch: told of every epoch.
+    """
+    import torch
+
     model = model.to(device, memory_format=torch.channels_last)
     # Norms and biases are not decayed.
     groups = [
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimiser = torch.optim.AdamW(groups, lr=family.rate * size.batch / 512, fused=device == "cuda")
+    optimiser = torch.optim.AdamW(groups, lr=rate * size.batch / 512, fused=device == "cuda")
 
-    def batches(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def batches(epoch: int) -> Iterator[Any]:
         for index in augment.shuffled(len(images), size.batch, device):
-            yield augmented(images[index], labels[index], strong=recipe.strong)
+            yield prepared(images[index], labels[index])
 
-    def loss(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
-        logits = module(batch[0])
-        value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
-        return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
-
-    steps = size.train // size.batch
+    steps = len(images) // size.batch
     options = TrainingOptions(
         epochs=size.epochs,
         steps_per_epoch=steps,
-        seed=recipe.seed,
+        seed=seed,
         precision="bfloat16" if device == "cuda" else "float32",
         average=0.998 if size.epochs * steps > 2_000 else 0.99 if size.epochs * steps > 500 else 0.9,
         checkpoints=checkpoints,
@@ -150,6 +190,15 @@ def train(
         on_cpu=device == "cpu",
     )
     return fit(model, batches, loss, optimiser, options, schedule=one_cycle, on_epoch=on_epoch)
+
+
+def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Loss and accuracy of a normalised batch with its targets, (n, classes)."""
+    import torch
+
+    logits = module(batch[0])
+    value = torch.nn.functional.cross_entropy(logits.float(), batch[1], label_smoothing=0.05)
+    return {"loss": value, "accuracy": (logits.argmax(1) == batch[1].argmax(1)).float().mean()}
 
 
 def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,16 +252,20 @@ def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
 
 
 def config_of(recipe: Recipe, model: Any) -> dict[str, Any]:
+    """``family_config`` of a recipe."""
+    return family_config(FAMILIES[recipe.family], model, rho=recipe.rho)
+
+
+def family_config(family: Family, model: Any, *, rho: float) -> dict[str, Any]:
     """The configuration file of timm: ``timm.create_model("local-dir:FOLDER", pretrained=True)`` reads it too."""
-    family = FAMILIES[recipe.family]
-    prepared = {"tag": f"diorama12_rho{round(100 * recipe.rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
+    prepared = {"tag": f"diorama12_rho{round(100 * rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
     prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
     kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}
     return {
         "architecture": family.architecture,
         "num_classes": len(CLASSES),
         "num_features": model.num_features,
-        "global_pool": getattr(model, "global_pool", "avg") if recipe.family == "vit" else "avg",
+        "global_pool": getattr(model, "global_pool", "avg") if family.architecture.startswith("vit") else "avg",
         "model_args": dict(family.model_args),
         "label_names": list(CLASSES),
         "pretrained_cfg": prepared | kept | {"num_classes": len(CLASSES)},

@@ -1,0 +1,247 @@
+"""The walk at the paper's size on a GPU: VQGAN f16 at 256 pixels, ResNet-50, CLIP ViT-B/32, 50 steps.
+
+    python benchmarks/gpu_walk.py                          # all of it, within four minutes
+    python benchmarks/gpu_walk.py --parts batched --batches 48,64,96 --norms channel,native
+
+Weights are random, which costs the same time as trained ones. Prints a JSON line a measurement and a table at the end.
+Parts: ``plain`` (what one writes in an afternoon, float32, an image at a time), ``careful`` (our own walk, float32, an
+image at a time), ``batched`` (bfloat16, compiled) and ``agreement`` (decisions in bfloat16 against those in float32 on
+the latents of the float32 walk, with the embedded trained models). Measured are whole walks, encoding included, after
+a batch of warm-up that holds the compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from bench_walk import Accepting, drawn_world, plain_walk
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import LabelSpace
+from holdfast.data.labels import map_labels
+from holdfast.generate.vqgan import VqGan
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.oracle.classifier import TensorClassifierOracle
+from holdfast.oracle.loading import Rule
+from holdfast.pipeline import walk_step
+from holdfast.pipeline.walk import UnderTest, Walker, WalkOptions, under_test, walk
+
+CLASSES = tuple(f"class {number}" for number in range(1000))
+PEAK = 989e12
+"""Dense bfloat16 operations a second of an H100 or H200."""
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+STEPS = 50
+STARTED = time.perf_counter()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", default="plain,careful,batched,agreement")
+    parser.add_argument("--batches", default="64,32")
+    parser.add_argument("--norms", default="channel", help="channel, native or both: who computes group norms")
+    parser.add_argument("--seconds", type=float, default=200, help="begin no measurement after so many")
+    parser.add_argument("--device", default="cuda")
+    asked = parser.parse_args()
+    parts, rows = asked.parts.split(","), []
+    if "agreement" in parts:
+        rows.append(agreement(asked.device))
+    world = None
+    if {"plain", "careful", "batched"} & set(parts):
+        world = paper_world(asked.device)
+        rows.append(shown({"what": "operations", "gflop_per_image_and_step": operations(*world) / 1e9}))
+    rows += [shown(one_at_a_time(part, *world)) for part in ("plain", "careful") if part in parts]
+    pairs = itertools.product(asked.norms.split(","), map(int, asked.batches.split(",")))
+    rows += [
+        shown(batched(batch, norms, *world))
+        for norms, batch in pairs
+        if "batched" in parts and time.perf_counter() - STARTED < asked.seconds
+    ]
+    print_table(rows)
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    row = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def paper_world(device: str) -> tuple[Any, UnderTest, Any]:
+    """Generator, model and oracle of the paper's architectures."""
+    import diffusers
+    import torchvision
+    import transformers
+
+    torch.manual_seed(0)
+    down, up = ["DownEncoderBlock2D"] * 4, ["UpDecoderBlock2D"] * 4
+    module = diffusers.VQModel(
+        down_block_types=(*down, "AttnDownEncoderBlock2D"),
+        up_block_types=("AttnUpDecoderBlock2D", *up),
+        block_out_channels=(128, 128, 256, 256, 512),
+        layers_per_block=2,
+        latent_channels=256,
+        num_vq_embeddings=16384,
+        vq_embed_dim=256,
+        norm_num_groups=32,
+    )
+    generator = VqGan("vqgan:random", module, device=device)
+    resnet = made_classifier("resnet50", torchvision.models.resnet50(weights=None), device)
+    tower = transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(projection_dim=512))
+    clip = made_classifier("clip", ZeroShot(tower, torch.nn.functional.normalize(torch.randn(1000, 512))), device)
+    labels = map_labels(CLASSES, {}, resnet.labels)
+    oracle = TensorClassifierOracle(clip, labels, CLASSES, Rule())
+    return generator, under_test(resnet, labels), Accepting(oracle)
+
+
+class ZeroShot(torch.nn.Module):
+    def __init__(self, tower: torch.nn.Module, classes: torch.Tensor) -> None:
+        super().__init__()
+        self.tower = tower
+        self.register_buffer("classes", classes)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        embeddings = self.tower(pixel_values=batch).image_embeds
+        return 100 * torch.nn.functional.normalize(embeddings.float(), dim=-1) @ self.classes.T
+
+
+def made_classifier(name: str, module: torch.nn.Module, device: str) -> TorchClassifier:
+    preprocessing = Preprocessing(
+        transform=lambda picture: torch.from_numpy(np.array(picture)),
+        size=(224, 224),
+        mean=IMAGENET[0],
+        std=IMAGENET[1],
+        crops_centre=False,
+        description={},
+    )
+    return TorchClassifier(name, module, LabelSpace(CLASSES), preprocessing, architecture=name, device=device)
+
+
+def made_walkers(count: int) -> list[Walker]:
+    rng = np.random.default_rng(0)
+    return [Walker(str(number), rng.integers(0, 256, (256, 256, 3), np.uint8), number) for number in range(count)]
+
+
+def operations(generator: Any, model: UnderTest, oracle: Any) -> float:
+    """Floating-point operations of one image and step: decode, judge, score, and back to the latent."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    stepper = walk_step.Stepper(generator, model, oracle, WalkOptions())
+    (walker,) = made_walkers(1)
+    state = stepper.begin([walker.image], [walker.label], [0])
+    with FlopCounterMode(display=False) as counter:
+        stepper.move(state, stepper.look(state))
+    return float(counter.get_total_flops())
+
+
+def one_at_a_time(part: str, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
+    """Two walks of 50 steps after a short one."""
+    walkers = made_walkers(2)
+    if part == "plain":
+        plain_walk(walkers[0], generator, model, oracle, WalkOptions(steps=5))
+        start = clock()
+        for walker in walkers:
+            assert plain_walk(walker, generator, model, oracle, WalkOptions(steps=STEPS)) == STEPS
+    else:
+        list(walk(walkers[:1], generator, model, oracle, WalkOptions(steps=5, batch_size=1)))
+        start = clock()
+        results = list(walk(walkers, generator, model, oracle, WalkOptions(steps=STEPS, batch_size=1)))
+        assert all(one.steps == STEPS for one in results)
+    seconds = clock() - start
+    return {"what": part, "batch": 1, "images_per_second": len(walkers) / seconds}
+
+
+def batched(batch: int, norms: str, generator: Any, model: UnderTest, oracle: Any) -> dict[str, Any]:
+    """The second of two batches that walk one after the other in the same places."""
+    torch.compiler.reset()
+    torch.cuda.empty_cache()
+    replaced = walk_step.by_channel
+    if norms == "native":
+        walk_step.by_channel = nullcontext  # type: ignore[assignment]
+    begun = clock()
+    options = WalkOptions(steps=STEPS, precision="bfloat16", compile=True, batch_size=batch)
+    try:
+        results = walk(made_walkers(2 * batch), generator, model, oracle, options)
+        first = [next(results) for _ in range(batch)]
+        warm = clock()
+        torch.cuda.reset_peak_memory_stats()
+        second = list(results)
+        seconds = clock() - warm
+    except UserError:
+        return {"what": "batched", "batch": batch, "norms": norms, "images_per_second": None, "note": "out of memory"}
+    finally:
+        walk_step.by_channel = replaced
+    assert all(one.steps == STEPS for one in [*first, *second]), {one.stop for one in [*first, *second]}
+    rate = batch / seconds
+    return {
+        "what": "batched",
+        "batch": batch,
+        "norms": norms,
+        "images_per_second": rate,
+        "milliseconds_per_step": 1000 * seconds / (STEPS + 1),
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "reserved_gb": torch.cuda.max_memory_reserved() / 1e9,
+        "share_of_peak": rate * STEPS * operations(generator, model, oracle) / PEAK,
+        "first_batch_seconds": warm - begun,
+    }
+
+
+def agreement(device: str, count: int = 48) -> dict[str, Any]:
+    """The oracle's and the model's decisions at every point of float32 walks, asked again in bfloat16."""
+    walkers, generator, model, oracle = drawn_world(count, device)
+    full = walk_step.Stepper(generator, model, oracle, WalkOptions(step_size=0.01))
+    half = walk_step.Stepper(generator, model, oracle, WalkOptions(precision="bfloat16"))
+    truth = torch.tensor([one.label for one in walkers], device=device)
+    state = full.begin([one.image for one in walkers], [one.label for one in walkers], [one.seed for one in walkers])
+    same: dict[str, list[float]] = {"oracle": [], "model": []}
+    rejected, wrong = 0.0, 0.0
+    for _ in range(STEPS + 1):
+        look = full.look(state)
+        told, asked = look.facts, half.look(dict(state)).facts
+        same["oracle"].append(float((told[1] == asked[1]).float().mean()))
+        same["model"].append(float(((told[7] == truth) == (asked[7] == truth)).float().mean()))
+        rejected, wrong = float((told[1] == 0).float().mean()), float((told[7] != truth).float().mean())
+        full.move(state, look)
+    return shown(
+        {
+            "what": "agreement of bfloat16 with float32",
+            "images": count,
+            "steps": STEPS,
+            "oracle": float(np.mean(same["oracle"])),
+            "model": float(np.mean(same["model"])),
+            "rejected_at_the_end": rejected,
+            "wrong_at_the_end": wrong,
+        }
+    )
+
+
+def clock() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    speeds = [row for row in rows if row.get("images_per_second")]
+    plain = next((row["images_per_second"] for row in speeds if row["what"] == "plain"), None)
+    print(f"\n{'what':10} {'batch':>5} {'norms':>8} {'images/s':>9} {'x plain':>8} {'peak GB':>8} {'of peak':>8}")
+    for row in speeds:
+        rate = row["images_per_second"]
+        ratio = f"{rate / plain:.1f}" if plain else ""
+        memory, share = row.get("peak_gb", ""), row.get("share_of_peak")
+        print(
+            f"{row['what']:10} {row['batch']:5} {row.get('norms', ''):>8} {rate:9.2f} {ratio:>8} {memory:>8} "
+            f"{f'{100 * share:.0f} %' if share else '':>8}"
+        )
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    print(f"{name}, torch {torch.__version__}, {time.perf_counter() - STARTED:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

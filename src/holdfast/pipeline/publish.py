@@ -1,0 +1,149 @@
+"""A run's perturbed images with where they come from, and as a benchmark folder for others."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import array_sha256, bytes_sha256
+from holdfast.core.schema import WALKS
+from holdfast.data.images import decode_image, read_file
+from holdfast.data.reading import InsideRoot
+from holdfast.store import Parts, Run, write_json, write_table, writing
+
+MANIFEST = pa.schema(
+    [
+        ("path", pa.string()),
+        ("label", pa.string()),
+        ("sample_id", pa.string()),
+        ("source_id", pa.string()),
+        ("split", pa.string()),
+        ("fold", pa.int32()),
+        ("condition", pa.string()),
+        ("made_from", pa.string()),  # the sample
+        ("made_against", pa.string()),  # the model
+        ("generator", pa.string()),
+        ("oracle", pa.string()),
+        ("oracle_score", pa.float32()),
+        ("steps", pa.int32()),
+        ("seed", pa.int64()),
+        ("parameters", pa.string()),  # JSON
+        ("published_sha256", pa.string()),  # of the file
+        ("licence", pa.string()),
+    ]
+)
+CARD = "benchmark.json"
+_CONDITION = "perturbed"
+
+
+def provenance(run: Run) -> list[dict[str, Any]]:
+    """A row of ``MANIFEST`` per kept image, paths below the run's ``images/``; every file is checked.
+
+    Raises:
+        UserError: a file is gone, or is not the image that was judged.
+    """
+    walks = {
+        row["row_id"]: row
+        for row in Parts(run.path / "details" / "walks", WALKS).rows(["row_id", "image", "steps"]).to_pylist()
+        if row["image"]
+    }
+    licences = {row["sample_id"]: row["licence"] for row in run.samples().to_pylist()}
+    inside = InsideRoot(run.path / "images")
+    made = []
+    for row in run.rows().to_pylist():
+        if row["row_id"] in walks and row["condition"] == _CONDITION:
+            path, steps = (walks[row["row_id"]][name] for name in ("image", "steps"))
+            told = json.loads(row["parameters"])
+            made.append(
+                {name: row[name] for name in ("label", "source_id", "split", "fold", "condition", "parameters", "seed")}
+                | {
+                    "path": path,
+                    "sample_id": f"{row['sample_id']}@{path.partition('/')[0]}",
+                    "made_from": row["sample_id"],
+                    "made_against": row["model"],
+                    "generator": told["generator"],
+                    "oracle": row["oracle"],
+                    "oracle_score": row["oracle_score"],
+                    "steps": steps,
+                    "published_sha256": _checked(inside, path, row["image_sha256"]),
+                    "licence": licences.get(row["sample_id"], ""),
+                }
+            )
+    return sorted(made, key=lambda row: str(row["path"]))
+
+
+def _checked(inside: InsideRoot, path: str, pixels: str) -> str:
+    """The file's hash, if it holds the pixels that the model and the oracle saw."""
+    try:
+        data = read_file(inside.file(path))
+        same = array_sha256(decode_image(data)) == pixels
+    except SampleError as error:
+        raise UserError(f"images/{path}: {error}; run perturb again with --keep-images, which makes it anew") from error
+    if not same:
+        raise UserError(
+            f"images/{path} is not the image that was judged, it has changed since: delete it and run perturb again "
+            "with --keep-images"
+        )
+    return bytes_sha256(data)
+
+
+def write_manifest(rows: list[dict[str, Any]], folder: Path) -> None:
+    """``manifest.parquet`` and ``manifest.csv``, by which the data readers open a folder."""
+    table = pa.Table.from_pylist(rows, schema=MANIFEST)
+    write_table(folder / "manifest.parquet", table)
+    text = pa.BufferOutputStream()
+    pacsv.write_csv(table, text)
+    write_atomic(folder / "manifest.csv", text.getvalue().to_pybytes())
+
+
+def publish(run: Run, out: Path) -> int:
+    """Copy a run's validated images to ``out``: a folder a class, a manifest with hashes, and a card. Returns how many.
+
+    Raises:
+        UserError: the run has no images, one of them has changed, or ``out`` holds something else.
+    """
+    spec = run.spec()
+    if spec.get("verb") != "perturb":
+        raise UserError(f"{run.path} is not a run of holdfast perturb")
+    rows = provenance(run)
+    validated = run.rows(["condition", "status"]).to_pylist().count({"condition": _CONDITION, "status": "ok"})
+    if not validated:
+        raise UserError(f"{run.path} has no validated walk, so there is nothing to publish")
+    if len(rows) < validated:
+        raise UserError(
+            f"{run.path} kept {len(rows)} of {validated} images; run the same command again with --keep-images"
+        )
+    if out.exists() and not (out / CARD).is_file() and any(out.iterdir()):
+        raise UserError(f"{out} holds something else; name a new folder for --publish")
+    several = len({row["path"].partition("/")[0] for row in rows}) > 1
+    with writing(out):
+        for row in rows:
+            folder, _, rest = row["path"].partition("/")
+            label, _, name = rest.partition("/")
+            data = (run.path / "images" / row["path"]).read_bytes()
+            row["path"] = f"{label}/{folder}/{name}" if several else rest
+            write_atomic(out / row["path"], data)
+        write_manifest(rows, out)
+        write_json(out / CARD, _card(spec, rows, bytes_sha256((out / "manifest.parquet").read_bytes())))
+    return len(rows)
+
+
+def _card(spec: dict[str, Any], rows: list[dict[str, Any]], manifest: str) -> dict[str, Any]:
+    return {
+        "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
+        "dataset": spec["dataset"],
+        "classes": spec["classes"],
+        "images": len(rows),
+        "made_against": sorted({row["made_against"] for row in rows}),
+        "parameters": [json.loads(text) for text in sorted({row["parameters"] for row in rows})],
+        "oracle_card": spec.get("oracle_card", []),
+        "kinship": spec.get("kinship", []),
+        "manifest_sha256": manifest,
+    }

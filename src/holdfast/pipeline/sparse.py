@@ -1,0 +1,214 @@
+"""The sparse latent: which parts of it a walk moves, found by an L1 logistic regression on the ends of dense walks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import whole_file
+from holdfast.core.fingerprint import array_sha256
+from holdfast.core.protocols import LatentGenerator
+from holdfast.core.schema import LATENTS
+from holdfast.core.seeds import generator as random_from
+from holdfast.registry import unknown
+from holdfast.store import Parts, Run
+
+LABELS = ("paper", "matched")
+STRENGTH = 36.36
+"""The published strength of the penalty, read as 1/C: read as C it would hardly thin out anything."""
+
+TEST_SHARE = 0.2
+LARGEST_MASK = 1 << 28
+"""Bytes of a mask file."""
+
+
+@dataclass(frozen=True)
+class SparseMask:
+    """A mask over a generator's latent, and how it came about.
+
+    Attributes:
+        mask: of the latent's shape without the images' axis; true where a walk may move.
+        facts: generator and its fingerprint, labels, strength, sparsity, test score, images, seed.
+    """
+
+    mask: NDArray[np.bool_]
+    facts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the mask alone."""
+        return array_sha256(self.mask)
+
+    def check(self, generator: LatentGenerator) -> None:
+        """UserError where the mask belongs to another generator."""
+        if self.facts.get("generator_fingerprint") != generator.fingerprint[:16]:
+            raise UserError(
+                f"the sparse mask was fitted to {self.facts.get('generator', 'another generator')}, "
+                f"not to {generator.name} with these weights; fit one with holdfast sparse"
+            )
+
+
+def fit_sparse(
+    run: Run, *, labels: str = "paper", strength: float = STRENGTH, model: str | None = None, seed: int = 0
+) -> SparseMask:
+    """Fit the mask to the latents that ``perturb --keep-latents`` left in a run.
+
+    Class 0 are the encoder's outputs of the originals, class 1 the (quantised) latents at the ends of the validated
+    walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot tell them apart. Features
+    are standardised. Both ends of an image's walk are on the same side of the 80/20 split.
+
+    Args:
+        run: a dense run.
+        labels: ``paper`` or ``matched``.
+        strength: of the L1 penalty, 1/C of scikit-learn's LogisticRegression.
+        model: only walks against this model, where the run has several.
+        seed: of the split and of saga's order.
+    """
+    if labels not in LABELS:
+        raise unknown("way to label latents", labels, LABELS)
+    if not strength > 0:
+        raise UserError(f"the strength of the penalty is above 0, not {strength:g}")
+    parameters, ids = _walks(run, model)
+    starts, ends, sources, shape = _latents(run, ids, matched=labels == "matched")
+    mask, score = _fitted(starts, ends, sources, strength, seed)
+    if not mask.any():
+        raise UserError(
+            f"with strength {strength:g} and {len(starts)} walks no dimension is left; a smaller --strength keeps more"
+        )
+    facts = {
+        "generator": parameters["generator"],
+        "generator_fingerprint": parameters["generator_fingerprint"],
+        "size": parameters["size"],
+        "labels": labels,
+        "strength": strength,
+        "C": 1 / strength,
+        "images": len(starts),
+        "dimensions": int(mask.size),
+        "kept": int(mask.sum()),
+        "sparsity": 1 - float(mask.mean()),
+        "test_score": score,
+        "seed": seed,
+    }
+    return SparseMask(mask.reshape(shape), facts)
+
+
+def _walks(run: Run, model: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The parameters of the run's validated walks, and row id → source."""
+    rows = run.rows(["row_id", "kind", "condition", "status", "model", "parameters", "source_id"]).to_pylist()
+    walks = [
+        row
+        for row in rows
+        if row["kind"] == "dynamic" and row["condition"] == "perturbed" and row["status"] == "ok"
+        and (model is None or row["model"] == model)
+    ]  # fmt: skip
+    if not walks:
+        raise UserError(f"{run.path} has no validated walk" + (f" against {model}" if model else ""))
+    told = [json.loads(text) for text in {row["parameters"] for row in walks}]
+    if len({(one["generator_fingerprint"], one["size"]) for one in told}) > 1:
+        raise UserError(f"{run.path} has walks of several generators or sizes; a mask belongs to one")
+    return told[0], {row["row_id"]: row["source_id"] for row in walks}
+
+
+def _latents(
+    run: Run, ids: dict[str, str], *, matched: bool
+) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str], tuple[int, ...]]:
+    """Starts and ends, (walks, dimensions), their sources, and the latent's shape."""
+    stored = Parts(run.path / "details" / "latents", LATENTS).dataset().to_table(filter=pc.field("row_id").isin([*ids]))
+    if not stored.num_rows:
+        raise UserError(f"{run.path} holds no latents; run perturb with --keep-latents")
+    found = stored.sort_by("row_id")
+    shape = tuple(found["shape"][0].as_py())
+    quantised = matched and not found["start_quantised"].null_count
+    starts, ends = (_matrix(found, name, shape) for name in ("start_quantised" if quantised else "start", "end"))
+    return starts, ends, [ids[one] for one in found["row_id"].to_pylist()], shape
+
+
+def _matrix(table: pa.Table, column: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = pc.list_flatten(table[column]).to_numpy()
+    if values.size != len(table) * np.prod(shape):
+        raise UserError("the latents of the run differ in shape; a mask belongs to one")
+    return values.reshape(len(table), -1)
+
+
+def _fitted(
+    starts: NDArray[np.float32], ends: NDArray[np.float32], sources: list[str], strength: float, seed: int
+) -> tuple[NDArray[np.bool_], float]:
+    """The dimensions whose weight is not zero, and the share of the test images that are told apart."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    names = sorted(set(sources))
+    order = random_from("sparse", seed).permutation(len(names))
+    held = {names[place] for place in order[: max(1, round(TEST_SHARE * len(names)))]}
+    tested = np.array([source in held for source in sources])
+    if tested.all():
+        raise UserError(f"{len(names)} images are too few to fit a mask to and to test it on")
+    truth = np.concatenate([np.zeros(len(starts)), np.ones(len(ends))]).astype(int)
+    both, tested = np.concatenate([starts, ends]), np.concatenate([tested, tested])
+    scale = StandardScaler().fit(both[~tested])
+    # l1_ratio=1 is the L1 penalty; the name of the penalty itself is deprecated.
+    fit = LogisticRegression(l1_ratio=1.0, C=1 / strength, solver="saga", tol=1e-2, max_iter=500, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few more or fewer passes move the mask's edge only
+        fit.fit(scale.transform(both[~tested]), truth[~tested])
+    score = float(fit.score(scale.transform(both[tested]), truth[tested]))
+    return np.asarray(fit.coef_[0] != 0), score
+
+
+def write_mask(sparse: SparseMask, path: Path) -> None:
+    """Write a mask as safetensors, its facts among the metadata."""
+    from safetensors.numpy import save_file
+
+    with whole_file(path) as temporary:
+        save_file({"mask": sparse.mask.astype(np.uint8)}, temporary, metadata={"holdfast": json.dumps(sparse.facts)})
+
+
+def read_mask(path: Path) -> SparseMask:
+    """A mask that ``write_mask`` wrote; UserError for anything else."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"there is no sparse mask {path}; holdfast sparse RUN --out FILE makes one")
+    if path.stat().st_size > LARGEST_MASK:
+        raise UserError(f"{path.name} is larger than any sparse mask")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            mask = np.asarray(file.get_tensor("mask"))
+            facts = json.loads((file.metadata() or {})["holdfast"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise UserError(f"{path.name} is no sparse mask that holdfast sparse wrote: {error}") from error
+    if not isinstance(facts, dict) or not mask.any():
+        raise UserError(f"the sparse mask {path.name} lets nothing move: no walk could start")
+    return SparseMask(mask.astype(bool), facts)
+
+
+def overlap(one: SparseMask, other: SparseMask) -> dict[str, float]:
+    """How far two masks keep the same dimensions.
+
+    ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
+    average, to which it is to be compared.
+    """
+    if one.mask.shape != other.mask.shape:
+        raise UserError(f"the masks are of different latents, {one.mask.shape} and {other.mask.shape}")
+    first, second, all_of = int(one.mask.sum()), int(other.mask.sum()), one.mask.size
+    both = int((one.mask & other.mask).sum())
+    expected = first * second / all_of
+    return {
+        "jaccard": both / (first + second - both),
+        "by_chance": expected / (first + second - expected),
+        "kept_first": first,
+        "kept_second": second,
+        "kept_by_both": both,
+        "dimensions": all_of,
+    }

@@ -1,0 +1,81 @@
+"""The model under test as a walk sees it: scores of the dataset's classes, and what a walk climbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.protocols import Classifier, DifferentiableClassifier
+from holdfast.data.labels import LabelMap
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+SPACES = ("dataset", "all")
+LOSSES = ("cross_entropy", "margin")
+
+
+def under_test(classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> UnderTest:
+    """A classifier for a walk; ``space`` says who competes in its loss: the dataset's classes or all outputs."""
+    if space not in SPACES:
+        raise unknown("label space", space, SPACES)
+    return UnderTest(classifier, label_map, space)
+
+
+class UnderTest:
+    """A classifier whose outputs compete class by class: a class scores as its best output does.
+
+    ``answers`` names what it can say: the dataset's classes, then, with space ``all``, the outputs that are no class.
+    """
+
+    def __init__(self, classifier: Classifier, label_map: LabelMap, space: str) -> None:
+        import torch
+
+        self.classifier = classifier
+        self.space = space
+        self.differentiable = isinstance(classifier, DifferentiableClassifier)
+        claimed = {output for own in label_map.members for output in own}
+        others = [output for output in range(len(label_map.outputs)) if output not in claimed and space == "all"]
+        self.answers = (*label_map.classes, *(label_map.outputs[output] for output in others))
+        widest = max(len(own) for own in label_map.members)
+        device = getattr(classifier, "device", "cpu") if self.differentiable else "cpu"
+        # Every class as wide as the widest, its first output repeated, which changes no maximum.
+        best_of = [[*own, *[own[0]] * (widest - len(own))] for own in label_map.members]
+        self._best_of = torch.tensor(best_of, device=device)
+        self._others = torch.tensor(others, dtype=torch.long, device=device)
+
+    def scores(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB tensor NCHW in 0..1 → logits, or a black box's log-probabilities, (n, answers), float32."""
+        import torch
+
+        raw = self._raw(batch)
+        return torch.cat([raw[:, self._best_of].amax(2), raw[:, self._others]], dim=1)
+
+    def loss(self, batch: torch.Tensor, labels: torch.Tensor, kind: str = "cross_entropy") -> torch.Tensor:
+        """What a walk climbs, (n,), for places of the true classes."""
+        return losses(self.scores(batch), labels, kind)
+
+    def _raw(self, batch: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if isinstance(self.classifier, DifferentiableClassifier):
+            logits: torch.Tensor = self.classifier.logits(batch)
+            return logits.float()
+        images = (batch.detach().clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        probabilities = self.classifier.predict(list(np.ascontiguousarray(images)))
+        return torch.from_numpy(np.log(np.maximum(probabilities, 1e-12))).float()
+
+
+def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
+    """Per image: cross-entropy, or by how much the best other answer leads, from scores (n, answers)."""
+    import torch
+    import torch.nn.functional
+
+    if kind == "cross_entropy":
+        return torch.nn.functional.cross_entropy(scores, labels, reduction="none")
+    own = scores.gather(1, labels[:, None])
+    if scores.shape[1] == 1:
+        return -own[:, 0]
+    return scores.scatter(1, labels[:, None], -torch.inf).amax(1) - own[:, 0]

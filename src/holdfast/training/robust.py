@@ -1,0 +1,210 @@
+"""Ways to train a small classifier that should make it robust: what each does to a batch, and its loss.
+
+Ours are small versions of published methods ("like"): the idea at 64 pixels, on one batch of a small network. All
+start from the same scenes, moved about and photographed alike; where a method changes images, half of a batch stays as
+it is, unless the method says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.diorama import CLASSES
+from holdfast.generate import load_generator
+from holdfast.registry import unknown
+from holdfast.training import augment
+from holdfast.training.classifiers import cross_entropy, normalised
+from holdfast.training.loop import Loss
+
+if TYPE_CHECKING:
+    import torch
+
+    Pair = tuple[torch.Tensor, torch.Tensor]
+
+RADIUS = 0.03
+"""How far adversarial training lets a value of the image (0..1) move."""
+ADVERSARIAL_STEPS = 5
+NOISE = 0.15
+"""Root mean square of adversarial noise, 0..1."""
+LATENT_STEP = 0.3
+"""How far an adversarial example moves every number of a VQGAN's latent, whose spread is between 1 and 2."""
+CONSISTENCY = 12.0
+"""Weight of AugMix's consistency, as published."""
+GENERATOR = "embedded:vqgan"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train.
+
+    Attributes:
+        prepared: NHWC uint8 images and labels → a batch.
+        loss: of module and batch.
+        companion: makes what is trained against the classifier; the module is then a ``ModuleDict`` of
+            ``classifier`` and ``companion``.
+    """
+
+    prepared: Callable[[torch.Tensor, torch.Tensor], Any]
+    loss: Loss = cross_entropy
+    companion: Callable[[], torch.nn.Module] | None = None
+
+
+METHODS = {
+    "plain": "nothing but the scenes, moved about",
+    "adversarial": "PGD, ℓ∞ 0.03: every image moved against the network",
+    "augmix": "AugMix-like: mixtures of chains of operations, and the same answer for all views",
+    "deepaugment": "DeepAugment-like: images through a network with disturbed weights",
+    "ant": "ANT-like: noise of a small network that is trained against the classifier",
+    "stylised": "stylised: texture and colours of one image, outlines of another",
+    "dat": "DAT-like: adversarial examples in the latent of a VQGAN",
+    "grey": "without colour",
+}
+"""What each is, in a few words."""
+
+
+def method(name: str, *, device: str, generator: str = GENERATOR) -> Method:
+    """A method by name; ``generator`` is the one of ``dat``."""
+    if name not in METHODS:
+        raise unknown("way to train", name, METHODS)
+    if name == "augmix":
+        return Method(_three_views, _same_answers)
+    if name == "adversarial":
+        return Method(moved, _adversarial)
+    if name == "ant":
+        return Method(moved, _against_noise, noise_maker)
+    if name == "dat":
+        made = load_generator(generator, device=device)
+
+        def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+            return cross_entropy(module, (normalised(_latent_examples(module, batch, made)), batch[1]))
+
+        return Method(moved, loss)
+    changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "plain": lambda batch: batch,
+        "grey": augment.grey,
+        "stylised": lambda batch: half(batch, augment.stylised),
+        "deepaugment": lambda batch: half(batch, augment.through_perturbed_network),
+    }
+    change = changes[name]
+
+    def prepared(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+        batch, targets = moved(images, labels)
+        return normalised(change(batch)), targets
+
+    return Method(prepared)
+
+
+def moved(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+    """What every method starts from: NCHW in 0..1, moved about and photographed, and targets (n, classes)."""
+    import torch.nn.functional
+
+    batch = images.permute(0, 3, 1, 2).float() / 255
+    batch = augment.move(batch, augment.move_grid(batch, augment.Moves(rotation=12, zoom=0.15)))
+    return augment.camera(batch), torch.nn.functional.one_hot(labels, len(CLASSES)).float()
+
+
+def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """The first half changed, the others as they are."""
+    import torch
+
+    count = len(batch) // 2
+    return torch.cat([change(batch[:count]), batch[count:]])
+
+
+def adversarial_examples(
+    module: Any, batch: torch.Tensor, targets: torch.Tensor, *, radius: float = RADIUS, steps: int = ADVERSARIAL_STEPS
+) -> torch.Tensor:
+    """Projected gradient descent in ℓ∞ from a random start, NCHW in 0..1.
+
+    The network answers as it would in use; its running means and its gradients are left alone.
+    """
+    import torch
+
+    change = (torch.rand_like(batch) * 2 - 1) * radius
+    training = module.training
+    module.eval()
+    for _ in range(steps):
+        change.requires_grad_(True)
+        gradient = _gradient(module, (batch + change).clamp(0, 1), targets, change)
+        change = (change.detach() + 2.5 * radius / steps * gradient.sign()).clamp(-radius, radius)
+    module.train(training)
+    return (batch + change).clamp(0, 1)
+
+
+def _gradient(module: Any, images: torch.Tensor, targets: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    loss = torch.nn.functional.cross_entropy(module(normalised(images)).float(), targets)
+    return torch.autograd.grad(loss, of)[0].detach()
+
+
+def _adversarial(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+    return cross_entropy(module, (normalised(adversarial_examples(module, *batch)), batch[1]))
+
+
+def _three_views(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+    """The batch and two mixtures of it, one behind the other."""
+    import torch
+
+    batch, targets = moved(images, labels)
+    views = torch.cat([batch, augment.mixed_chains(batch), augment.mixed_chains(batch)])
+    return normalised(views), targets
+
+
+def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+    """Cross-entropy of the first view, and Jensen and Shannon's divergence between the answers to all three."""
+    import torch
+    import torch.nn.functional as functional
+
+    logits = module(batch[0]).float()
+    first = logits[: len(batch[1])]
+    answers = logits.softmax(1).view(3, -1, logits.shape[1])
+    middle = answers.mean(0).clamp(1e-7, 1).log()
+    apart = torch.stack([functional.kl_div(middle, one, reduction="batchmean") for one in answers]).mean()
+    plain = functional.cross_entropy(first, batch[1], label_smoothing=0.05)
+    right = (first.argmax(1) == batch[1].argmax(1)).float().mean()
+    return {"loss": plain + CONSISTENCY * apart, "accuracy": right, "apart": apart}
+
+
+def noise_maker() -> torch.nn.Module:
+    """From white noise to a noise of its own, local: every pixel depends on its neighbours."""
+    import torch
+
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 3, 1),
+    )  # fmt: skip
+
+
+def _against_noise(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+    """One loss for both: what makes the classifier better reaches the noise with its sign turned."""
+    import torch
+
+    def noisy(images: torch.Tensor) -> torch.Tensor:
+        noise: torch.Tensor = module["companion"](torch.randn_like(images)).float()
+        noise = noise - noise.mean((2, 3), keepdim=True)  # else it would only tint the image
+        level = noise.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-6)
+        noise = noise / level * NOISE * torch.rand_like(level)
+        return (images + (2 * noise.detach() - noise)).clamp(0, 1)
+
+    return cross_entropy(module["classifier"], (normalised(half(batch[0], noisy)), batch[1]))
+
+
+def _latent_examples(module: Any, batch: Pair, generator: Any) -> torch.Tensor:
+    """Half of the batch encoded, moved one step against the network, and decoded through the codes."""
+    import torch
+
+    images, targets = batch
+    count = len(images) // 2
+    with torch.no_grad():
+        latent = generator.encode(images[:count]).float()
+    latent.requires_grad_(True)
+    training = module.training
+    module.eval()
+    gradient = _gradient(module, generator.decode(latent, images[:count]).float(), targets[:count], latent)
+    module.train(training)
+    with torch.no_grad():
+        made = generator.decode(latent + LATENT_STEP * gradient.sign(), images[:count]).float()
+    return torch.cat([made, images[count:]])

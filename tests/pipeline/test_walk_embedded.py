@@ -1,0 +1,146 @@
+"""The walk on drawn scenes with the trained generator, model and oracle that Holdfast carries."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from walk_world import LinearClassifier, LinearGenerator, LinearOracle, judged_model, made_walkers
+
+from holdfast.core.protocols import LatentGenerator, Oracle
+from holdfast.data import load_collection
+from holdfast.data.labels import map_labels
+from holdfast.generate import load_generator
+from holdfast.models import load_classifier
+from holdfast.oracle import load_oracle
+from holdfast.pipeline.walk import UnderTest, Walked, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk_norm import by_channel
+
+OPTIONS = WalkOptions(steps=3, step_size=0.3, batch_size=5)
+
+
+@cache
+def world() -> tuple[LatentGenerator, UnderTest, Oracle]:
+    torch.set_num_threads(1)
+    scenes = load_collection("diorama:test?n=12")
+    classifier = load_classifier("embedded:resnet_rho95", device="cpu")
+    oracle = load_oracle(
+        "clip:embedded?min_score=0.96", classes=scenes.classes, keys=scenes.keys, load_classifier=load_classifier,
+        map_labels=map_labels, device="cpu",
+    )  # fmt: skip
+    model = under_test(classifier, map_labels(scenes.classes, scenes.keys, classifier.labels))
+    return load_generator("embedded:vqgan", device="cpu"), model, oracle
+
+
+def scenes(count: int) -> list[Walker]:
+    collection = load_collection(f"diorama:test?n={count}&size=64")
+    return [
+        Walker(sample.sample_id, sample.image.load(), collection.classes.index(sample.label), seed)
+        for seed, sample in enumerate(collection.samples)
+    ]
+
+
+def walked(walkers: list[Walker], options: WalkOptions, **more: object) -> dict[str, Walked]:
+    return {one.key: one for one in walk(walkers, *world(), options, **more)}  # type: ignore[arg-type]
+
+
+def outcome(one: Walked) -> tuple[object, ...]:
+    """Verdict, stop reason and the model's answer to the image that was kept."""
+    model = world()[1]
+    (probabilities,) = model.classifier.predict([one.image])
+    return one.validated, one.stop, one.reconstruction_accepted, int(probabilities.argmax())
+
+
+def agreement(count: int, sizes: tuple[int, ...], options: WalkOptions) -> tuple[float, set[str]]:
+    walkers = scenes(count)
+    first, *others = [walked(walkers, dataclasses.replace(options, batch_size=size)) for size in sizes]
+    same = [outcome(first[key]) == outcome(other[key]) for other in others for key in first]
+    return float(np.mean(same)), {one.stop for one in first.values()}
+
+
+def test_the_batch_size_does_not_decide() -> None:
+    share, stops = agreement(8, (1, 5), OPTIONS)
+    assert share >= 0.99
+    assert len(stops) > 1  # Otherwise there was nothing to disagree about.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_batch_size_does_not_decide_on_many_scenes() -> None:
+    share, _ = agreement(100, (1, 16), dataclasses.replace(OPTIONS, steps=6, step_size=0.1))
+    assert share >= 0.99
+
+
+def test_deterministic_walks_are_exact_whatever_the_company() -> None:
+    options = dataclasses.replace(OPTIONS, steps=2, deterministic=True)
+    walkers = scenes(4)
+    together = walked(walkers[::-1], options, latents=True)
+    for walker in walkers[:2]:
+        (alone,) = walked([walker], options, latents=True).values()
+        one = together[walker.key]
+        np.testing.assert_array_equal(alone.image, one.image)
+        np.testing.assert_array_equal(alone.latent_end, one.latent_end)
+        assert (alone.score, alone.margin, alone.stop) == (one.score, one.margin, one.stop)
+
+
+def test_the_walk_climbs_where_a_random_one_does_not() -> None:
+    walkers = scenes(4)
+    keys = [walker.key for walker in walkers]
+    options = WalkOptions(steps=3, step_size=0.05, batch_size=4)
+    up = walked(walkers, options, frames=keys)
+    aside = walked(walkers, dataclasses.replace(options, direction="random"), frames=keys)
+    gains = [one.frames[-1].loss - one.frames[0].loss for one in up.values()]
+    drifts = [one.frames[-1].loss - one.frames[0].loss for one in aside.values()]
+    assert np.mean(gains) > 0
+    assert np.mean(gains) > 3 * abs(np.mean(drifts))
+
+
+def test_half_precision_sees_what_full_precision_sees() -> None:
+    walkers = scenes(4)
+    options = WalkOptions(steps=1, step_size=0.02, batch_size=6)
+    full, half = (walked(walkers, dataclasses.replace(options, precision=one)) for one in ("float32", "bfloat16"))
+    for key, one in full.items():
+        assert one.reconstruction_accepted == half[key].reconstruction_accepted
+        assert np.abs(one.reconstruction.astype(int) - half[key].reconstruction).mean() < 2
+
+
+def test_norms_by_channel_are_group_norms_in_compiled_graphs_too() -> None:
+    draw = torch.Generator().manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3), torch.nn.GroupNorm(4, 16), torch.nn.SiLU(), torch.nn.GroupNorm(8, 16, affine=False)
+    ).requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=draw) + 0.5)
+    batch = torch.randn(2, 3, 9, 9, generator=draw).requires_grad_()
+    graphs = []
+
+    def replaced(batch: torch.Tensor) -> torch.Tensor:
+        with mode:
+            return network(batch)
+
+    def kept(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph
+
+    mode = by_channel()
+    for made in (replaced(batch), torch.compile(replaced, backend=kept, fullgraph=True)(batch)):
+        torch.testing.assert_close(made, network(batch))
+        gradients = [torch.autograd.grad((one**3).sum(), batch, retain_graph=True)[0] for one in (made, network(batch))]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert "group_norm" not in graphs[0].code
+
+
+@pytest.mark.slow
+def test_a_compiled_step_is_the_same_step() -> None:
+    options = WalkOptions(steps=4, step_size=1 / 64, batch_size=4)
+    parts = LinearGenerator(2), judged_model(LinearClassifier(2)), LinearOracle(3, 0.3)
+    walkers = made_walkers(2, 7, (None, 1))
+    plain = {one.key: one for one in walk(walkers, *parts, options)}
+    compiled = {one.key: one for one in walk(walkers, *parts, dataclasses.replace(options, compile=True))}
+    assert set(plain) == set(compiled)
+    for key, one in plain.items():
+        assert (one.stop, one.steps, one.validated) == (compiled[key].stop, compiled[key].steps, one.validated)
+        np.testing.assert_array_equal(one.image, compiled[key].image)

@@ -56,12 +56,12 @@ def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path
 def _answers(results: api.Results) -> list[str]:
     """A line a model: the verdict, or what is right on the originals and pasted where no verdict can be had."""
     if "perturbed" in results.counts.conditions:
-        pooled = results.fmr()
+        table = results.fmr()
+        shares = table[table["label"] == ""].pivot(index="model", columns="measure", values="estimate")
         return [
-            f"{row['model']}: FMR {percent(row['fmr'], 0)}. It is right on {percent(row['standard_accuracy'], 0)} of the "
-            f"originals, and on {percent(row['perturbed_accuracy'], 0)} of the images that were made against it and that "
-            "the oracle still accepts."
-            for row in pooled[pooled["label"] == ""].to_dict("records")
+            f"{model}: FMR {percent(one['fmr'], 0)}. Right on {percent(one['standard_accuracy'], 0)} of the originals, "
+            f"and on {percent(one['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
+            for model, one in shares.iterrows()
         ]
     if "same_class_background" in results.counts.conditions:
         return [f"{row.model}: {row.sentence}" for row in results.verdicts(resamples=500).itertuples()]

@@ -12,6 +12,7 @@ import PIL.Image
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import OFFLINE, checked, first_line, place, shown
@@ -147,6 +148,8 @@ def _fetch(name: Name, dtype: Any) -> Any:
     import diffusers
 
     where, revision, local = place(name)
+    if not local:
+        mind_the_hub()
     try:
         with quiet():
             return diffusers.DiffusionPipeline.from_pretrained(

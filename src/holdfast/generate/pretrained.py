@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.generate.loading import OFFLINE, first_line, place
 from holdfast.generate.torch_parts import quiet
@@ -45,6 +46,8 @@ def _load(kind: str, where: str, scheme: str, *, revision: str, local: bool, sub
     shown = f"{scheme}{Path(where).name if local else where}"
     _check_kind(kind, Path(where) / subfolder, shown)
     inside = {"subfolder": subfolder} if subfolder else {}
+    if not local:
+        mind_the_hub()
     try:
         with quiet():
             model, report = getattr(diffusers, kind).from_pretrained(

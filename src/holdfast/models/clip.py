@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
@@ -172,6 +173,8 @@ def _open_clip(name: Name, device: str) -> Clip:
     architecture = name.name
     if not architecture.startswith(("local-dir:", "hf-hub:")):
         _check_open_clip(name)
+    if not architecture.startswith("local-dir:"):
+        mind_the_hub()
     try:
         model = open_clip.create_model(
             architecture, pretrained=name.tag or None, device=device, require_pretrained=True, weights_only=True
@@ -249,6 +252,8 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any, Any]:
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if not local:
+        mind_the_hub()
     try:
         with no_progress_bars():
             processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)

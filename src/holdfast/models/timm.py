@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
@@ -82,6 +83,7 @@ def seeded(build: Callable[[], Any], seed: int) -> Any:
 def _pretrained(architecture: str) -> Any:
     import timm
 
+    mind_the_hub()
     try:
         return timm.create_model(architecture, pretrained=True)
     except OSError as error:  # all of the hub's and the network's errors are

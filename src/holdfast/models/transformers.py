@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
@@ -45,6 +46,8 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if not local:
+        mind_the_hub()
     try:
         with no_progress_bars():
             processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from holdfast import registry
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.report.study import Finding, StudyResult, columns_of
+from holdfast.report.study import Finding, StudyResult, about_world, columns_of
 from holdfast.studies.study import Setting, Study, StudyOptions, chosen, run_study, written
 
 HOSTILE = "<script>alert(1)</script>"
@@ -132,6 +132,14 @@ def test_a_broken_study_file_is_named(study: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("[")
     with pytest.raises(UserError, match=r"study\.json"):
         run_study(study, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "drawn"),
+    [("diorama:test?n=24", True), ("diorama-rerendered:test?n=24", True), ("photos/", False), ("diorama/", False)],
+)
+def test_drawn_scenes_are_called_that(data: str, drawn: bool) -> None:
+    assert about_world(data) == ("Known-truth world; says nothing about photos." if drawn else "")
 
 
 def test_columns_follow_the_types() -> None:

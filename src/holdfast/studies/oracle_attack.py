@@ -1,0 +1,249 @@
+"""``holdfast study oracle-attack``: the oracle itself led astray step by step, beside classifiers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast import api
+from holdfast.core.errors import UserError
+from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
+from holdfast.core.seeds import seed_from
+from holdfast.core.types import Collection
+from holdfast.data.labels import map_labels
+from holdfast.generate import load_generator
+from holdfast.models import load_classifier
+from holdfast.oracle import load_oracle
+from holdfast.pipeline.perturb_setting import square
+from holdfast.pipeline.walk import UnderTest, under_test
+from holdfast.report.study import Finding, StudyResult
+from holdfast.report.tables import Column
+from holdfast.report.words import percent, short_names
+from holdfast.stats.bootstrap import Floats, interval, resampled_sums
+from holdfast.studies import dynamic
+from holdfast.studies.study import Setting, Study, StudyOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+SIZE = 64
+"""Pixels a side of the drawn scenes."""
+
+BATCH = 24
+MEASURES = ("target_loss", "true", "target")
+PANELS = {
+    "target_loss": ("Loss towards the target", False),
+    "true": ("p(true class)", True),
+    "target": ("p(target)", True),
+}
+
+SETTINGS = (
+    *dynamic.walk_settings(
+        models=("embedded:resnet_rho95_strong", "embedded:resnet_rho95"), scenes=96, steps=30, step_size=0.001,
+        leave=("generator",),
+    ),
+    Setting("generator", "pixel:", "whose latent is moved; pixel: is an attack bounded by steps × step size"),
+)  # fmt: skip
+
+
+def run(options: StudyOptions) -> StudyResult:
+    """Lead the oracle and the classifiers towards a wrong class, and record every step."""
+    settings = options.settings
+    if settings["steps"] < 1 or not 0 < settings["step_size"] < 1:
+        raise UserError("steps must be 1 or more, and step_size a number between 0 and 1")
+    collection = api.load_collection(dynamic.scenes_of(options))
+    generator = load_generator(settings["generator"], device=options.device)
+    victims = _victims(collection, options)
+    targets = targets_of(collection, options.seed)
+    curves = {}
+    for place, (name, victim) in enumerate(victims.items()):
+        options.progress("attack", place, len(victims))
+        curves[name] = _led(collection, targets, generator, victim, options)
+    options.progress("attack", len(victims), len(victims))
+    frame = _frame(curves, options.seed)
+    reach = settings["steps"] * settings["step_size"]
+    return StudyResult(
+        title="The oracle under attack",
+        question=(
+            "How easily is the oracle itself led astray? Every scene was given a wrong class as target, and moved by "
+            f"the sign of the gradient towards it, {settings['steps']} steps of {settings['step_size']:g} in the "
+            f"latent of {settings['generator']} (no value changes by more than {reach:g}), once against the oracle and "
+            "once against each classifier. Lines are means over scenes, bands their 95 % intervals."
+        ),
+        findings=[_curves(frame, list(curves)), _ends(frame, curves)],
+        facts=[
+            (str(len(curves)), "networks"),
+            (str(len(collection)), "test scenes"),
+            (str(settings["steps"]), "steps"),
+        ],
+        note=dynamic.note(options),
+    )
+
+
+STUDY = Study(run, SETTINGS)
+
+
+def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTest]:
+    oracle = load_oracle(
+        options.settings["oracle"],
+        classes=collection.classes,
+        keys=collection.keys,
+        load_classifier=load_classifier,
+        map_labels=map_labels,
+        device=options.device,
+    )
+    judge = getattr(oracle, "classifier", None)
+    if not isinstance(judge, DifferentiableClassifier):
+        raise UserError(f"{oracle.name} has no gradients to be attacked by; name a clip: or a classifier: oracle")
+    classifiers = [load_classifier(name, device=options.device) for name in dynamic.models_of(options.settings)]
+    for one in classifiers:
+        if not isinstance(one, DifferentiableClassifier):
+            raise UserError(f"{one.name} has no gradients to be attacked by")
+    named = {f"{options.settings['oracle']} (oracle)": judge} | {one.name: one for one in classifiers}
+    return {
+        name: under_test(one, map_labels(collection.classes, collection.keys, one.labels))
+        for name, one in named.items()
+    }
+
+
+def targets_of(collection: Collection, seed: int) -> NDArray[np.int64]:
+    """A wrong class for each sample, the same for every network."""
+    count = len(collection.classes)
+    truth = np.array([collection.classes.index(sample.label) for sample in collection.samples], np.int64)
+    turns = [1 + seed_from(seed, sample.sample_id, "target") % (count - 1) for sample in collection.samples]
+    return np.asarray((truth + np.array(turns, np.int64)) % count)
+
+
+def _led(
+    collection: Collection,
+    targets: NDArray[np.int64],
+    generator: LatentGenerator,
+    victim: UnderTest,
+    options: StudyOptions,
+) -> Floats:
+    """(scenes, steps + 1, 3): loss towards the target, p(true), p(target)."""
+    import torch
+
+    size = getattr(generator, "size", None) or SIZE
+    device = torch.device(getattr(generator, "device", "cpu"))
+    truth = np.array([collection.classes.index(sample.label) for sample in collection.samples])
+    found = []
+    for start in range(0, len(collection), BATCH):
+        part = slice(start, start + BATCH)
+        images = np.stack([square(sample.image.load(), size) for sample in collection.samples[part]])
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float().to(device) / 255
+        labels = [torch.from_numpy(places[part]).to(device) for places in (truth, targets)]
+        steps, step_size = options.settings["steps"], options.settings["step_size"]
+        found.append(led_astray(pixels, labels[0], labels[1], generator, victim, steps=steps, step_size=step_size))
+    return np.concatenate(found)
+
+
+def led_astray(
+    pixels: torch.Tensor,
+    truth: torch.Tensor,
+    target: torch.Tensor,
+    generator: LatentGenerator,
+    victim: UnderTest,
+    *,
+    steps: int,
+    step_size: float,
+) -> Floats:
+    """Down the loss towards a target class by the gradient's sign: (images, steps + 1, 3), the measures of each step.
+
+    Args:
+        pixels: RGB NCHW in 0..1.
+        truth: places of the true classes.
+        target: places of the targets.
+        generator: whose latent moves.
+        victim: the network.
+        steps: to take; step 0 is the reconstruction.
+        step_size: of the latent.
+    """
+    import torch
+
+    with torch.no_grad():
+        latent = generator.encode(pixels)
+    rows = []
+    for step in range(steps + 1):
+        latent = latent.detach().requires_grad_()
+        scores = victim.scores(generator.decode(latent, pixels).clamp(0, 1)).float()
+        loss = torch.nn.functional.cross_entropy(scores, target, reduction="none")
+        shares = scores.detach().softmax(1)
+        own, aim = (shares.gather(1, places[:, None])[:, 0] for places in (truth, target))
+        rows.append(torch.stack([loss.detach(), own, aim], dim=1).double().cpu().numpy())
+        if step < steps:
+            (gradient,) = torch.autograd.grad(loss.sum(), latent)
+            latent = latent - step_size * gradient.sign()
+    return np.stack(rows, axis=1)
+
+
+def _frame(curves: dict[str, Floats], seed: int) -> pd.DataFrame:
+    """name, step and each measure with its interval."""
+    import pandas as pd
+
+    made = []
+    for name, values in curves.items():
+        scenes, steps, width = values.shape
+        sums = resampled_sums(values.reshape(scenes, -1), np.arange(scenes), seed=seed)
+        low, high = (end.reshape(steps, width) for end in interval(sums / scenes))
+        mean = values.mean(axis=0)
+        columns = {"network": name, "step": np.arange(steps)}
+        for place, measure in enumerate(MEASURES):
+            columns |= {measure: mean[:, place], f"{measure}_low": low[:, place], f"{measure}_high": high[:, place]}
+        made.append(pd.DataFrame(columns))
+    return pd.concat(made, ignore_index=True)
+
+
+def _curves(frame: pd.DataFrame, names: list[str]) -> Finding:
+    short = short_names(names, 40)
+    drawn = dynamic.tidy(frame.assign(line=frame["network"].map(short)), line="line", x="step", measures=MEASURES)
+    sentences = []
+    for name in names:
+        own = frame[frame["network"] == name]
+        first, last = own.iloc[0], own.iloc[-1]
+        sentences.append(
+            f"{name}: p(true class) goes from {percent(first['true'])} to {percent(last['true'])}, p(target) from "
+            f"{percent(first['target'])} to {percent(last['target'])}."
+        )
+    columns = [
+        Column("network", "Network"),
+        Column("step", "Step", "integer"),
+        Column("target_loss", "Loss towards the target", "number", "target_loss_low", "target_loss_high"),
+        Column("true", "p(true class)", "percent", "true_low", "true_high"),
+        Column("target", "p(target)", "percent", "target_low", "target_high"),
+    ]
+    return Finding(
+        "Step by step",
+        sentences,
+        frame,
+        columns,
+        chart=lambda width: dynamic.curves(drawn, width, lines=list(short.values()), panels=PANELS, across="step"),
+        caption="Loss towards the target, p(true class) and p(target) by step",
+    )
+
+
+def _ends(frame: pd.DataFrame, curves: dict[str, Floats]) -> Finding:
+    """How many scenes end as the target, and when the target overtakes the true class."""
+    import pandas as pd
+
+    rows, sentences = [], []
+    for name, values in curves.items():
+        ahead = values[:, :, 2] > values[:, :, 1]
+        overtaken = ahead.any(axis=1)
+        steps = ahead.argmax(axis=1)[overtaken]
+        middle = float(np.median(steps)) if overtaken.mean() > 0.5 else float("nan")
+        led = float(ahead[:, -1].mean())
+        rows.append({"network": name, "scenes": len(values), "led": led, "median_step": middle})
+        sentences.append(
+            f"{name}: at the end the target is likelier than the true class in {percent(led)} of the scenes."
+        )
+    columns = [
+        Column("network", "Network"),
+        Column("scenes", "Scenes", "integer"),
+        Column("led", "Target ahead at the end", "percent"),
+        Column("median_step", "First step with the target ahead, median", "number", digits=0),
+    ]
+    return Finding("How many were led astray", sentences, pd.DataFrame(rows), columns)

@@ -171,7 +171,7 @@ _GENERATORS = (
     ("pixel", "simple:load_pixel", "the pixels themselves"),
     ("noise", "simple:load_noise", "a field added to the image"),
     ("rotate", "simple:load_rotate", "turn, shift and zoom"),
-    ("embedded", "embedded:load_generator", "those that come with Holdfast, for drawn scenes (vqgan, tiny, ddim)"),
+    ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan)"),
     ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE)"),
 )
 _IMAGE_MAKERS = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast.cli.main import app
+from holdfast.cli.perturb import perturb
 from holdfast.core.errors import UserError
+from holdfast.pipeline.walk_options import WalkOptions
 
 SCENES = 6
 WALK = ["--generator", "pixel:", "--oracle", "clip:embedded", "--steps", "2", "--step-size", "0.004", "-q"]
@@ -94,3 +98,11 @@ def test_a_mistake_is_a_sentence(words: list[str], said: str, tmp_path: Path) ->
 def test_ls_has_generators_and_oracles() -> None:
     assert "vqgan:" in typed("ls", "generators") and "pixel:" in typed("ls", "generators")
     assert "ensemble:" in typed("ls", "oracles") and "timm:" not in typed("ls", "oracles")
+
+
+def test_the_commands_defaults_are_the_librarys() -> None:
+    """Every option is part of a row's name: another default would walk everything again."""
+    given = inspect.signature(perturb).parameters
+    for option, value in asdict(WalkOptions()).items():
+        default = given[option].default
+        assert getattr(default, "value", default) == value, option

@@ -175,7 +175,17 @@ def test_frames_show_the_first_walks_from_the_reconstruction_on(finished: Run) -
 def test_relations_and_the_oracles_card_are_recorded(finished: Run) -> None:
     spec = finished.spec()
     assert any("both trained on" in sentence for sentence in spec["kinship"])
-    assert ["Oracle", "clip:embedded?template=an image of a {class}"] in spec["oracle_card"]
+    assert ["Oracle", "clip:embedded?template=an image of a {class}"] in spec["oracle_cards"][0]
+
+
+def test_another_oracle_leaves_the_card_and_the_warnings_of_the_first(tmp_path: Path) -> None:
+    perturb(replace(SPEC, oracle=f"classifier:{MODEL}"), tmp_path / "run")
+    for _ in range(2):
+        run, _ = perturb(SPEC, tmp_path / "run")
+    oracles = [dict(card)["Oracle"] for card in run.spec()["oracle_cards"]]
+    assert oracles == [f"classifier:{MODEL}", "clip:embedded?template=an image of a {class}"]
+    told = run.spec()["kinship"]
+    assert any("is judged by itself" in sentence for sentence in told) and len(set(told)) == len(told)
 
 
 def test_a_finished_run_has_nothing_left_and_a_model_costs_only_itself(tmp_path: Path) -> None:

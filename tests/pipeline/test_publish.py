@@ -94,6 +94,10 @@ def test_what_cannot_be_published_is_a_sentence(run: Run, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="holds something else"):
         publish(run, full)
     assert publish(run, tmp_path / "new") == publish(run, tmp_path / "new")  # its own folder may be written again
+    stale = next((tmp_path / "new").rglob("*.png"))
+    stale.rename(stale.with_name("of another run.png"))
+    with pytest.raises(UserError, match="images that this run did not make"):
+        publish(run, tmp_path / "new")
     kept = sorted((run.path / "images").rglob("*.png"))
     cv2.imwrite(str(kept[0]), cv2.imread(str(kept[0])) // 2)
     with pytest.raises(UserError, match="is not the image that was judged"):

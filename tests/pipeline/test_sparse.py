@@ -120,6 +120,8 @@ def test_a_walk_moves_only_what_the_mask_allows(run: Run, tmp_path: Path) -> Non
         moved = np.array(row["end"]) != np.array(row["start"])
         assert moved.any() and not (moved & ~mask.mask.ravel()).any()
     assert sparse.spec()["parameters"]["sparse"] == mask.fingerprint[:16]
+    with pytest.raises(UserError, match="no validated walk without a mask"):
+        fit_sparse(sparse)
     # A row of a sparse walk is another row than the dense one's.
     assert sparse.spec()["parameters"] != told
 

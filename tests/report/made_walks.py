@@ -71,7 +71,7 @@ def make_walks(path: Path, world: World | None = None, **changes: Any) -> Run:
     rng = np.random.default_rng(world.seed)
     run = Run(path)
     about = {"verb": "perturb", "dataset": "made", "classes": list(world.classes), "models": list(world.models)}
-    run.begin(about | {"seed": 0, "oracle_card": CARD, "kinship": list(world.kinship)})
+    run.begin(about | {"seed": 0, "oracle_cards": [CARD], "kinship": list(world.kinship)})
     run.write_environment({"command": "holdfast perturb made --out runs/made", "python": "3.11"})
     run.write_samples(SAMPLES.empty_table())
     made = _Tables()

@@ -165,7 +165,10 @@ def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str])
 
 
 def test_rejected_walks_are_outcomes_not_errors(plain: tuple[Run, Path, str]) -> None:
-    assert "none was skipped and none failed" in words(plain[2])
+    text = words(plain[2])
+    rejected = plain[0].rows(["status"])["status"].to_pylist().count("rejected")
+    assert "none was skipped and none failed" in text
+    assert f"{rejected} rows more: walks that the oracle rejected at the first image" in text
 
 
 def test_a_mixed_report_has_both_and_static_figures_stay(tmp_path: Path, plain: tuple[Run, Path, str]) -> None:
@@ -205,6 +208,7 @@ def test_several_settings_are_compared(tmp_path: Path) -> None:
         assert float(row["fmr"]) == pytest.approx(same["estimate"].item())
     text = words(page)
     assert "Kendall" in text and "No walk was kept step by step" in text
+    assert "walked in 3 ways. Walk 1: generator made:generator, oracle made:oracle, oracle space dataset;" in text
     assert "the label spaces of loss, oracle and accuracy differ (dataset, all, dataset)" in text
 
 
@@ -252,7 +256,7 @@ def test_a_run_without_details_or_card_still_has_its_figures(tmp_path: Path) -> 
     run = make_walks(tmp_path / "run", frames=0)
     for path in (tmp_path / "run" / "details").rglob("*.parquet"):
         path.unlink()
-    (tmp_path / "run" / "spec.json").write_text('{"dataset": "made", "oracle_card": "<b>", "kinship": 7}')
+    (tmp_path / "run" / "spec.json").write_text('{"dataset": "made", "oracle_cards": ["<b>"], "kinship": 7}')
     page = words(page_of([run], tmp_path / "report"))
     assert "hold no details of their walks" in page and "did not record one" in page
     assert len(table(tmp_path / "report", "fmr")) == 2

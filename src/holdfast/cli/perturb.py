@@ -145,7 +145,7 @@ def perturb(
     direction: Way = Direction.loss,
     stop_when_fooled: StopWhenFooled = False,
     black_box: BlackBox = 0,
-    probe_size: ProbeSize = 0.02,
+    probe_size: ProbeSize = 0.05,
     precision: ChosenPrecision = Precision.float32,
     compile: Compile = False,
     batch_size: BatchSize = 16,
@@ -172,6 +172,7 @@ def perturb(
         raise UserError("say where the run goes: --out RUN")
     from holdfast.pipeline.perturb import PerturbSpec, WalkOptions
     from holdfast.pipeline.perturb import perturb as run_perturb
+    from holdfast.pipeline.perturb_setting import kin_warnings
 
     walk = WalkOptions(
         steps=steps, step_size=step_size, gradient=gradient.value, loss=loss.value, first=first.value,
@@ -188,7 +189,7 @@ def perturb(
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         run, summary = run_perturb(spec, out, progress=progress)
-    _print_run(run, summary)
+    _print_run(run, summary, kin_warnings(spec))
     if publish is not None:
         _publish(out, publish)
 
@@ -238,14 +239,13 @@ def _publish(run: Path, out: Path) -> None:
     typer.echo(f"{count} images published; holdfast eval {out} reads them and checks their hashes")
 
 
-def _print_run(run: Run, summary: Summary) -> None:
-    spec = run.spec()
-    told = spec["parameters"]
+def _print_run(run: Run, summary: Summary, warnings: list[str]) -> None:
+    told = run.spec()["parameters"]
     typer.echo(
         f"label spaces: loss {told['loss_space']}, oracle {told['oracle_space']}, reported accuracy {told['space']}; "
         f"images of {told['size']} × {told['size']} pixels"
     )
-    for sentence in spec["kinship"]:
+    for sentence in warnings:
         typer.echo(f"warning: {sentence}")
     _print_fmr(run)
     typer.echo(f"{summary.rows} made, {summary.already} there already; {run.path}")

@@ -195,7 +195,7 @@ def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
     shown = [outputs.space.names[min(outputs.by_name[one])] for one in close]
     sample = ", ".join(outputs.space.names[:3])
     hint = f"nearest: {'; '.join(dict.fromkeys(shown))}" if shown else f"outputs are called {sample}, …"
-    more = f" (and {len(lost) - 1} more classes)" if len(lost) > 1 else ""
+    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
     return UserError(f"class {name!r}{more} is no output of the model; {hint}; name its outputs in a --labels file")
 
 

@@ -206,9 +206,7 @@ def _colours(
     return planes[0], planes[1], planes[2]
 
 
-def _ground_and_ink(
-    first: materials.Rgb, second: materials.Rgb, *, light: bool
-) -> tuple[materials.Rgb, materials.Rgb]:
+def _ground_and_ink(first: materials.Rgb, second: materials.Rgb, *, light: bool) -> tuple[materials.Rgb, materials.Rgb]:
     """The object's colour and the texture's, far enough apart in brightness to be told at 64 px in any material."""
     mixed = 0.3 * np.array(first) + 0.7 * np.array(second)
     if light:

@@ -74,7 +74,7 @@ def perturb(spec: PerturbSpec, out: Path, *, progress: Progress = silent) -> tup
         tested = load_tested(spec, collection)
         setting = load_setting(spec, collection)
         prepared = prepare(spec, collection, progress)
-        run.begin(_recorded(spec, setting, collection), same=("verb", "dataset", "classes", "seed"))
+        run.begin(_recorded(spec, setting, collection, run), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
         run.write_samples(samples_table(prepared))
         recorder = Recorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
@@ -94,14 +94,18 @@ def perturb(spec: PerturbSpec, out: Path, *, progress: Progress = silent) -> tup
     return run, work.summary
 
 
-def _recorded(spec: PerturbSpec, setting: Setting, collection: Collection) -> dict[str, Any]:
+def _recorded(spec: PerturbSpec, setting: Setting, collection: Collection, run: Run) -> dict[str, Any]:
+    """What spec.json holds: this command; and of the commands before it, whose walks stay, the cards and relations."""
+    before = run.spec() if (run.path / "spec.json").exists() else {}
+    cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
+    mine = [list(row) for row in card(setting.oracle).rows()]
     return asdict(spec) | {
         "verb": "perturb",
         "dataset": collection.name,
         "classes": list(collection.classes),
         "parameters": setting.parameters,
-        "oracle_card": [list(row) for row in card(setting.oracle).rows()],
-        "kinship": kin_warnings(spec),
+        "oracle_cards": [*cards, *([] if mine in cards else [mine])],
+        "kinship": list(dict.fromkeys([*kin, *kin_warnings(spec)])),
     }
 
 

@@ -85,7 +85,9 @@ def _checked(inside: InsideRoot, path: str, pixels: str) -> str:
         data = read_file(inside.file(path))
         same = array_sha256(decode_image(data)) == pixels
     except SampleError as error:
-        raise UserError(f"images/{path}: {error}; run perturb again with --keep-images, which makes it anew") from error
+        raise UserError(
+            f"images/{path}: {error}; delete it if it is there, and run perturb again with --keep-images"
+        ) from error
     if not same:
         raise UserError(
             f"images/{path} is not the image that was judged, it has changed since: delete it and run perturb again "
@@ -123,13 +125,17 @@ def publish(run: Run, out: Path) -> int:
     if out.exists() and not (out / CARD).is_file() and any(out.iterdir()):
         raise UserError(f"{out} holds something else; name a new folder for --publish")
     several = len({row["path"].partition("/")[0] for row in rows}) > 1
+    files = {row["path"]: run.path / "images" / row["path"] for row in rows}
+    for row in rows:
+        folder, _, rest = row["path"].partition("/")
+        label, _, name = rest.partition("/")
+        files[f"{label}/{folder}/{name}" if several else rest] = files.pop(row["path"])
+        row["path"] = f"{label}/{folder}/{name}" if several else rest
+    if any(path.relative_to(out).as_posix() not in files for path in out.rglob("*.png")):
+        raise UserError(f"{out} holds images that this run did not make; name a new folder for --publish")
     with writing(out):
-        for row in rows:
-            folder, _, rest = row["path"].partition("/")
-            label, _, name = rest.partition("/")
-            data = (run.path / "images" / row["path"]).read_bytes()
-            row["path"] = f"{label}/{folder}/{name}" if several else rest
-            write_atomic(out / row["path"], data)
+        for path, file in files.items():
+            write_atomic(out / path, file.read_bytes())
         write_manifest(rows, out)
         write_json(out / CARD, _card(spec, rows, bytes_sha256((out / "manifest.parquet").read_bytes())))
     return len(rows)
@@ -143,7 +149,7 @@ def _card(spec: dict[str, Any], rows: list[dict[str, Any]], manifest: str) -> di
         "images": len(rows),
         "made_against": sorted({row["made_against"] for row in rows}),
         "parameters": [json.loads(text) for text in sorted({row["parameters"] for row in rows})],
-        "oracle_card": spec.get("oracle_card", []),
+        "oracle_cards": spec.get("oracle_cards", []),
         "kinship": spec.get("kinship", []),
         "manifest_sha256": manifest,
     }

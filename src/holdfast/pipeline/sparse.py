@@ -101,16 +101,19 @@ def fit_sparse(
 
 
 def _walks(run: Run, model: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The parameters of the run's validated walks, and row id → source."""
+    """The parameters of the run's validated dense walks, and row id → source."""
     rows = run.rows(["row_id", "kind", "condition", "status", "model", "parameters", "source_id"]).to_pylist()
     walks = [
         row
         for row in rows
         if row["kind"] == "dynamic" and row["condition"] == "perturbed" and row["status"] == "ok"
         and (model is None or row["model"] == model)
+        and not json.loads(row["parameters"]).get("sparse")
     ]  # fmt: skip
     if not walks:
-        raise UserError(f"{run.path} has no validated walk" + (f" against {model}" if model else ""))
+        raise UserError(
+            f"{run.path} has no validated walk" + (f" against {model}" if model else "") + " without a mask"
+        )
     told = [json.loads(text) for text in {row["parameters"] for row in walks}]
     if len({(one["generator_fingerprint"], one["size"]) for one in told}) > 1:
         raise UserError(f"{run.path} has walks of several generators or sizes; a mask belongs to one")

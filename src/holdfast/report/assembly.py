@@ -82,7 +82,8 @@ def build(
         library = aside.submit(page.chart_library)
         sections = _sections(evidence, still, pictures) if still.runs else []
         sections += [] if still is rows else _walk_sections(rows, settings)
-        sections += [trouble(whole, runs), what_was_run(whole, runs, settings)]
+        sections += [trouble(whole, runs, ended=rows.dataset.count_rows(filter=_NO_FAILURE))]
+        sections += [what_was_run(whole, runs, settings)]
         library.result()
     try:
         return page.write(

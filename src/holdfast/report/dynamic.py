@@ -9,7 +9,7 @@ from holdfast.report.figures import Figure
 from holdfast.report.fmr_tables import COUNTS, FAMILY, VARIANTS, first_columns, share, wide
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.tables import Column, Table
-from holdfast.report.walk_settings import how, settings_compared, spaces, warnings
+from holdfast.report.walk_settings import how, settings_compared, spaces, told_apart, warnings
 from holdfast.report.walked import Walked
 from holdfast.report.words import estimate, listing, percent, plural
 from holdfast.stats.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED
@@ -36,7 +36,7 @@ def dynamic(walks: Walked, *, resamples: int, seed: int) -> Section:
     """SA, PA, VR and FMR with all variants, baselines, ranks, and how the walks were made."""
     section = Section("dynamic", TITLE)
     frame = wide(walks, walks.family[walks.family["label"] == ""])
-    section.lead = [MEANING, *_findings(walks, frame)]
+    section.lead = [MEANING, *told_apart(walks), *_findings(walks, frame)]
     section.parts = [
         *_missing(walks, frame),
         *warnings(walks),
@@ -131,16 +131,18 @@ def _baselines(walks: Walked, frame: pd.DataFrame) -> list[Part]:
         ]
     )
     means = ", ".join(f"{title} {percent(float(frame[key].mean()))}" for key, title in stages)
-    finding = f"{'Accuracy' if len(frame) == 1 else 'Mean accuracy over the models'}: {means}."
+    start = "Accuracy" if len(frame) == 1 else f"Mean accuracy over the {'walks' if walks.several else 'models'}"
+    finding = f"{start}: {means}."
     what = "A loss that the reconstruction or a random walk already brings is the generator's, not the model's."
     figure = Figure(
         "dynamic_stages",
-        "Accuracy on the way: original, plain reconstruction, random walk of the same length, walk against the model",
+        "Accuracy on the way: original, plain reconstruction, random walk, walk against the model",
         finding,
         lambda width: charts.dots(
             tidy, width, models=rows, rows=[title for _, title in stages], title="accuracy", domain=(0.0, 1.0)
         ),
-        "Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted them.",
+        "Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted them. "
+        "A random walk has as many steps as the walk, or fewer where the oracle rejects one.",
     )
     parts: list[Part] = [Heading("Baselines"), Text([f"{finding} {what}"]), ShownFigure(figure)]
     columns = [*first_columns(walks), FAMILY[0]]
@@ -150,7 +152,7 @@ def _baselines(walks: Walked, frame: pd.DataFrame) -> list[Part]:
         else:
             why = "it was not run, or no walk was accepted whose length it could have"
             parts.append(Notice(f"The baseline “{title.lower()}”: {why}."))
-    caption = "Accuracy after encoding and decoding without a step, and after a random walk of the same length"
+    caption = "Accuracy after encoding and decoding without a step, and after a random walk"
     if len(columns) > 2:
         parts.append(ShownTable(Table("fmr_baselines", caption, frame, [*columns, FAMILY[2]])))
     return parts

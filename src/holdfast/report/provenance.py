@@ -16,8 +16,8 @@ from holdfast.report.words import listing, percent, plural
 from holdfast.store import Run
 
 
-def trouble(evidence: Evidence, runs: Sequence[Run]) -> Section:
-    """Rows without an answer, by reason."""
+def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Section:
+    """Rows without an answer, by reason; ``ended`` rows of walks that were rejected at once are none of them."""
     import pandas as pd
 
     section = Section("errors", "Errors and skipped images")
@@ -45,6 +45,11 @@ def trouble(evidence: Evidence, runs: Sequence[Run]) -> Section:
         ]
         section.parts.append(
             ShownTable(Table("errors", "Rows without an answer, by reason", frame.fillna(""), columns))
+        )
+    if ended:
+        section.lead.append(
+            f"{plural(ended, 'row')} more: walks that the oracle rejected at the first image, and the random walks "
+            "that these lack. Those are outcomes, and stand with the walks."
         )
     problems = [
         {"run": run.run_id, "sample_id": row["sample_id"], "problem": row["problem"]}

@@ -110,7 +110,7 @@ def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
     """How many steps lie behind the image that was kept, a panel a row, coloured by why the walk stopped.
 
     Args:
-        frame: row, position, reason, place, first, last (steps of the bin), end (where it is drawn to), n.
+        frame: row, position, reason, place, first, last (steps of the bin), start, end (where it is drawn), n.
         width: of the figure.
         rows: in order.
     """
@@ -118,9 +118,9 @@ def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
     inner = min(440, (width - 40) // columns - 28)
     across = {"type": "quantitative", "title": "steps behind the kept image"}
     axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "tickMinStep": 1, "format": "d"}
-    scale = {"domain": [0, int(frame["end"].max())], "nice": False}
+    scale = {"domain": [-0.5, float(frame["end"].max())], "nice": False}
     encoding: dict[str, Any] = {
-        "x": across | {"scale": scale, "field": "first", "axis": axis | {"grid": False}, "bin": "binned"},
+        "x": across | {"scale": scale, "field": "start", "axis": axis | {"grid": False}, "bin": "binned"},
         "x2": {"field": "end"},
         "y": {"field": "n", "type": "quantitative", "stack": "zero", "title": "walks", "axis": axis | {"tickCount": 3}},
         "color": _by_reason(frame, width),

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MOST_TOLD = 6
+"""Ways to walk that are told apart before the figures; more would be in their way."""
+
+
 def warnings(walks: Walked) -> list[Part]:
     """Kinship of model, oracle and generator as the runs recorded it, and label spaces that differ."""
     said: list[str] = []
@@ -30,6 +34,21 @@ def warnings(walks: Walked) -> list[Part]:
             said.append(f"{name} label spaces of loss, oracle and accuracy differ ({', '.join(spaces)}).")
     unique = list(dict.fromkeys(said))
     return [Listing(f"What to bear in mind ({len(unique)})", unique, open=len(unique) <= 6)] if unique else []
+
+
+def told_apart(walks: Walked) -> list[str]:
+    """What the numbers of the walks stand for: the options in which they differ."""
+    if not walks.several:
+        return []
+    keys = [key for key in walks.settings[0] if not key.endswith("_fingerprint")]
+    moved = [key for key in keys if len({str(one.get(key)) for one in walks.settings}) > 1]
+    if not moved or len(walks.settings) > MOST_TOLD:
+        return [f"{len(walks.settings)} walks: what they stand for is said under “How the walks were made”."]
+    said = [
+        f"Walk {number_}: " + ", ".join(f"{key.replace('_', ' ')} {_value(setting.get(key))}" for key in moved)
+        for number_, setting in enumerate(walks.settings, 1)
+    ]
+    return [f"Every image was walked in {len(walks.settings)} ways. {'; '.join(said)}."]
 
 
 def _space_names(setting: dict[str, Any]) -> tuple[str, str, str]:
@@ -134,9 +153,10 @@ def how(walks: Walked) -> list[Part]:
     parts: list[Part] = [Heading("How the walks were made"), Text(lines)]
     cards: list[Sequence[Sequence[str]]] = []
     for run in walks.runs:
-        card = run.spec().get("oracle_card")
-        if isinstance(card, list) and card and card not in cards and all(_pair(row) for row in card):
-            cards.append(card)
+        given = run.spec().get("oracle_cards")
+        for card in given if isinstance(given, list) else []:
+            if isinstance(card, list) and card and card not in cards and all(_pair(row) for row in card):
+                cards.append(card)
     for place, card in enumerate(cards, 1):
         frame = pd.DataFrame([(str(row[0]), str(row[1])) for row in card], columns=["what", "value"])
         name = "oracle_card" if len(cards) == 1 else f"oracle_card_{place}"

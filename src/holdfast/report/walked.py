@@ -103,7 +103,8 @@ def walked(rows: Rows) -> Walked | None:
         raise UserError(f"the walks of {', '.join(run.run_id for run in runs)} cannot be read: {error}") from error
     if images.empty:
         return None
-    settings = list(dict.fromkeys(images["parameters"]))
+    # Sorted, because the table's files have random names: a walk keeps its number when a report is made again.
+    settings = sorted(set(images["parameters"]))
     images["walk"] = images["parameters"].map({text: number for number, text in enumerate(settings, 1)})
     ends = table.filter(pc.field("condition") == PERTURBED).to_pandas()
     for column in ("model", "parameters", "prediction", "prediction_restricted"):

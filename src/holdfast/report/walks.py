@@ -99,7 +99,9 @@ def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
     places = {words: place for place, (words, _) in enumerate(STOPS.values())}
     tidy = taken.assign(first=(taken["steps"].astype(int) // size) * size)
     tidy = tidy.groupby(["row", "reason", "first"]).size().rename("n").reset_index()
-    tidy["last"], tidy["end"] = tidy["first"] + size - 1, tidy["first"] + size
+    tidy["last"] = tidy["first"] + size - 1
+    # Half a step to either side, so that a bar stands over its number of steps.
+    tidy["start"], tidy["end"] = tidy["first"] - 0.5, tidy["last"] + 0.5
     tidy["place"] = tidy["reason"].map(places).fillna(len(places))
     tidy["position"] = tidy["row"].map({row: place for place, row in enumerate(rows)})
     middle = np.median(taken["steps"])

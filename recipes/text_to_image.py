@@ -24,7 +24,6 @@ import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
 from numpy.typing import NDArray
-from oracle import image_features, text_features
 
 from holdfast.core.seeds import generator
 from holdfast.diorama.vocabulary import caption
@@ -39,6 +38,7 @@ from holdfast.generate.embedded import (
     predict,
 )
 from holdfast.training import TrainingOptions, fit, one_cycle
+from oracle import image_features, text_features
 
 CAPTIONS_EACH = 4
 INPAINT_SHARE, SILENT_SHARE = 0.35, 0.12

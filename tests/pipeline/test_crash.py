@@ -49,10 +49,17 @@ def test_kill_9_and_run_again(
     assert table_of(Run.open(out)) == undisturbed
 
 
+def heed_ctrl_c() -> None:
+    """A shell starts what runs in its background deaf to Ctrl-C, and the tests may run there."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_ctrl_c_is_one_sentence_and_keeps_what_is_done(photos: Path, toy_models: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     pipe = subprocess.PIPE
-    with subprocess.Popen(command(photos, toy_models, out), text=True, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        command(photos, toy_models, out), text=True, stdout=pipe, stderr=pipe, preexec_fn=heed_ctrl_c
+    ) as process:
         wait_for_parts(out, 1, process)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -112,7 +119,9 @@ def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:
 def test_ctrl_c_with_workers_is_one_sentence_and_leaves_no_process(photos: Path, tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     words = [*HOLDFAST, "synth", str(photos), "--out", str(tmp_path / "out"), "--scenarios", "all", "--workers", "2"]
-    with subprocess.Popen(words, text=True, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+    with subprocess.Popen(
+        words, text=True, stdout=pipe, stderr=pipe, start_new_session=True, preexec_fn=heed_ctrl_c
+    ) as process:
         while not (tmp_path / "out" / "spec.json").exists():  # the workers are about to start
             assert process.poll() is None
             time.sleep(0.01)

@@ -31,7 +31,9 @@ class LinearGenerator:
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
         mixed = 0.5 + (latent - 0.5) @ torch.from_numpy(self.mixing).T
-        return mixed.clamp(0, 1).view(-1, 3, 2, 2)
+        # Whether clamp lets gradients pass at exactly 0 and 1 has changed between versions of torch.
+        inside = (mixed >= 0) & (mixed <= 1)
+        return torch.where(inside, mixed, mixed.detach().clamp(0, 1)).view(-1, 3, 2, 2)
 
 
 class LinearClassifier:

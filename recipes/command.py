@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +12,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from holdfast.training import Epoch
 from holdfast.training.classifiers import Size
 from holdfast.training.scenes import rendered
 
@@ -55,3 +57,26 @@ def train_several(
         for line in pool.map(task, asked.only):
             print(line, flush=True)
     print(f"all: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def one_model(parser: argparse.ArgumentParser, *, minutes: float) -> argparse.Namespace:
+    """The arguments of a recipe that trains one model on captioned scenes, with ``cache`` and ``device`` filled in."""
+    import torch
+
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model's own folder")
+    parser.add_argument("--cache", type=Path, help="folder for the scenes (OUT/cache)")
+    parser.add_argument("--minutes", type=float, default=minutes, help=f"of training ({minutes:g})")
+    parser.add_argument("--scenes", type=int, default=120_000, help="to train on (120,000)")
+    parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.5)
+    arguments.cache = arguments.cache or arguments.out / "cache"
+    arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
+    return arguments
+
+
+def say_epoch(epoch: Epoch) -> None:
+    """How an epoch went, as a line."""
+    numbers = {key: round(value, 4) for key, value in epoch.metrics.items()}
+    print(f"epoch {epoch.number}: {json.dumps(numbers)}", flush=True)

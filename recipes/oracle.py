@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
+from command import one_model, say_epoch
 from numpy.typing import NDArray
 
 from holdfast.core.seeds import generator
@@ -228,7 +229,7 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
         steps_per_epoch=steps,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.998,
-        checkpoints=arguments.out / "checkpoints",
+        checkpoints=arguments.out / "oracle-checkpoints",
         time_limit=60 * arguments.minutes,
         finish_in_time=True,
     )
@@ -239,9 +240,7 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
         optimiser,
         options,
         schedule=lambda done: one_cycle(done, warmup=0.1),
-        on_epoch=lambda epoch: print(
-            f"epoch {epoch.number}: " + json.dumps({k: round(v, 3) for k, v in epoch.metrics.items()}), flush=True
-        ),
+        on_epoch=say_epoch,
     )
     return fitted.model, words, fitted.seconds
 
@@ -259,18 +258,10 @@ def save(model: Any, words: Any, folder: Path) -> None:
 
 def main() -> None:
     """Render, train, save, measure, write the card."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=8.0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--start", type=Path, help="an oracle of this recipe whose weights to go on from")
-    parser.add_argument("--scenes", type=int, default=120_000)
-    parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.4)
-    cache = arguments.cache or arguments.out / "cache"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    arguments = one_model(parser, minutes=8.0)
+    cache, device = arguments.cache, arguments.device
     began = time.monotonic()
     scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN)
     held_out = captioned_scenes.rendered(arguments.scenes // 20, cache=cache, seed=HELD_OUT)

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
+from command import one_model, say_epoch
 from numpy.typing import NDArray
 
 from holdfast.core.seeds import generator
@@ -222,7 +223,7 @@ def train(arguments: argparse.Namespace, parts: Parts, scenes: CaptionedScenes, 
         steps_per_epoch=8 if arguments.quick else 300,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.999,
-        checkpoints=arguments.out / "checkpoints",
+        checkpoints=arguments.out / "text_to_image-checkpoints",
         time_limit=60 * arguments.minutes,
         finish_in_time=True,
     )
@@ -238,7 +239,7 @@ def train(arguments: argparse.Namespace, parts: Parts, scenes: CaptionedScenes, 
         torch.optim.AdamW(parts.unet.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.01),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
-        on_epoch=lambda epoch: print(f"epoch {epoch.number}: {json.dumps(dict(epoch.metrics))}", flush=True),
+        on_epoch=say_epoch,
     )
     return fitted.model, fitted.seconds
 
@@ -247,19 +248,11 @@ def main() -> None:
     """Render, train, save, measure, write the card."""
     from diffusers import FlowMatchEulerDiscreteScheduler
 
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oracle", type=Path, required=True)
     parser.add_argument("--vqgan", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=7.0)
-    parser.add_argument("--scenes", type=int, default=120_000)
-    parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.4)
-    cache = arguments.cache or arguments.out / "cache"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    arguments = one_model(parser, minutes=7.0)
+    cache, device = arguments.cache, arguments.device
     began = time.monotonic()
     scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN, camera_noise=False)
     held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)

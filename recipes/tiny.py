@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
+from command import one_model, say_epoch
 
 from holdfast.generate.tiny import Tiny
 from holdfast.training import TrainingOptions, fit, one_cycle
@@ -103,27 +104,16 @@ def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -
         torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=1e-4),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
-        on_epoch=lambda epoch: print(
-            f"epoch {epoch.number}: " + json.dumps({key: round(value, 4) for key, value in epoch.metrics.items()}),
-            flush=True,
-        ),
+        on_epoch=say_epoch,
     )
     return fitted.model, fitted.seconds
 
 
 def main() -> None:
     """Render, train, save, measure, write the card."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=4.0)
-    parser.add_argument("--scenes", type=int, default=120_000)
-    parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.5)
-    cache = arguments.cache or arguments.out / "cache"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = one_model(parser, minutes=4.0)
+    cache, device = arguments.cache, arguments.device
     scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN)
     held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)
     model, seconds = train(arguments, scenes, device)

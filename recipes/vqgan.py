@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as functional
 from captioned_scenes import HELD_OUT, SIDE, TRAIN, CaptionedScenes
 from cards import write_card
+from command import one_model, say_epoch
 
 from holdfast.training import TrainingOptions, fit, one_cycle
 from oracle import image_features, text_features
@@ -199,7 +200,7 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
         steps_per_epoch=len(scenes) // size,
         precision="float32" if device == "cpu" else "bfloat16",
         average=0.9 if arguments.quick else 0.998,
-        checkpoints=arguments.out / "checkpoints",
+        checkpoints=arguments.out / "vqgan-checkpoints",
         time_limit=60 * arguments.minutes,
         finish_in_time=True,
     )
@@ -220,10 +221,7 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
         torch.optim.AdamW(learned, lr=8e-4, betas=(0.9, 0.95), weight_decay=1e-4),
         options,
         schedule=lambda done: one_cycle(done, warmup=0.05),
-        on_epoch=lambda epoch: print(
-            f"epoch {epoch.number}: " + json.dumps({key: round(value, 4) for key, value in epoch.metrics.items()}),
-            flush=True,
-        ),
+        on_epoch=say_epoch,
     )
     return fitted.model.vqgan, fitted.seconds
 
@@ -232,19 +230,11 @@ def main() -> None:
     """Render, train, save, measure, write the card."""
     from transformers import AutoModel, AutoTokenizer
 
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oracle", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to go on from")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--scenes", type=int, default=120_000)
-    parser.add_argument("--quick", action="store_true", help="a rehearsal on a CPU: tiny model, few scenes")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.scenes, arguments.minutes = 640, min(arguments.minutes, 0.5)
-    cache = arguments.cache or arguments.out / "cache"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    arguments = one_model(parser, minutes=8.0)
+    cache, device = arguments.cache, arguments.device
     scenes = captioned_scenes.rendered(arguments.scenes, cache=cache, seed=TRAIN, camera_noise=False)
     held_out = captioned_scenes.rendered(arguments.scenes // 40, cache=cache, seed=HELD_OUT, camera_noise=False)
     oracle = AutoModel.from_pretrained(arguments.oracle, use_safetensors=True)

@@ -10,11 +10,15 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.names import Name
 
 T = TypeVar("T")
 
@@ -31,6 +35,34 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     close = nearest(name, names)
     hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names[:30])}"
     return UserError(f"no {what} is called {name!r}; {hint}")
+
+
+def find_attribute(name: Name) -> tuple[Any, str]:
+    """What ``SCHEME:MODULE:ATTRIBUTE`` names, and an identity that changes with the source of its module.
+
+    The working directory is importable.
+    """
+    module_name, _, attribute = name.name.partition(":")
+    if not module_name or not attribute:
+        raise UserError(f"{name.scheme}: reads {name.scheme}:MODULE:ATTRIBUTE, not {name.scheme}:{name.name}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{name.scheme}:{name.name}: there is no module {error.name!r} here or installed") from error
+    except Exception as error:  # the module's own code
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name.scheme}:{name.name}: importing {module_name} fails: {reason}") from error
+    target: Any = module
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            raise unknown(f"attribute of {module_name}", attribute, [one for one in dir(module) if one[0] != "_"])
+        target = getattr(target, part)
+    file = getattr(module, "__file__", None)
+    return target, f"{name.name} {bytes_sha256(Path(file).read_bytes()) if file else ''}"
 
 
 @dataclass(frozen=True, slots=True)

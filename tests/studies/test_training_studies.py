@@ -20,7 +20,7 @@ from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
 from holdfast.generate.embedded import ASSETS
 from holdfast.models import load_classifier
-from holdfast.studies import augmentation, small_training, trained
+from holdfast.studies import augmentation, several, small_training, trained
 from holdfast.studies.small_training import Training
 from holdfast.studies.study import run_study
 from holdfast.training import augment, classifiers, robust
@@ -80,7 +80,7 @@ def test_every_way_makes_another_model_that_loads(made: Path) -> None:
     for name in names:
         answer = load_classifier(f"local-dir:{made / name}", device="cpu").predict([image])
         assert answer.shape == (1, 12)
-    assert small_training.facts_of(made / "dat-seed0")["trained_with"] == "pixel:"
+    assert several.facts_of(made / "dat-seed0")["trained_with"] == "pixel:"
 
 
 def test_a_training_follows_from_its_seed_and_is_not_repeated(made: Path, cache: Path, tmp_path: Path) -> None:

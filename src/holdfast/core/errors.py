@@ -15,5 +15,10 @@ class SampleError(HoldfastError):
     """One image, mask or model answer that cannot be used: it becomes a row with a status, the run goes on."""
 
 
+def first_line(error: BaseException) -> str:
+    """The beginning of a library's message, short enough for one sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 class PromiseError(HoldfastError):
     """A scenario touched what it had promised to leave alone: a bug in that scenario, never in the data."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.types import Image, Mask
-from holdfast.generate.loading import OFFLINE, checked, first_line, place, shown
+from holdfast.generate.loading import OFFLINE, checked, place, shown
 from holdfast.generate.torch_parts import (
     check_inpainting,
     check_requests,

@@ -12,10 +12,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import checked, first_line, place, shown
+from holdfast.generate.loading import checked, place, shown
 from holdfast.generate.torch_parts import check_batch, resolve_device, weights_sha256
 
 if TYPE_CHECKING:

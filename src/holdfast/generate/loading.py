@@ -72,8 +72,3 @@ def shown(name: Name) -> str:
     body = Path(where).resolve().name if local else where + (f"@{revision}" if name.tag else "")
     options = "&".join(f"{option}={str(value).lower()}" for option, value in sorted(name.options.items()))
     return f"{name.scheme}:{body}" + (f"?{options}" if options else "")
-
-
-def first_line(error: BaseException) -> str:
-    """The beginning of a library's message, short enough for one sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
-from holdfast.generate.loading import OFFLINE, first_line, place
+from holdfast.generate.loading import OFFLINE, place
 from holdfast.generate.torch_parts import quiet
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import checked
 from holdfast.generate.torch_parts import check_batch, resolve_device
-from holdfast.registry import unknown
+from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +58,7 @@ class PythonGenerator:
 
 def made(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]:
     """The object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source."""
-    target, source = find(name)
+    target, source = find_attribute(name)
     if not all(hasattr(target, one) for one in wanted) or isinstance(target, type):
         if not callable(target):
             raise UserError(f"{name.scheme}:{name.name} has no {' and '.join(wanted)} and is no factory")
@@ -71,28 +68,3 @@ def made(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]
     if lacking:
         raise UserError(f"what {name.scheme}:{name.name} makes has no {' and '.join(lacking)}")
     return target, source
-
-
-def find(name: Name) -> tuple[Any, str]:
-    """What MODULE:ATTRIBUTE names, and a hash of the module's source."""
-    module_name, _, attribute = name.name.partition(":")
-    if not module_name or not attribute:
-        raise UserError(f"{name.scheme}: reads {name.scheme}:MODULE:ATTRIBUTE, not {name.scheme}:{name.name}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{name.scheme}:{name.name}: there is no module {error.name!r} here or installed") from error
-    except Exception as error:  # the module's own code
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name.scheme}:{name.name}: importing {module_name} fails: {reason}") from error
-    target: Any = module
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            raise unknown(f"attribute of {module_name}", attribute, [one for one in dir(module) if one[0] != "_"])
-        target = getattr(target, part)
-    file = getattr(module, "__file__", None)
-    return target, f"{name.name} {bytes_sha256(Path(file).read_bytes()) if file else ''}"

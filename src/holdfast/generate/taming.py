@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
-from holdfast.generate.loading import first_line
+from holdfast.core.errors import UserError, first_line
 
 if TYPE_CHECKING:
     import torch

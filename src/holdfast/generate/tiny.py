@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
-from holdfast.generate.loading import checked, first_line, place, shown
+from holdfast.generate.loading import checked, place, shown
 from holdfast.generate.pretrained import fetch
 from holdfast.generate.torch_parts import check_batch, resolve_device, to_unit, weights_sha256
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
@@ -74,7 +74,7 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
             ) from error
         raise UserError(f"{file.name} is not a checkpoint that torch can read") from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise UserError(f"{file.name} is not a checkpoint that torch can read: {timm.first_line(error)}") from error
+        raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error
     return unwrap(content, file.name), None
 
 
@@ -86,7 +86,7 @@ def _read_safetensors(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace |
             metadata = opened.metadata() or {}
             state = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a mapping)
     except SafetensorError as error:
-        raise UserError(f"{file.name} is not a safetensors file: {timm.first_line(error)}") from error
+        raise UserError(f"{file.name} is not a safetensors file: {first_line(error)}") from error
     classes = metadata.get("classes")
     return state, label_spaces.from_json(classes, file.name) if classes else None
 

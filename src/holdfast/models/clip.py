@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
-from holdfast.models.timm import OFFLINE, first_line
+from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
 from holdfast.models.transformers import no_progress_bars, preprocessing, shape_of
 from holdfast.registry import unknown

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm
@@ -89,4 +89,4 @@ def build(config: dict[str, Any]) -> Any:
     try:
         return create_model(name, pretrained=False, num_classes=config["num_classes"], **arguments)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"timm cannot build {name} as configured: {timm.first_line(error)}") from error
+        raise UserError(f"timm cannot build {name} as configured: {first_line(error)}") from error

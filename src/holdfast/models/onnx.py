@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image
@@ -100,7 +100,7 @@ class OnnxClassifier:
         try:
             answer = self._session.run(None, {self._input: np.ascontiguousarray(batch)})[0]
         except Exception as error:  # onnxruntime's errors share no base class of their own
-            raise UserError(f"{self.name} cannot be run: {timm.first_line(error)}") from error
+            raise UserError(f"{self.name} cannot be run: {first_line(error)}") from error
         scores: NDArray[Any] = np.asarray(answer)
         return scores.reshape(len(batch), -1)
 

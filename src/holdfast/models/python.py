@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name
 from holdfast.models.scores import OUTPUTS, probabilities
-from holdfast.registry import unknown
+from holdfast.registry import find_attribute, unknown
 
 
 class PythonClassifier:
@@ -70,7 +67,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     options = checked(name, {"labels": str, "outputs": str})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    target, module_file = _find(name.name)
+    target, source = find_attribute(name)
     if isinstance(target, type):
         target = target()
     call = getattr(target, "predict", target)
@@ -82,35 +79,11 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
         if not classes:
             raise UserError(f"python:{name.name} needs a labels attribute or ?labels=FILE, one name a line")
         labels = LabelSpace(tuple(classes))
-    source = bytes_sha256(module_file.read_bytes()) if module_file else ""
-    identity = str(getattr(target, "fingerprint", "") or f"{name.name} {source}")
+    identity = str(getattr(target, "fingerprint", "") or source)
     shown = display_name(name, name.name)
     classifier = PythonClassifier(shown, call, labels, identity=identity, outputs=options.get("outputs", "auto"))
     classifier.only_names = only_names
     return classifier
-
-
-def _find(path: str) -> tuple[Any, Path | None]:
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise UserError(f"python: reads python:MODULE:ATTRIBUTE, not python:{path}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"python:{path}: there is no module {error.name!r} here or installed") from error
-    except Exception as error:  # the module's own code
-        raise UserError(f"python:{path}: importing {module_name} fails: {type(error).__name__}: {error}") from error
-    target: Any = module
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            raise unknown(f"attribute of {module_name}", attribute, [one for one in dir(module) if one[0] != "_"])
-        target = getattr(target, part)
-    file = getattr(module, "__file__", None)
-    return target, Path(file) if file else None
 
 
 def _labels(target: Any, option: str | None) -> LabelSpace | None:

@@ -15,14 +15,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, embedded, label_spaces
 from holdfast.models.local_dir import LOADING, MAX_SIDE
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, preprocessing_overrides
-from holdfast.models.timm import first_line
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
 from holdfast.registry import unknown
 

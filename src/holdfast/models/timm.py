@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
@@ -90,11 +90,6 @@ def _pretrained(architecture: str) -> Any:
         raise UserError(OFFLINE.format(name=f"timm:{architecture}", reason=first_line(error))) from error
     except RuntimeError as error:
         raise UserError(f"timm:{architecture} cannot be loaded: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The beginning of a library's message, short enough for one sentence."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def preprocessing(module: torch.nn.Module, overrides: Mapping[str, Any]) -> Preprocessing:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
-from holdfast.models.timm import OFFLINE, first_line, seeded
+from holdfast.models.timm import OFFLINE, seeded
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
-from holdfast.models.timm import OFFLINE, first_line
+from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 
 if TYPE_CHECKING:

@@ -234,7 +234,7 @@ def ranking(
     accuracy = shared.accuracy.mean(axis=1)
     moved = shared.resampled.mean(axis=2) - accuracy
     half = _simultaneous(moved, shared.photos, level)
-    better = _clearly_better(accuracy, moved, shared.photos, level)
+    better = clearly_better(accuracy, moved, shared.photos, level)
     lows, highs = 1 + better.sum(axis=0), len(accuracy) - better.sum(axis=1)
     table = pd.DataFrame(
         {
@@ -266,7 +266,7 @@ def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
     return np.asarray(np.where(moving, np.quantile(largest, level) * spread, exact), np.float64)
 
 
-def _clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -> NDArray[np.bool_]:
+def clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -> NDArray[np.bool_]:
     """(models, models): is the row's model better than the column's, all claims holding together?"""
     models = len(accuracy)
     better = np.zeros((models, models), bool)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.stats.between import Between, _clearly_better
+from holdfast.stats.between import Between, clearly_better
 from holdfast.stats.bootstrap import RESAMPLES, Floats, codes, resampled_sums
 from holdfast.stats.fmr import fmr
 
@@ -47,7 +47,7 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
     parts = np.stack([_influence(shared[shared["model"] == name]) for name in table["model"]], axis=1)
     moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
     estimate = table["estimate"].to_numpy(np.float64)
-    better = _clearly_better(estimate, moved, len(parts), level) & _apart(table, parts)
+    better = clearly_better(estimate, moved, len(parts), level) & _apart(table, parts)
     lows, highs = 1 + better.sum(axis=0), len(estimate) - better.sum(axis=1)
     ranked = pd.DataFrame(
         {

@@ -26,7 +26,8 @@ from holdfast.studies import small_training, trained
 from holdfast.studies.dose import answers_of
 from holdfast.studies.dynamic import compared, images_of, in_points, scenes_of, walk_all
 from holdfast.studies.seeds import over_seeds_and_scenes
-from holdfast.studies.small_training import RHO, is_there
+from holdfast.studies.several import is_there
+from holdfast.studies.small_training import RHO
 from holdfast.studies.study import Setting, Study, StudyOptions
 from holdfast.training import augment, classifiers
 from holdfast.training.classifiers import FAMILIES, Size, normalised

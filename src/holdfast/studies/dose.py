@@ -22,7 +22,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.report.tables import Column
 from holdfast.report.words import MINUS, p_value
-from holdfast.studies import dose_training
+from holdfast.studies import dose_training, several
 from holdfast.studies.dose_chart import dose_chart
 from holdfast.studies.dose_training import Dose
 from holdfast.studies.seeds import Estimate, over_seeds_and_scenes, pseudo_values, trend
@@ -368,7 +368,7 @@ def _model_frame(doses: Sequence[Dose], measured: Mapping[Dose, Mapping[str, Flo
 
     rows = []
     for dose in doses:
-        facts = dose_training.facts_of(models / dose.name)
+        facts = several.facts_of(models / dose.name)
         row = {"model": dose.name, "rho": dose.rho, "seed": dose.seed}
         row |= {name: float(values.mean()) for name, values in measured[dose].items()}
         rows.append(row | {key: facts.get(key) for key in ("data", "epochs", "seconds", "device", "sha256")})

@@ -13,22 +13,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.diorama import CLASSES
-from holdfast.diorama.vocabulary import KEYS
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.training import augment, classifiers, robust, saving
+from holdfast.studies import several
+from holdfast.training import augment, classifiers, robust
 from holdfast.training.classifiers import FAMILIES, Family, Size
-from holdfast.training.loop import Epoch
 from holdfast.training.scenes import rendered
 
 RHO = 0.8
@@ -38,9 +32,6 @@ SIZE = Size(train=48_000, test=2_400, epochs=10, batch=512, seconds=None)
 HEADS = (1, 2, 4, 8)
 WIDTH = 48
 """Of a Swin's first stage; heads must divide it."""
-COMPLETE = "README.md"
-"""The file of a model that is written last."""
-
 ROBUST = ("plain", "adversarial", "augmix", "deepaugment", "ant", "stylised", "dat")
 STUDIES: Mapping[str, tuple[str, ...]] = {
     "adversarial-training": ("plain", "adversarial"),
@@ -123,9 +114,8 @@ def train_all(
         say: told in words how far it is, here and in other processes.
         progress: told how many models are done.
     """
-    missing = [one for one in wanted if not is_there(out / one.name, _asked(one, size, generator))]
-    done = len(wanted) - len(missing)
-    progress("train", done, len(wanted))
+    missing = [one for one in wanted if not several.is_there(out / one.name, _asked(one, size, generator))]
+    progress("train", len(wanted) - len(missing), len(wanted))
     if not missing:
         return
     rendered("train", RHO, size.train, cache=work / "scenes")
@@ -138,38 +128,7 @@ def train_all(
     # The longest first, so that none is left over at the end.
     missing.sort(key=lambda one: _COSTLY.index(one.way) if one.way in _COSTLY else len(_COSTLY))
 
-    def told(line: str) -> None:
-        nonlocal done
-        done += 1
-        progress("train", done, len(wanted))
-        if say:
-            say(line)
-
-    if jobs == 1:
-        for one in missing:
-            told(task(one))
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(task, one) for one in missing]):
-            told(future.result())
-
-
-def is_there(folder: Path, asked: Mapping[str, Any]) -> bool:
-    """Whether a model is complete. Raises UserError where it is one of another training."""
-    if not (folder / COMPLETE).is_file():
-        return False
-    facts = facts_of(folder)
-    other = {key: facts[key] for key in asked if facts.get(key, asked[key]) != asked[key]}
-    if other:
-        was = ", ".join(f"{key}: {value}" for key, value in other.items())
-        raise UserError(f"{folder} was trained otherwise ({was}); choose another folder or delete it")
-    return True
-
-
-def facts_of(folder: Path) -> dict[str, Any]:
-    """What a model's configuration says of its training."""
-    facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
-    return facts
+    several.train_missing(missing, len(wanted), task, jobs=jobs, say=say, progress=progress)
 
 
 def _asked(one: Training, size: Size, generator: str) -> dict[str, Any]:
@@ -208,7 +167,7 @@ def train_one(
     fitted = classifiers.fit_scenes(
         module, images, labels, size, method.prepared, method.loss, rate=one.family.rate, seed=one.seed,
         device=device, checkpoints=work / "checkpoints" / one.name,
-        on_epoch=functools.partial(_say_epoch, one, say) if say else None,
+        on_epoch=functools.partial(several.say_epoch, one.name, say) if say else None,
     )  # fmt: skip
     model: Any = fitted.model
     if method.companion is not None:
@@ -230,22 +189,17 @@ def write(
     work: Path,
 ) -> str:
     """Save a trained model with its card; says how good it is."""
-    import torch
-
-    device = next(model.parameters()).device.type
-    weights = saving.halve(model)
-    held_out = rendered("test", RHO, size.test, cache=work / "scenes")
-    metrics = {f"accuracy_test_rho{round(100 * RHO)}": round(classifiers.accuracy(model, held_out), 4)}
-    facts = {
-        "wnids": [KEYS[label].wnids[0] for label in CLASSES],
-        **facts,
-        "seconds": round(seconds, 1),
-        "device": torch.cuda.get_device_name() if device == "cuda" else device.upper(),
-        "metrics": metrics,
-    }
-    text = f"# {name}\n\nOne model of the studies that train ({', '.join(STUDIES)})."
-    saving.write_model(out / name, weights, classifiers.family_config(family, model, rho=RHO), facts, text)
-    return f"{name}: {metrics}, {seconds:.0f} s"
+    return several.write(
+        out / name,
+        model,
+        functools.partial(classifiers.family_config, family, rho=RHO),
+        facts,
+        f"One model of the studies that train ({', '.join(STUDIES)}).",
+        rhos=[RHO],
+        scenes=size.test,
+        cache=work / "scenes",
+        seconds=seconds,
+    )
 
 
 def without_colour(model: Any) -> None:
@@ -261,45 +215,18 @@ def without_colour(model: Any) -> None:
         first.weight.copy_(first.weight.sum(1, keepdim=True) * luma)
 
 
-def _say_epoch(one: Training, say: Callable[[str], None], epoch: Epoch) -> None:
-    numbers = " ".join(f"{key} {value:.3f}" for key, value in epoch.metrics.items())
-    say(f"{one.name} epoch {epoch.number}: {numbers}")
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
-
-
 def main() -> None:
     """Command line."""
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
-    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
     known = [*STUDIES, *dict.fromkeys(way for ways in STUDIES.values() for way in ways)]
     parser.add_argument("--only", nargs="+", default=list(STUDIES), choices=known, help="studies or ways of training")
     parser.add_argument("--generator", default=robust.GENERATOR, help="whose latent dat moves in")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--train", type=int, default=SIZE.train, help="training scenes")
-    parser.add_argument("--test", type=int, default=SIZE.test, help="held-out scenes for the cards")
-    parser.add_argument("--epochs", type=int, default=SIZE.epochs)
-    parser.add_argument("--batch", type=int, default=SIZE.batch)
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time")
-    asked = parser.parse_args()
-    ways = dict.fromkeys(way for name in asked.only for way in STUDIES.get(name, (name,)))
-    began = time.monotonic()
-    train_all(
-        trainings(list(ways), asked.seeds),
-        Size(train=asked.train, test=asked.test, epochs=asked.epochs, batch=asked.batch, seconds=None),
-        out=asked.out,
-        work=asked.work or asked.out.with_name(f"{asked.out.name}-work"),
-        device="cuda" if torch.cuda.is_available() else "cpu",
-        generator=asked.generator,
-        jobs=asked.jobs,
-        say=_print,
-    )
-    print(f"all: {time.monotonic() - began:.0f} s", flush=True)
+
+    def chosen(asked: argparse.Namespace) -> tuple[list[Training], dict[str, Any]]:
+        ways = dict.fromkeys(way for name in asked.only for way in STUDIES.get(name, (name,)))
+        return trainings(list(ways), asked.seeds), {"generator": asked.generator}
+
+    several.from_command_line(parser, SIZE, SEEDS, train_all, chosen)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.study import DRAWN_WORLD, Finding
 from holdfast.report.tables import Column
 from holdfast.stats.bootstrap import Floats
-from holdfast.studies import small_training
+from holdfast.studies import several, small_training
 from holdfast.studies.dynamic import MEASURES, counts_of, family, measured, shared_images
 from holdfast.studies.seeds import Estimate, over_seeds_and_scenes
 from holdfast.studies.small_training import RHO, SEEDS, SIZE
@@ -175,7 +175,7 @@ def every_model(options: StudyOptions, models: Mapping[str, Mapping[str, str]], 
     rows = []
     for way, group in models.items():
         for name in group:
-            facts = small_training.facts_of(where / name)
+            facts = several.facts_of(where / name)
             kept = {key: facts.get(key) for key in ("method", "epochs", "seconds", "device", "sha256")}
             rows.append({"model": name, "training": way, **(facts.get("metrics") or {}), **kept})
     frame = pd.DataFrame(rows)

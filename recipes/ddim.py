@@ -172,6 +172,8 @@ A denoising diffusion model in pixels (diffusers' UNet2DModel, {parameters:,} pa
   below {LOW} of the timesteps.
 - Time: {seconds / 60:.1f} minutes of training on {torch.cuda.get_device_name() if device == "cuda" else "a CPU"}.
 - Measured on {len(held_out):,} other scenes without camera noise.
+- Known weakness: from nothing but noise it paints muddled scenes (`ddim-samples.png`); what it is for, walking from the
+  inversion of a given scene, stays in the lower third of the noise.
 """
     write_card(folder, text, {"parameters": parameters, "metrics": metrics})
 

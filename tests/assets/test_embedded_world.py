@@ -72,7 +72,7 @@ def read(images: list[np.ndarray], factor: str) -> np.ndarray:
 
 def test_they_are_there_and_not_too_large() -> None:
     names = {path.name for path in ASSETS.iterdir()}
-    assert {"classifiers", "segmenters", "oracle", "vqgan", "text_to_image"} <= names
+    assert {"classifiers", "segmenters", "oracle", "vqgan", "tiny", "ddim", "text_to_image"} <= names
     assert len(list(ASSETS.glob("classifiers/*/model.safetensors"))) == 8
     assert len(list(ASSETS.glob("segmenters/*/model.safetensors"))) == 2
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 40e6

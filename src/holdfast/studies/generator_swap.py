@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import parse_name
-from holdfast.generate.embedded import ASSETS
 from holdfast.report.charts import dots
 from holdfast.report.study import Finding, StudyResult
 from holdfast.report.tables import Column
@@ -63,7 +61,6 @@ def run(options: StudyOptions) -> StudyResult:
     _, walks = dynamic.walk_ways(options, ways, models)
     models = dynamic.called(models)
     walks = walks.assign(generator=walks["way"], step_size=walks["way"].map(sizes))
-    missing = [name for name in STEP_SIZES if not _installed(name)] if OFFLINE in settings["generators"] else []
     return StudyResult(
         title="Generator swap",
         question=(
@@ -72,7 +69,6 @@ def run(options: StudyOptions) -> StudyResult:
             "each generator's own, and FMR is compared between models, not between generators. Kendall's τ-b is 1 "
             "where two generators order the models alike and −1 where they reverse them; its interval is from "
             "resampled scenes. Intervals are at the 95 % level."
-            + (f" Not in this installation: {listing(missing, 10)}." if missing else "")
         ),
         findings=[_ranking(walks, models, generators), _agreement(walks, models, generators, options.seed)],
         facts=[(str(len(models)), "models"), (str(len(generators)), "generators"), (str(settings["scenes"]), "scenes")],
@@ -85,17 +81,11 @@ STUDY = Study(run, SETTINGS)
 
 
 def generators_of(named: tuple[str, ...]) -> list[str]:
-    """The generators that were named; ``offline`` stands for all that are there."""
-    offline = [name for name in STEP_SIZES if _installed(name)]
-    found = list(dict.fromkeys(name for one in named for name in (offline if one == OFFLINE else [one])))
+    """The generators that were named; ``offline`` stands for all of ``STEP_SIZES``."""
+    found = list(dict.fromkeys(name for one in named for name in (STEP_SIZES if one == OFFLINE else [one])))
     if len(found) < 2:
         raise UserError("this study compares generators: name two or more with --set generators=A,B")
     return found
-
-
-def _installed(name: str) -> bool:
-    parsed = parse_name(name, tagged=False)
-    return parsed.scheme != "embedded" or (ASSETS / parsed.name).is_dir()
 
 
 def _ranking(walks: pd.DataFrame, models: list[str], generators: list[str]) -> Finding:

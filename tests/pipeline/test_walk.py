@@ -23,7 +23,10 @@ from walk_world import (
 )
 
 from holdfast.core.errors import UserError
+from holdfast.core.types import LabelSpace
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.pipeline.walk import STOPS, Walked, Walker, WalkOptions, walk
+from holdfast.pipeline.walk_model import seen
 from holdfast.pipeline.walk_step import Stepper
 
 OPTIONS = st.builds(
@@ -327,3 +330,20 @@ def test_images_of_two_sizes_are_refused() -> None:
     walkers = [*made_walkers(0, 1), Walker("large", np.zeros((4, 4, 3), np.uint8), 0)]
     with pytest.raises(UserError, match="large"):
         list(walk(walkers, LinearGenerator(0), judged_model(LinearClassifier(0)), LENIENT, WalkOptions()))
+
+
+def test_a_model_that_crops_photos_is_asked_about_the_image_that_the_walk_showed_it() -> None:
+    """Its ``predict`` zooms in, so what a walk changed would be tested in another view than it was made in."""
+    from torchvision.transforms.v2 import CenterCrop, Compose, Resize, ToDtype, ToImage
+
+    torch.manual_seed(0)
+    zoom = Compose([ToImage(), Resize(48), CenterCrop(32), ToDtype(torch.float32, scale=True)])
+    view = Preprocessing(zoom, (32, 32), (0.0,) * 3, (1.0,) * 3, crops_centre=True, description={})
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 3))
+    model = TorchClassifier("zooming", module, LabelSpace(("a", "b", "c")), view, architecture="x", device="cpu")
+    images = list(np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), np.uint8))
+    batch = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        shown = model.logits(batch).softmax(1).numpy()
+    np.testing.assert_allclose(seen(model, images), shown, atol=1e-6)
+    assert np.abs(model.predict(images) - shown).max() > 0.01

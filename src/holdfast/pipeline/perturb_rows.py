@@ -25,6 +25,7 @@ from holdfast.pipeline.perturb_distances import FeatureDistance, colour_shift
 from holdfast.pipeline.perturb_setting import PerturbSpec, Setting
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.walk import Walked
+from holdfast.pipeline.walk_model import seen
 from holdfast.store import Parts, Run
 
 KIND = "dynamic"
@@ -291,7 +292,7 @@ def _predicted(model: Tested, images: Sequence[Image], labels: Sequence[str]) ->
     if not images:
         return []
     try:
-        columns = outcomes(model.classifier.predict(images), model.labels, labels)
+        columns = outcomes(seen(model.classifier, images), model.labels, labels)
     except Exception as error:
         # A model that fails on a batch must not take the rest of the run with it.
         if len(images) > 1:

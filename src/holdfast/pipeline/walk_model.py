@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
+from holdfast.core.types import Image
 from holdfast.data.labels import LabelMap
 from holdfast.registry import unknown
 
@@ -15,6 +18,30 @@ if TYPE_CHECKING:
 
 SPACES = ("dataset", "all")
 LOSSES = ("cross_entropy", "margin")
+
+
+_BATCH = 64
+
+
+def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]:
+    """Probabilities, (n, labels), of RGB images of one size as a walk sees them.
+
+    A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual for
+    photos; an image made against one view and tested in the other looks far more harmless than it is.
+    """
+    import torch
+
+    if not isinstance(classifier, DifferentiableClassifier):
+        return classifier.predict(images)
+    with torch.inference_mode():
+        answers = [
+            classifier.logits(
+                torch.from_numpy(np.stack(images[start : start + _BATCH])).permute(0, 3, 1, 2).float() / 255
+            )
+            for start in range(0, len(images), _BATCH)
+        ]
+        made: NDArray[np.float32] = torch.cat(answers).float().softmax(1).cpu().numpy()
+    return made
 
 
 def under_test(classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> UnderTest:

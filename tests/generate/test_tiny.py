@@ -152,4 +152,5 @@ def test_the_embedded_one_reconstructs_scenes() -> None:
     generator = load_generator("embedded:tiny", device="cpu")
     with torch.no_grad():
         made = generator.decode(generator.encode(batch))
-    assert float((-10 * (made - batch).square().mean((1, 2, 3)).log10()).mean()) > 23  # scenes with camera noise; 25.2 without, says the card
+    # Scenes with camera noise; 25.2 without, says the card.
+    assert float((-10 * (made - batch).square().mean((1, 2, 3)).log10()).mean()) > 23

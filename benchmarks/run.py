@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import bench_check
 import bench_diorama
 import bench_eval
+import bench_generate
 import bench_start
 import bench_stats
 import bench_synth
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "stats": bench_stats.rows,
     "diorama": bench_diorama.rows,
     "walk": bench_walk.rows,
+    "generate": bench_generate.rows,
 }
 
 

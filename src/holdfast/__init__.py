@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module, metadata
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, SampleError, UserError
@@ -10,13 +12,17 @@ from holdfast.core.errors import HoldfastError, SampleError, UserError
 if TYPE_CHECKING:
     from holdfast.api import (
         Results,
+        ask,
         compare,
         evaluate,
+        generate,
         load_classifier,
         load_collection,
         mask,
+        mine,
         open_run,
         perturb,
+        remedy,
         report,
         synth,
     )
@@ -32,14 +38,18 @@ __all__ = [
     "Results",
     "SampleError",
     "UserError",
+    "ask",
     "compare",
     "evaluate",
+    "generate",
     "load_classifier",
     "load_collection",
     "mask",
+    "mine",
     "open_run",
     "parse_conditions",
     "perturb",
+    "remedy",
     "render",
     "report",
     "scenario",
@@ -58,3 +68,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """Python binds the rooms ``report`` and ``generate`` here when they are imported; the verbs of that name stay."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

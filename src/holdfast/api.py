@@ -15,17 +15,30 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.names import split_list
 from holdfast.data import load_collection
+from holdfast.data.nuisances import KINDS
 from holdfast.models import load_classifier
+from holdfast.pipeline.ask import AskSpec
+from holdfast.pipeline.ask import ask as _ask
+from holdfast.pipeline.ask_rows import details as _answers
 from holdfast.pipeline.evaluate import EvaluateSpec
 from holdfast.pipeline.evaluate import evaluate as _evaluate
+from holdfast.pipeline.failure_modes import ModesSpec, gather, pictures_of
+from holdfast.pipeline.generate import GenerateSpec
+from holdfast.pipeline.generate import generate as _generate
 from holdfast.pipeline.mask import MaskSpec, make_masks
+from holdfast.pipeline.mine import Mined, MineSpec
+from holdfast.pipeline.mine import mine as _mine
 from holdfast.pipeline.perturb import PerturbSpec, WalkOptions
 from holdfast.pipeline.perturb import perturb as _perturb
 from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.remedy import Remedied, RemedySpec
+from holdfast.pipeline.remedy import remedy as _remedy
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
 from holdfast.pipeline.synth import synth as _synth
 from holdfast.scenarios import parse_conditions
+from holdfast.stats.failure_modes import Modes
+from holdfast.stats.failure_modes import measure as _measure_modes
 from holdfast.stats.reduce import Counts, Outcome, reduce
 from holdfast.store import Run
 
@@ -38,13 +51,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Results",
+    "ask",
     "compare",
     "evaluate",
+    "generate",
     "load_classifier",
     "load_collection",
     "mask",
+    "mine",
+    "modes",
     "open_run",
     "perturb",
+    "remedy",
     "report",
     "synth",
 ]
@@ -116,6 +134,12 @@ class Results:
         from holdfast.stats.dynamic import COLUMNS, fmr_of_rows
 
         return fmr_of_rows(self.run.rows(COLUMNS), space=space)
+
+    def questions(self, **options: Any) -> pd.DataFrame:
+        """What came out of a run of ``ask``, per model and kind of question; options of stats.questions.questions."""
+        from holdfast.stats.questions import COLUMNS, questions_of_rows
+
+        return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""
@@ -208,9 +232,50 @@ def perturb(
     return Results(_perturb(spec, Path(out), progress=progress)[0])
 
 
+def ask(
+    data: str | Path,
+    *,
+    models: str | Iterable[str],
+    out: str | Path,
+    questions: str | Iterable[str] = ("two_way", "full_list"),
+    progress: Progress = silent,
+    **options: Any,
+) -> Results:
+    """Ask vision-language models what images show, and score classifiers on the same options.
+
+    Args:
+        data: a folder, manifest, COCO file or ``scheme:name``.
+        models: names of models: ``vlm:``, ``vlm+http:`` and any classifier.
+        out: the run directory; one that is there is continued.
+        questions: ``two_way``, ``full_list``.
+        progress: told how far it is.
+        **options: the other fields of AskSpec: distractor, synonyms, template, letters, both_orders, labels, seed, …
+    """
+    names = tuple(split_list(models) if isinstance(models, str) else models)
+    kinds = tuple(split_list(questions) if isinstance(questions, str) else questions)
+    spec = AskSpec(str(data), models=names, questions=kinds, **_texts(options))
+    return Results(_ask(spec, Path(out), progress=progress)[0])
+
+
 def synth(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Summary:
     """Write scenario images, their masks and a manifest. ``options`` are the fields of SynthSpec."""
     return _synth(make_spec(data=str(data), **{"workers": 1} | _texts(options)), Path(out), progress=progress)
+
+
+def generate(
+    generator: str, *, out: str | Path, kinds: str | Iterable[str] = KINDS, progress: Progress = silent, **options: Any
+) -> Summary:
+    """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it.
+
+    Args:
+        generator: an image maker by name.
+        out: the pool; one that is there is continued.
+        kinds: background, texture, material, or some of them.
+        progress: told how far it is.
+        **options: the other fields of GenerateSpec: categories, nuisances, templates, per_pair, limit, seed, …
+    """
+    names = tuple(split_list(kinds) if isinstance(kinds, str) else kinds)
+    return _generate(GenerateSpec(generator, kinds=names, **_texts(options)), Path(out), progress=progress)
 
 
 def mask(
@@ -219,6 +284,89 @@ def mask(
     """Make masks for photos that have none; returns a row a mask, the least sure first."""
     spec = MaskSpec(str(data), annotator=annotator, **{"workers": 1} | _texts(options))
     return make_masks(spec, Path(out), progress=progress)[1]
+
+
+def mine(
+    pool: str | Path,
+    *,
+    surrogates: str | Iterable[str],
+    targets: str | Iterable[str],
+    oracle: str,
+    out: str | Path,
+    progress: Progress = silent,
+    **options: Any,
+) -> Mined:
+    """Keep the images of a pool that many models fail together, publish them, and report how hard they are for others.
+
+    Args:
+        pool: what ``generate`` made, or any dataset.
+        surrogates: names of the models whose shared failures are kept.
+        targets: names of the models that the set is tried on.
+        oracle: who says whether an image shows its category.
+        out: the hard set's folder.
+        progress: told how far it is.
+        **options: the other fields of MineSpec: at_least, use, cap_per_category, again, labels, seed, …
+    """
+    from holdfast.pipeline.mine_publish import thumbnails
+    from holdfast.report.mining import build
+
+    first, second = (tuple(split_list(one) if isinstance(one, str) else one) for one in (surrogates, targets))
+    spec = MineSpec(str(pool), first, second, oracle, **_texts(options))
+    mined = _mine(spec, Path(out), progress=progress)
+    # An oracle with a text tower can say what surrounds the object where the prompt does not.
+    reads = {"words": "prompts", "oracle": oracle, "device": spec.device} if _reads(mined, oracle) else {}
+    why = _measure_modes(gather(mined.path, ModesSpec(**reads), progress=progress), seed=spec.seed)
+    build(mined.path, pictures=thumbnails(spec), modes=why)
+    return mined
+
+
+def _reads(mined: Mined, oracle: str) -> bool:
+    rates = mined.tables["rates_nuisance"]["value"].astype(str)
+    return oracle.startswith("clip:") and rates[rates.str.startswith("background: ")].nunique() > 1
+
+
+def modes(
+    runs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+    **options: Any,
+) -> tuple[Path, list[Modes]]:
+    """What explains the wrong answers of runs or hard sets: the path of the page, and what was measured of each.
+
+    Args:
+        runs: run directories, or folders that ``mine`` made; several are compared.
+        out: the folder of the page; by default ``modes`` in the first.
+        seed: of the shuffles behind "by chance".
+        progress: told how far it is.
+        **options: the fields of ModesSpec: words, oracle, outcome, labels, device.
+    """
+    from holdfast.report.failure_modes import build
+
+    spec = ModesSpec(**_texts(options))
+    paths = [Path(one) for one in runs]
+    found = [_measure_modes(gather(path, spec, progress=progress), seed=seed) for path in paths]
+    shown = [(one, pictures_of(path)) for one, path in zip(found, paths, strict=True)]
+    return build(shown, Path(out) if out else paths[0] / "modes"), found
+
+
+def remedy(hard: str | Path, *, model: str, out: str | Path, progress: Progress = silent, **options: Any) -> Remedied:
+    """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else.
+
+    Args:
+        hard: what ``mine`` made.
+        model: an ``embedded:``, ``local-dir:`` or ``timm:`` model.
+        out: the run; its ``model`` folder is the new model, ``Remedied.name`` its name.
+        progress: told how far it is.
+        **options: the other fields of RemedySpec: originals, recipe, epochs, rate, limit, pool, labels, seed, …
+    """
+    from holdfast.report.remedy import build
+
+    spec = RemedySpec(str(hard), model, **_texts(options))
+    done = _remedy(spec, Path(out), progress=progress)
+    build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
+    return done
 
 
 def open_run(path: str | Path) -> Results:

@@ -6,6 +6,8 @@ import csv
 import html
 import importlib.util
 import shutil
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast import api
@@ -17,70 +19,66 @@ from holdfast.pipeline.progress import Progress, silent
 from holdfast.report.study import DRAWN_WORLD
 from holdfast.report.words import percent
 
+Part = Callable[[Path, bool, Progress], tuple[Path, list[str]]]
+"""Runs into a folder (quickly or not) and returns its report and what to say of it."""
+
+POOL = Path(__file__).parent / "assets" / "pool" / "pool.zip"
+MADE_AHEAD = "The images were made ahead (recipes/pool.py): painting them takes a quarter of an hour."
+SURROGATES = ("resnet_rho95", "mobilenet_rho95", "densenet_rho95", "resnet_rho95_strong", "resnet_rho80")
+TARGETS = ("vit_rho95", "convnext_rho95")
 SCENES = 240
 QUICK_SCENES = 48
+QUICK_POOL = 222
+FEW = "n = 20: enough to see how it works, not to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """Each photograph is the only one of its class, so that no other of the same class can lend a background."""
 
 
 def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path:
     """Run all parts and write one page that leads to their reports; returns its path."""
-    parts = [
+    parts: list[tuple[str, str, Part]] = [
         ("Drawn scenes with known answers", DRAWN_WORLD, _scenes),
         ("Pushed as far as an oracle still agrees", DRAWN_WORLD, _walks),
+        ("Images that many models fail together", f"{DRAWN_WORLD} {MADE_AHEAD}", _hard_set),
     ]
     if not quick:
-        parts.append(("Twenty photographs", "n = 20: enough to see how it works, not to judge a model.", _photographs))
+        parts.append(("Twenty photographs", FEW, _photographs))
     sections = []
     for title, note, run in parts:
         try:
-            results = run(out, quick, progress)
+            page, lines = run(out, quick, progress)
         except UserError as error:
             if run is not _photographs:  # only they need packages that may be missing
                 raise
             sections.append(f"<h2>{html.escape(title)}</h2><p>Left out: {html.escape(str(error))}</p>")
             continue
-        progress("report", 0, 1)
-        page = results.report(note=note).relative_to(out)
-        progress("report", 1, 1)
-        listed = "".join(f"<li>{html.escape(line)}</li>" for line in _answers(results))
+        listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         sections.append(
             f"<h2>{html.escape(title)}</h2><p><strong>{html.escape(note)}</strong></p><ul>{listed}</ul>"
-            f'<p><a href="{html.escape(page.as_posix())}">Open the report</a></p>'
+            f'<p><a href="{html.escape(page.relative_to(out).as_posix())}">Open the report</a></p>'
         )
     index = out / "index.html"
     write_atomic(index, _PAGE.format(body="".join(sections)).encode())
     return index
 
 
-def _answers(results: api.Results) -> list[str]:
-    """A line a model: the verdict, or what is right on the originals and pasted where no verdict can be had."""
-    if "perturbed" in results.counts.conditions:
-        table = results.fmr()
-        shares = table[table["label"] == ""].pivot(index="model", columns="measure", values="estimate")
-        return [
-            f"{model}: FMR {percent(one['fmr'], 0)}. Right on {percent(one['standard_accuracy'], 0)} of the originals, "
-            f"and on {percent(one['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
-            for model, one in shares.iterrows()
-        ]
-    if "same_class_background" in results.counts.conditions:
-        return [f"{row.model}: {row.sentence}" for row in results.verdicts(resamples=500).itertuples()]
-    right = results.accuracy().pivot(index="model", columns="condition", values="accuracy")
-    return [
-        f"{model}: {percent(one[ORIGINAL], 0)} right on the originals, {percent(one['random_background'], 0)} with the "
-        "background of another photograph."
-        for model, one in right.iterrows()
-    ]
+def _reported(results: api.Results, note: str, progress: Progress) -> Path:
+    progress("report", 0, 1)
+    page = results.report(note=note)
+    progress("report", 1, 1)
+    return page
 
 
-def _scenes(out: Path, quick: bool, progress: Progress) -> api.Results:
+def _scenes(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
     data = f"diorama:test?n={QUICK_SCENES if quick else SCENES}&context=0.95"
-    return api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
+    results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
+    page = _reported(results, DRAWN_WORLD, progress)
+    return page, [f"{row.model}: {row.sentence}" for row in results.verdicts(resamples=500).itertuples()]
 
 
-def _walks(out: Path, quick: bool, progress: Progress) -> api.Results:
+def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
     """Two models that differ in how they were trained; steps larger than the paper's make up for there being fewer."""
-    return api.perturb(
+    results = api.perturb(
         f"diorama:test?n={12 if quick else 24}&context=0.95",
         models=["embedded:resnet_rho95", "embedded:resnet_rho95_strong"],
         generator="embedded:vqgan",
@@ -91,12 +89,47 @@ def _walks(out: Path, quick: bool, progress: Progress) -> api.Results:
         frames=1 if quick else 4,
         progress=progress,
     )
+    table = results.fmr()
+    shares = table[table["label"] == ""].pivot(index="model", columns="measure", values="estimate")
+    return _reported(results, DRAWN_WORLD, progress), [
+        f"{model}: FMR {percent(one['fmr'], 0)}. Right on {percent(one['standard_accuracy'], 0)} of the originals, "
+        f"and on {percent(one['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
+        for model, one in shares.iterrows()
+    ]
 
 
-def _photographs(out: Path, quick: bool, progress: Progress) -> api.Results:
+def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+    """Mines what was painted ahead; nothing is painted here, so that it takes half a minute."""
+    with zipfile.ZipFile(POOL) as packed:
+        packed.extractall(out / "pool")
+    mined = api.mine(
+        out / "pool",
+        surrogates=[f"embedded:{name}" for name in SURROGATES],
+        targets=[f"embedded:{name}" for name in TARGETS],
+        oracle="clip:embedded",
+        out=out / "hard",
+        again=0,
+        limit=QUICK_POOL if quick else 0,
+        progress=progress,
+    )
+    lines = [
+        f"{mined.images} of {mined.facts['images']} generated images are failed by {mined.facts['choice']['words']} "
+        "models together and still show what they should, says the oracle."
+    ]
+    right = mined.tables["accuracy"].query("half == 'report' and subset == 'valid' and role == 'target'")
+    for model, own in right.groupby("model", sort=False):
+        share = own.set_index("set")["estimate"]
+        lines.append(
+            f"{model}, which took no part in choosing them: right on {percent(share['pool'], 0)} of all images and on "
+            f"{percent(share['hard'], 0)} of these."
+        )
+    return mined.path / "mining" / "report" / "index.html", lines
+
+
+def _photographs(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
     photos, labels = _collect(out / "photographs" / "data")
     api.mask(photos, out=out / "photographs" / "masks", progress=progress)
-    return api.evaluate(
+    results = api.evaluate(
         photos,
         masks=out / "photographs" / "masks",
         labels=labels,
@@ -105,6 +138,12 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> api.Results:
         out=out / "photographs" / "run",
         progress=progress,
     )
+    right = results.accuracy().pivot(index="model", columns="condition", values="accuracy")
+    return _reported(results, FEW, progress), [
+        f"{model}: {percent(one[ORIGINAL], 0)} right on the originals, {percent(one['random_background'], 0)} with the "
+        "background of another photograph."
+        for model, one in right.iterrows()
+    ]
 
 
 def _collect(folder: Path) -> tuple[Path, Path]:

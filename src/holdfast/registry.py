@@ -2,7 +2,7 @@
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``,
-``holdfast.image_makers``, ``holdfast.oracles`` and ``holdfast.studies``.
+``holdfast.image_makers``, ``holdfast.oracles``, ``holdfast.vlms`` and ``holdfast.studies``.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class Registry(Generic[T]):
 
 scenarios: Registry[Any] = Registry("scenario", "holdfast.scenarios", ("holdfast.scenarios",))
 models: Registry[Any] = Registry("model scheme", "holdfast.models")
+vlms: Registry[Any] = Registry("vision-language model", "holdfast.vlms")
 data: Registry[Any] = Registry("data scheme", "holdfast.data")
 annotators: Registry[Any] = Registry("mask maker", "holdfast.annotators")
 segmenters: Registry[Any] = Registry("segmenter scheme", "holdfast.segmenters")
@@ -172,6 +173,12 @@ _MODELS = (
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "onnx:load", "an ONNX file"),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
+)
+_VLMS = (
+    ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),
+    ("vlm+http", "vlm_http:load", "a server that speaks chat completions (//HOST:PORT/v1#MODEL); for holdfast ask"),
+    ("vlm+https", "vlm_http:load", "the same, encrypted"),
+    ("vlm+python", "vlm_python:load", "any callable on images and questions (MODULE:ATTRIBUTE); for holdfast ask"),
 )
 _DATA = (
     ("folder", "folder:load", "a class-per-folder tree, with masks/ beside images/ if there"),
@@ -203,7 +210,7 @@ _GENERATORS = (
     ("pixel", "simple:load_pixel", "the pixels themselves"),
     ("noise", "simple:load_noise", "a field added to the image"),
     ("rotate", "simple:load_rotate", "turn, shift and zoom"),
-    ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan)"),
+    ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan, tiny, ddim)"),
     ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE)"),
 )
 _IMAGE_MAKERS = (
@@ -229,6 +236,7 @@ _STUDIES = (
     ("transfer", "transfer:STUDY", "images made against each model, shown to all the others"),
     ("start", "start:STUDY", "walks from the image itself against walks from an FGSM image"),
     ("step-size", "step_size:STUDY", "validated share and FMR by the size of a walk's steps"),
+    ("generators", "generators:STUDY", "the same prompts through two generations of image maker: hard rate, validity"),
     ("generator-swap", "generator_swap:STUDY", "the models' order by FMR under several generators"),
     ("oracle-swap", "oracle_swap:STUDY", "FMR under several oracles, and how far these agree"),
     ("oracle-attack", "oracle_attack:STUDY", "the oracle itself led astray step by step, beside classifiers"),
@@ -241,9 +249,11 @@ _STUDIES = (
     ("robust-training", "robust_training:STUDY", "ways of robust training: static against dynamic order"),
     ("greyscale", "greyscale:STUDY", "a model trained without colour against one with it"),
     ("heads", "heads:STUDY", "FMR against the number of attention heads of a small Swin"),
+    ("prompts", "prompts:STUDY", "ways to ask for a generated background: how real they look, what they cost"),
 )
 for _registry, _room, _table in (
     (models, "models", _MODELS),
+    (vlms, "models", _VLMS),
     (segmenters, "models", _SEGMENTERS),
     (data, "data", _DATA),
     (annotators, "annotate", _ANNOTATORS),

@@ -40,6 +40,8 @@ def test_ls_lists_everything() -> None:
         (["eval", "PHOTOS", "--models", "MODEL", "--out", "/proc/nowhere"], "cannot write"),
         (["synth", "PHOTOS", "--format", "gif", "--out", "x"], "png, jpeg, webdataset, parquet"),
         (["synth", "PHOTOS", "--quality", "0", "--out", "x"], "between 1 and 100"),
+        (["synth", "PHOTOS", "--scenarios", "generated_background", "--out", "x"], "--generator"),
+        (["synth", "PHOTOS", "--scenarios", "grey", "--generator", "embedded:", "--out", "x"], "is for generated"),
         (["mask", "PHOTOS", "--with", "u2net", "--out", "x"], "did you mean u2netp"),
     ],
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
 import holdfast
 
-PUBLIC = """HoldfastError Results SampleError UserError compare evaluate load_classifier load_collection mask open_run
-parse_conditions perturb render report scenario synth"""
+PUBLIC = """HoldfastError Results SampleError UserError ask compare evaluate generate load_classifier load_collection
+mask mine open_run parse_conditions perturb remedy render report scenario synth"""
 
 
 def test_the_inventory() -> None:
@@ -17,6 +19,9 @@ def test_the_inventory() -> None:
     assert len(holdfast.__all__) <= 25
     for name in holdfast.__all__:
         assert getattr(holdfast, name).__doc__, name
+    import_module("holdfast.report")
+    import_module("holdfast.generate")  # rooms of the same name do not hide the verbs
+    assert all(isfunction(verb) for verb in (holdfast.report, holdfast.generate))
     with pytest.raises(AttributeError, match="evalute"):
         _ = holdfast.evalute  # type: ignore[attr-defined]
 

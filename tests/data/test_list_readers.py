@@ -200,7 +200,7 @@ def test_manifest_as_synth_writes_it(photos):
     pq.write_table(pa.Table.from_pylist(rows), photos / "manifest.parquet")
     collection = load_collection(str(photos))
     assert collection.name == "set"
-    assert problems(collection) == {"red/cat/c": "row 2: the mask is empty"}
+    assert problems(collection) == {"red/cat/c": "error: the mask is empty"}
     (sample,) = collection.samples
     assert (sample.sample_id, sample.source_id, sample.condition) == ("red/cat/b", "cat/b", "red")
     assert sample.attributes == {"variant": "paper", "parameters": "{}", "seed": 12, "sha256": "ab", "status": "ok"}

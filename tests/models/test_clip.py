@@ -139,6 +139,30 @@ def test_several_templates_average_unit_vectors(hf_folder: Path, photo: np.ndarr
     np.testing.assert_allclose(ours.predict([photo]), scores / scores.sum(), atol=1e-5)
 
 
+def test_ensembles_of_templates(hf_folder: Path, tmp_path: Path, photo: np.ndarray) -> None:
+    import open_clip
+
+    lines = tmp_path / "templates.txt"
+    lines.write_text("a {class}\n\nan image, of the {class}\n")
+    name = f"clip:hf/{hf_folder}"
+    ours = load_classifier(f"{name}?ensemble={lines}", device="cpu", classes=CLASSES)
+    same = load_classifier(f"{name}?template=a {{class}}|an image, of the {{class}}", device="cpu", classes=CLASSES)
+    np.testing.assert_array_equal(ours.predict([photo]), same.predict([photo]))
+    assert ours.fingerprint == same.fingerprint
+    simple = load_classifier(f"{name}?ensemble=simple", device="cpu", classes=CLASSES)
+    spelled = "|".join(template("{class}") for template in open_clip.SIMPLE_IMAGENET_TEMPLATES)
+    assert (
+        simple.fingerprint == load_classifier(f"{name}?template={spelled}", device="cpu", classes=CLASSES).fingerprint
+    )
+    assert load_classifier(f"{name}?ensemble=openai", device="cpu", classes=CLASSES).fingerprint != simple.fingerprint
+    for options, sentence in (
+        ("ensemble=none", "neither openai nor simple"),
+        ("ensemble=simple&template=a", "not both"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            load_classifier(f"{name}?{options}", device="cpu", classes=CLASSES)
+
+
 def test_embeddings_are_unit_vectors_in_order(hf_folder: Path, photo: np.ndarray) -> None:
     clip = load_clip(parse_name(f"clip:hf/{hf_folder}"), device="cpu")
     images = [photo, photo[::-1].copy(), photo[:100, :100].copy()]

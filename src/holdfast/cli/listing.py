@@ -41,6 +41,8 @@ def _schemes(kind: str) -> Table:
     if kind == "models":
         from holdfast.models import available
 
+        for vlm in registry.vlms.entries():
+            table.add_row(f"{vlm.name}:", vlm.summary)
         for name in (*available("packaged"), *available("embedded")):
             table.add_row(name, "installed")
     if kind == "segmenters":

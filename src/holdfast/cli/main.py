@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import ask as questions
 from holdfast.cli import check, judge
+from holdfast.cli import generate as generation
+from holdfast.cli import mine as mining
+from holdfast.cli import modes as failures
 from holdfast.cli import perturb as dynamic
+from holdfast.cli import remedy as mending
 from holdfast.cli import study as studies
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
@@ -36,6 +41,14 @@ Data = Annotated[
 Masks = Annotated[Path | None, typer.Option(help="Masks in a tree parallel to the images.", show_default=False)]
 Out = Annotated[Path, typer.Option(help="Where to write; a run that is there is continued.")]
 Scenarios = Annotated[str, typer.Option(help="Groups, ids, id@variant, id?parameter=value (holdfast ls scenarios).")]
+Generator = Annotated[
+    str, typer.Option(help="What paints generated_background (holdfast ls image-makers).", show_default=False)
+]
+Prompts = Annotated[Path | None, typer.Option(help="TOML with a prompt a class for --generator.", show_default=False)]
+Oracle = Annotated[
+    str, typer.Option(help="Who must still recognise a painted picture (holdfast ls oracles).", show_default=False)
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Backgrounds = Annotated[Path | None, typer.Option(help="Take donor backgrounds from this folder.", show_default=False)]
 Feather = Annotated[float, typer.Option(min=0, help="Soft edges, in pixels; 0 keeps promised pixels bit-identical.")]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it and from the sample's name.")]
@@ -46,8 +59,21 @@ Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 means one a core
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit()
+
+
 @app.callback()
-def _options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False) -> None:
+def _options(
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and stop.")
+    ] = False,
+) -> None:
     pass
 
 
@@ -100,6 +126,13 @@ def synth(
     masks: Masks = None,
     scenarios: Scenarios = "static",
     backgrounds: Backgrounds = None,
+    generator: Generator = "",
+    prompts: Prompts = None,
+    oracle: Oracle = "",
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV with other names of classes, for prompts and oracle.", show_default=False)
+    ] = None,
+    device: Device = "auto",
     format: Annotated[str, typer.Option(help="png, jpeg, webdataset or parquet.")] = "png",
     quality: Annotated[int, typer.Option(help="JPEG quality.")] = 95,
     layout: Annotated[str, typer.Option(help="plain (a folder a condition) or ximagenet12.")] = "plain",
@@ -121,7 +154,8 @@ def synth(
     spec = make_spec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
         max_pixels=max_pixels, scenarios=scenarios, feather=feather, format=format, quality=quality, layout=layout,
-        workers=workers, verify=verify,
+        workers=workers, verify=verify, generator=generator, prompts=_text(prompts), oracle=oracle,
+        labels=_text(labels), device=device,
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         summary = run_synth(spec, out, progress=progress)
@@ -139,6 +173,9 @@ def evaluate(
         Path | None, typer.Option(help="CSV that maps classes to model outputs.", show_default=False)
     ] = None,
     backgrounds: Backgrounds = None,
+    generator: Generator = "",
+    prompts: Prompts = None,
+    oracle: Oracle = "",
     matte: Annotated[
         str, typer.Option(help="Colour behind transparent images: white, black, grey or R,G,B.")
     ] = "white",
@@ -148,7 +185,7 @@ def evaluate(
     ] = None,
     feather: Feather = 0.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass; halved when memory runs out.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Device = "auto",
     split: Split = "",
     limit: Limit = 0,
     seed: Seed = 0,
@@ -166,7 +203,8 @@ def evaluate(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
         max_pixels=max_pixels, models=tuple(split_list(models)), scenarios=scenarios, labels=_text(labels),
         feather=feather, matte=parse_matte(matte), batch_size=batch_size, device=device, workers=workers,
-        expect_accuracy=expect_accuracy, retry_errors=retry_errors,
+        expect_accuracy=expect_accuracy, retry_errors=retry_errors, generator=generator, prompts=_text(prompts),
+        oracle=oracle,
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         run, summary = run_evaluate(spec, out, progress=progress)
@@ -238,7 +276,8 @@ def doctor() -> None:
 
 
 for _verb in (
-    check.check, dynamic.perturb, dynamic.sparse, judge.report, judge.compare, judge.audit, studies.study,
+    check.check, dynamic.perturb, dynamic.sparse, generation.generate, mining.mine, failures.modes, mending.remedy,
+    questions.ask, judge.report, judge.compare, judge.audit, studies.study,
 ):  # fmt: skip
     app.command()(_verb)
 

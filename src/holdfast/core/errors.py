@@ -15,6 +15,10 @@ class SampleError(HoldfastError):
     """One image, mask or model answer that cannot be used: it becomes a row with a status, the run goes on."""
 
 
+class RejectedError(SampleError):
+    """A picture that a stated filter leaves out, with the reason: an outcome, in a row with status ``rejected``."""
+
+
 def first_line(error: BaseException) -> str:
     """The beginning of a library's message, short enough for one sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -26,6 +26,12 @@ class Context(Protocol):
         All variants of a condition get the same one, so that they stay comparable.
         """
 
+    def paint(self, image: Image, mask: Mask) -> Rendered:
+        """The image with surroundings that ``--generator`` made anew, of the same size, and facts worth recording.
+
+        What the mask marks may have changed; SampleError when nothing came out. Conditions of one image share it.
+        """
+
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """``make()`` once for this source image; what conditions share (a blurred copy, say) is computed once."""
 
@@ -85,6 +91,27 @@ class Segmenter(Protocol):
 
     def segment(self, images: Sequence[Image]) -> list[NDArray[np.uint8]]:
         """A class map, HW, for each RGB image of any size: places in ``labels``, so at most 256 of them."""
+
+
+class Refusal(str):
+    """An answer that its maker marks as a refusal: a server that has a field for it says so, words need not."""
+
+    __slots__ = ()
+
+
+@runtime_checkable
+class VisionLanguageModel(Protocol):
+    """A model that answers questions about images in words. ``fingerprint`` changes whenever its answers could."""
+
+    name: str
+    fingerprint: str
+
+    def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
+        """One answer each, always the likeliest words (greedy); does not depend on how images are batched.
+
+        Raises SampleError where one of them cannot be answered. One that has an attribute ``concurrency`` is asked one
+        question at a time, so many at once.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,21 @@ LATENTS = pa.schema(
 )
 """The ends of validated walks, which the sparse mask is fitted to."""
 
+ANSWERS = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the row in the one table
+        ("strict", pa.bool_()),  # right, read strictly
+        ("lenient", pa.bool_()),  # right, read leniently
+        ("matched", _category),  # the option it names, read leniently; null where it names none or several
+        ("refusal", pa.bool_()),
+        ("unmatched", pa.bool_()),  # neither an option nor a refusal
+        ("options", pa.list_(pa.string())),  # in the order of the question
+        ("truth_place", pa.int32()),  # of the true class among them, from 1
+        ("distractor", _category),  # null where the whole list is asked
+    ]
+)
+"""What only a question's row has."""
+
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
     """The name of a row, known before it is computed: 32 hex digits.

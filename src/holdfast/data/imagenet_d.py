@@ -10,7 +10,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.folder import collection_name
-from holdfast.data.images import FileImage
+from holdfast.data.images import FileImage, PublishedImage
+from holdfast.data.manifest import read_rows, sample_fields
 from holdfast.data.reading import (
     attach_masks,
     existing,
@@ -30,7 +31,9 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-d:DIR``.
 
     An image is of kind ``generated``; its condition is the kind of nuisance, its id ``nuisance/category/stem``, its
-    attributes what ``questions/<nuisance>.csv`` says about it. Option: ``mask_format`` (of masks given by hand).
+    attributes what ``questions/<nuisance>.csv`` says about it. A ``manifest.parquet`` or ``manifest.csv`` beside them
+    (as ``holdfast mine`` writes it) adds its own: the nuisance, the prompt, and the hash that a file must have.
+    Option: ``mask_format`` (of masks given by hand).
     """
     options = text_options(name, ("mask_format",))
     root = existing(name.name, "the folder")
@@ -38,6 +41,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     if not present:
         raise UserError(f"{str(root)!r} is not in the ImageNet-D layout: it has none of {', '.join(NUISANCES)}")
     problems: list[Problem] = []
+    told = _manifest(root)
     samples: list[Sample] = []
     categories: set[str] = set()
     for nuisance in present:
@@ -48,14 +52,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
             ids = unique_ids([without_suffix(file) for file in files], files)
             samples += [
-                Sample(
-                    sample_id,
-                    category,
-                    FileImage(f"{root}/{file}"),
-                    kind="generated",
-                    condition=nuisance,
-                    attributes=questions.get(file, {}),
-                )
+                _sample(sample_id, category, nuisance, f"{root}/{file}", questions.get(file, {}), told.get(file, {}))
                 for sample_id, file in zip(ids, files, strict=True)
             ]
     if masks is not None:
@@ -63,9 +60,28 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories))
 
 
+def _sample(
+    sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], told: dict[str, Any]
+) -> Sample:
+    """What question file and manifest know of an image; its place in the folders says the rest."""
+    fields = sample_fields({"label": category} | told)
+    hashed = told.get("published_sha256")
+    fields |= {"label": category, "kind": "generated", "condition": nuisance}
+    fields["attributes"] = fields["attributes"] | asked
+    return Sample(sample_id, image=PublishedImage(path, str(hashed)) if hashed else FileImage(path), **fields)
+
+
+def _manifest(root: Path) -> dict[str, dict[str, Any]]:
+    """``nuisance/category/file`` → its row in the folder's own manifest, where there is one."""
+    for name in ("manifest.parquet", "manifest.csv"):
+        if (root / name).is_file():
+            return {str(row["path"]): row for row in read_rows(root / name) if "path" in row}
+    return {}
+
+
 def matches(root: Path) -> bool:
     """Whether a folder is unmistakably in this layout."""
-    folders = set(visible_folders(root))
+    folders = set(visible_folders(root)) - {"mining"}
     nuisances = folders & set(NUISANCES)
     return folders == set(NUISANCES) or (bool(nuisances) and folders == nuisances | {"questions"})
 

@@ -52,6 +52,10 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     full = [str(row.get("sample_id") or row.get("path") or "") for row in rows]
     samples = []
     for number, (one, row) in enumerate(zip(unique_ids(short, full), rows, strict=True), start=1):
+        if row.get("status", "ok") != "ok":
+            # A row of synth's that stands for no image. Without its number, so that equal reasons are counted together.
+            problems.append(Problem(one or f"row {number}", f"{row['status']}: {row.get('error', '')}".strip(": ")))
+            continue
         try:
             samples.append(_sample(one, row, inside, options.get("mask_format", "auto")))
         except SampleError as error:
@@ -131,8 +135,6 @@ def sample_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample(sample_id: str, row: Mapping[str, Any], inside: InsideRoot, mask_format: str) -> Sample:
-    if row.get("status", "ok") != "ok":  # a row of synth's that stands for a failure
-        raise SampleError(str(row.get("error") or f"its status is {row['status']}"))
     if "path" not in row:
         raise SampleError("there is no path")
     fields = sample_fields(row)

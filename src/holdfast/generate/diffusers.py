@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,25 +21,33 @@ from holdfast.generate.loading import OFFLINE, checked, place, shown
 from holdfast.generate.torch_parts import (
     check_inpainting,
     check_requests,
+    cut_words,
     keep_foreground,
     quiet,
     resolve_device,
     weights_sha256,
 )
+from holdfast.registry import unknown
 
-_OPTIONS = {"steps": int, "guidance": float, "size": int, "batch": int, "negative": str, "dtype": str}
+_OPTIONS = {
+    "steps": int, "guidance": float, "size": int, "batch": int, "negative": str, "dtype": str, "scheduler": str,
+}  # fmt: skip
 
 
 def load(name: Name, *, device: str) -> DiffusersImageMaker:
-    """A pipeline from safetensors; code in the repository is never run.
+    """A pipeline from safetensors; code in the repository is never run, a safety checker is left as it is.
 
-    Options: ``steps``, ``guidance``, ``size`` (of generated images, pixels), ``negative`` (prompt), ``batch`` (images
-    at once, 4), ``dtype=float32|bfloat16|float16`` (bfloat16 on a GPU, else float32).
+    Options: ``steps``, ``guidance``, ``size`` (of generated images, pixels), ``negative`` (prompt), ``scheduler`` (a
+    class of diffusers, set up from the pipeline's own configuration), ``batch`` (split longer calls into so many
+    images at once), ``dtype=float32|bfloat16|float16`` (bfloat16 on a GPU, else float32).
     """
-    options = checked(name, _OPTIONS)
+    options = checked(name, _OPTIONS, positive=("steps", "size", "batch"))
     device = resolve_device(device)
     pipeline = _fetch(name, _dtype(options.pop("dtype", ""), device))
-    return DiffusersImageMaker(shown(name), pipeline.to(device), options)
+    if "scheduler" in options:
+        pipeline.scheduler = _scheduler(options.pop("scheduler"), pipeline, f"diffusers:{Path(name.name).name}")
+    unsplit = {option: value for option, value in name.options.items() if option != "batch"}
+    return DiffusersImageMaker(shown(dataclasses.replace(name, options=unsplit)), pipeline.to(device), options)
 
 
 class DiffusersImageMaker:
@@ -61,7 +71,8 @@ class DiffusersImageMaker:
                 "options": {key: value for key, value in options.items() if key != "batch"},
             }
         )
-        self._batch = options.get("batch") or 4
+        self._batch = options.get("batch")
+        self._by_task: dict[str, Any] = {}
         pipeline.set_progress_bar_config(disable=True)
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
@@ -73,6 +84,27 @@ class DiffusersImageMaker:
         for part in self._parts(len(prompts)):
             made += self._run(pipeline, prompts[part], seeds[part], size)
         return made
+
+    def cut_words(self, prompts: Sequence[str]) -> list[str]:
+        """The words at the end of each prompt that no text tower of the pipeline reads; '' where all are read."""
+        towers = [
+            (tokenizer, limit)
+            for name, tokenizer in self._pipeline.components.items()
+            if name.startswith("tokenizer") and tokenizer is not None and (limit := self._limit(tokenizer))
+        ]
+        if not towers:
+            return [""] * len(prompts)
+        return [
+            min((cut_words(tokenizer, limit, prompt) for tokenizer, limit in towers), key=len) for prompt in prompts
+        ]
+
+    def _limit(self, tokenizer: Any) -> int:
+        """Tokens that are read; towers other than CLIP's read as many as the pipeline asks for."""
+        longest = int(getattr(tokenizer, "model_max_length", 0))
+        asked = inspect.signature(self._pipeline.__call__).parameters.get("max_sequence_length")
+        if asked is not None and isinstance(asked.default, int) and "CLIP" not in type(tokenizer).__name__:
+            return min(longest, asked.default)
+        return longest
 
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
@@ -102,7 +134,12 @@ class DiffusersImageMaker:
         return height, width
 
     def _for(self, task: str, complaint: str) -> Any:
-        """The pipeline of a task made of the same parts."""
+        """The pipeline of a task made of the same parts; put together once."""
+        if task not in self._by_task:
+            self._by_task[task] = self._made_for(task, complaint)
+        return self._by_task[task]
+
+    def _made_for(self, task: str, complaint: str) -> Any:
         import diffusers
 
         with quiet():
@@ -115,7 +152,8 @@ class DiffusersImageMaker:
                 raise UserError(f"{self.name} {complaint}: it is a {type(self._pipeline).__name__}") from error
 
     def _parts(self, count: int) -> Iterator[slice]:
-        return (slice(start, start + self._batch) for start in range(0, count, self._batch))
+        step = self._batch or max(count, 1)
+        return (slice(start, start + step) for start in range(0, count, step))
 
     def _run(self, pipeline: Any, prompts: Sequence[str], seeds: Sequence[int], inputs: dict[str, Any]) -> list[Image]:
         import torch
@@ -131,8 +169,35 @@ class DiffusersImageMaker:
         pipeline.set_progress_bar_config(disable=True)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         with torch.inference_mode(), quiet():
-            pictures = pipeline(prompt=list(prompts), generator=generators, output_type="pil", **asked).images
-        return [np.array(one.convert("RGB")) for one in pictures]
+            made = pipeline(prompt=list(prompts), generator=generators, output_type="pt", **asked).images
+            return _images(made)
+
+
+def _images(made: Any) -> list[Image]:
+    """What a pipeline answers → images, rounded as the library rounds; black where a number is not finite.
+
+    Most pipelines answer with a tensor NCHW in 0..1 when they are asked to, older ones with an array NHWC.
+    """
+    import torch
+
+    if isinstance(made, list):
+        return [np.array(one.convert("RGB")) for one in made]
+    batch = made if isinstance(made, torch.Tensor) else torch.from_numpy(np.asarray(made)).permute(0, 3, 1, 2)
+    batch = batch.float()
+    finite = torch.isfinite(batch).flatten(1).all(1).view(-1, 1, 1, 1)
+    whole = (torch.where(finite, batch, 0.0) * 255).round().to(torch.uint8)
+    return list(np.ascontiguousarray(whole.permute(0, 2, 3, 1).cpu().numpy()))
+
+
+def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
+    """The scheduler of this class with the configuration of the pipeline's own; one of another family is refused."""
+    import diffusers
+
+    with quiet():
+        fitting = {type(pipeline.scheduler).__name__} | {one.__name__ for one in pipeline.scheduler.compatibles}
+        if kind not in fitting:
+            raise unknown(f"scheduler that fits {shown_name}", kind, fitting)
+        return getattr(diffusers, kind).from_config(pipeline.scheduler.config)
 
 
 def _dtype(option: str, device: str) -> Any:
@@ -148,7 +213,9 @@ def _fetch(name: Name, dtype: Any) -> Any:
     import diffusers
 
     where, revision, local = place(name)
-    if not local:
+    if local:
+        _check_parts(Path(where))
+    else:
         mind_the_hub()
     try:
         with quiet():
@@ -161,3 +228,20 @@ def _fetch(name: Name, dtype: Any) -> Any:
         raise UserError(OFFLINE.format(name=f"diffusers:{where}", reason=first_line(error))) from error
     except (ValueError, RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"diffusers:{Path(where).name} cannot be loaded: {first_line(error)}") from error
+
+
+def _check_parts(folder: Path) -> None:
+    """Raises UserError naming what of a pipeline's folder is not there."""
+    shown_name = f"diffusers:{folder.resolve().name}"
+    try:
+        parts = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{shown_name} cannot be loaded: it has no model_index.json of a pipeline") from error
+    for part, kind in parts.items() if isinstance(parts, dict) else ():
+        if not isinstance(kind, list) or len(kind) != 2 or kind[1] is None:
+            continue  # a setting, or a part that this pipeline does without
+        if not (folder / part).is_dir():
+            raise UserError(f"{shown_name} cannot be loaded: its part {part!r} ({kind[1]}) is missing")
+        weighty = (folder / part / "config.json").is_file()  # schedulers, tokenizers and the like have none
+        if weighty and not any((folder / part).glob("*.safetensors")):
+            raise UserError(f"{shown_name} cannot be loaded: its part {part!r} ({kind[1]}) has no safetensors weights")

@@ -28,6 +28,7 @@ from holdfast.generate.tiny import Tiny
 from holdfast.generate.torch_parts import (
     check_inpainting,
     check_requests,
+    cut_words,
     keep_foreground,
     noise,
     quiet,
@@ -81,12 +82,12 @@ def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto"
 
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
-    """``embedded:text_to_image``. Options: ``steps``, ``guidance``."""
-    options = checked(name, {"steps": int, "guidance": float})
+    """``embedded:text_to_image``. Options: ``steps``, ``guidance``, ``negative`` (prompt)."""
+    options = checked(name, {"steps": int, "guidance": float, "negative": str}, positive=("steps",))
     if name.name not in ("", "text_to_image"):
         raise unknown("embedded image maker", name.name, ["text_to_image"])
     parts = load_parts(ASSETS / "text_to_image", ASSETS / "vqgan", ASSETS / "oracle", device=device)
-    return EmbeddedImageMaker("embedded:text_to_image", parts, **options)
+    return EmbeddedImageMaker(shown(dataclasses.replace(name, name="text_to_image")), parts, **options)
 
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
@@ -117,8 +118,10 @@ class TextConditions:
     def __init__(self, folder: Path, *, device: str) -> None:
         import transformers
 
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(there(folder), trust_remote_code=False)
-        oracle = transformers.AutoModel.from_pretrained(there(folder), use_safetensors=True, trust_remote_code=False)
+        there(folder)
+        with quiet():
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            oracle = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
         self.tower = oracle.text_model.float().eval().requires_grad_(False).to(device)
         self.projection = oracle.text_projection.float().requires_grad_(False).to(device)
         self.length = int(oracle.config.text_config.max_position_embeddings)
@@ -201,9 +204,12 @@ def there(folder: Path) -> Path:
 class EmbeddedImageMaker:
     """A ``TextToImage`` and ``Inpainter`` for scenes of the embedded world."""
 
-    def __init__(self, name: str, parts: Parts, *, steps: int | None = None, guidance: float | None = None) -> None:
+    def __init__(
+        self, name: str, parts: Parts, *, steps: int | None = None, guidance: float | None = None, negative: str = ""
+    ) -> None:
         self.name = name
         self.parts = parts
+        self.negative = negative
         self.steps = steps or int(parts.settings["steps"])
         self.guidance = float(parts.settings["guidance"] if guidance is None else guidance)
         self.size = int(parts.settings["size"])
@@ -215,6 +221,7 @@ class EmbeddedImageMaker:
                 "steps": self.steps,
                 "guidance": self.guidance,
             }
+            | ({"negative": negative} if negative else {})
         )
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
@@ -253,10 +260,17 @@ class EmbeddedImageMaker:
                 given = given_channels(self.parts, batch, kept)
                 start_noise = noise(seeds[part], given.shape[1:])[:, 1:].to(self.parts.device)
                 latents = sample(
-                    self.parts, self.parts.text(prompts[part]), start_noise, given, self.steps, self.guidance
-                )
-                made += to_images(self.parts.pictures(latents))
+                    self.parts, self.parts.text(prompts[part]), start_noise, given, self.steps, self.guidance,
+                    negative=self.negative,
+                )  # fmt: skip
+                # Numbers that are not finite make a black image; the nearest codes would hide them.
+                finite = torch.isfinite(latents).flatten(1).all(1).view(-1, 1, 1, 1)
+                made += to_images(self.parts.pictures(torch.where(finite, latents, 0.0)) * finite)
         return made
+
+    def cut_words(self, prompts: Sequence[str]) -> list[str]:
+        """The words at the end of each prompt that the text tower does not read; '' where all are read."""
+        return [cut_words(self.parts.text.tokenizer, self.parts.text.length, prompt) for prompt in prompts]
 
 
 def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
@@ -276,8 +290,9 @@ def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> tor
 
 
 def sample(
-    parts: Parts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float
-) -> torch.Tensor:
+    parts: Parts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float, *,
+    negative: str = "",
+) -> torch.Tensor:  # fmt: skip
     """From noise to latents, along the flow, with classifier-free guidance.
 
     Args:
@@ -287,13 +302,14 @@ def sample(
         given: see ``given_channels``.
         steps: evaluations of the flow.
         guidance: 1 follows the prompt as it is, more exaggerates what the prompt adds.
+        negative: what it adds to: nothing, or a prompt to keep away from.
     """
     import copy
 
     import torch
 
     count = len(start)
-    nothing = parts.text([""] * count)
+    nothing = parts.text([negative] * count)
     both = Conditions(
         *(torch.cat([getattr(nothing, key), getattr(conditions, key)]) for key in ("words", "present", "whole"))
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,8 +43,8 @@ def _load(known: Registry[Any], text: str, device: str) -> Any:
     return made
 
 
-def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The options of a name, each of its kind; an unknown one answers with the nearest."""
+def checked(name: Name, kinds: Mapping[str, type], *, positive: Container[str] = ()) -> dict[str, Any]:
+    """The options of a name, each of its kind; an unknown one answers with the nearest. ``positive`` are never 0."""
     options: dict[str, Any] = {}
     for option, value in name.options.items():
         if option not in kinds:
@@ -52,8 +53,11 @@ def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
         fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or kind is str
         if not fits or isinstance(value, bool):
             raise UserError(f"{name.scheme}: option {option}={value} is not a {kind.__name__}")
-        if kind in (int, float) and value < 0:
-            raise UserError(f"{name.scheme}: option {option}={value} should not be negative")
+        if kind in (int, float) and not 0 <= value < math.inf:
+            wrong = "be negative" if value < 0 else "be anything but a number"
+            raise UserError(f"{name.scheme}: option {option}={value} should not {wrong}")
+        if value == 0 and option in positive:
+            raise UserError(f"{name.scheme}: option {option}={value} should be 1 or more")
         options[option] = kind(value)
     return options
 
@@ -70,5 +74,8 @@ def shown(name: Name) -> str:
     """What results call it: options included, folders left out."""
     where, revision, local = place(name)
     body = Path(where).resolve().name if local else where + (f"@{revision}" if name.tag else "")
-    options = "&".join(f"{option}={str(value).lower()}" for option, value in sorted(name.options.items()))
+    values = {
+        option: str(value).lower() if isinstance(value, bool) else value for option, value in name.options.items()
+    }
+    options = "&".join(f"{option}={value}" for option, value in sorted(values.items()))
     return f"{name.scheme}:{body}" + (f"?{options}" if options else "")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -99,15 +100,30 @@ def check_inpainting(
             raise SampleError(f"the mask is {mask.shape} of {mask.dtype}, the image {image.shape[:2]}; give bool")
 
 
+def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
+    """The words of a prompt behind the last one that is read whole; '' where the limit in tokens is enough."""
+
+    def tokens(words: Sequence[str]) -> int:
+        return len(tokenizer(" ".join(words), truncation=False, verbose=False)["input_ids"])
+
+    words = prompt.split()
+    if tokens(words) <= limit:
+        return ""
+    read = bisect.bisect_right(range(len(words) + 1), limit, key=lambda count: tokens(words[:count])) - 1
+    return " ".join(words[max(read, 0) :])
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The library without its progress bars and notes, which would break into ours."""
+    """The libraries without their progress bars and notes, which would break into ours."""
     from diffusers.utils import logging
+    from transformers.utils import logging as text_logging
 
     verbosity = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
+    shown = [one for one in (logging, text_logging) if one.is_progress_bar_enabled()]
     logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
+    for one in shown:
+        one.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             # Its calls of other libraries are deprecated there; nobody here can act on that.
@@ -115,5 +131,5 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+        for one in shown:
+            one.enable_progress_bar()

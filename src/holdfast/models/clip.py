@@ -61,11 +61,16 @@ class Clip:
 def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier:
     """A zero-shot classifier over the dataset's classes.
 
-    Options: ``template=an image of a {class}``, several separated by ``|`` (their embeddings are averaged), and
-    ``labels=FILE`` for classes other than the dataset's.
+    Options: ``template=an image of a {class}``, several separated by ``|`` (their embeddings are averaged);
+    ``ensemble=openai`` (the 80 that CLIP was published with), ``simple`` (7 of them) or ``FILE`` (a template a line)
+    instead; and ``labels=FILE`` for classes other than the dataset's.
     """
-    options = checked(name, {"template": str, "labels": str})
-    templates = _templates(options.get("template", TEMPLATE))
+    options = checked(name, {"template": str, "ensemble": str, "labels": str})
+    if "template" in options and "ensemble" in options:
+        raise UserError("clip: takes template= or ensemble=, not both")
+    templates = (
+        _ensemble(options["ensemble"]) if "ensemble" in options else _templates(options.get("template", TEMPLATE))
+    )
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
         raise UserError(f"clip:{untagged(name)} names the dataset's classes; give it some with ?labels=FILE")
@@ -132,6 +137,22 @@ def _templates(text: str) -> list[str]:
     if not templates or not all("{class}" in one for one in templates):
         raise UserError(f"every template says where the class goes, as in 'an image of a {{class}}', {text!r} does not")
     return templates
+
+
+def _ensemble(which: str) -> list[str]:
+    """A published list of templates, or the lines of a file."""
+    if which in ("openai", "simple"):
+        import open_clip
+
+        published = open_clip.OPENAI_IMAGENET_TEMPLATES if which == "openai" else open_clip.SIMPLE_IMAGENET_TEMPLATES
+        return [str(template("{class}")) for template in published]
+    if not Path(which).is_file():
+        raise UserError(f"clip: option ensemble={which} is neither openai nor simple nor a file with a template a line")
+    try:
+        lines = Path(which).read_text(encoding="utf8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"the templates {Path(which).name} are not text: {error}") from error
+    return _templates("|".join(lines))
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,8 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
         known = ", ".join(f"{entry.name}:" for entry in registry.models.entries())
         hint = f"onnx:{text}" if name.name.endswith(".onnx") else "timm:resnet50"
         raise UserError(f"a model is named scheme:name, for example {hint}, which {text!r} is not; schemes: {known}")
+    if name.scheme in registry.vlms:
+        raise UserError(f"{name.scheme}: answers in words, not with classes: holdfast ask is for it, this is not")
     options = dict(name.options)
     called = str(options.pop("name", ""))
     load = registry.models.get(name.scheme)

@@ -118,6 +118,11 @@ class TorchClassifier:
         self._mean = torch.tensor(preprocessing.mean, device=self.device).view(-1, 1, 1)
         self._std = torch.tensor(preprocessing.std, device=self.device).view(-1, 1, 1)
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """What computes the logits of a prepared batch; train a copy, not this one."""
+        return self._module
+
     def prepare(self, image: Image) -> torch.Tensor:
         """One RGB image of any size → the normalised CHW tensor, on the CPU."""
         return self.preprocessing.transform(picture(image, crops_centre=self.preprocessing.crops_centre))

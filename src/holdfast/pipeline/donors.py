@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.seeds import generator
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Sample
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 
 CACHE_BYTES = 256 * 2**20
@@ -128,6 +128,7 @@ class SampleContext:
     sample: Sample
     pool: DonorPool
     seed: int = 0
+    painting: Callable[[Sample, Image, Mask], Rendered] | None = None
 
     def __post_init__(self) -> None:
         self.label = self.sample.label
@@ -137,6 +138,14 @@ class SampleContext:
         """See core.protocols.Context. Drawn from the sample's key alone, whatever the variant or the feather."""
         rng = generator(self.seed, self.sample.sample_id, "donor", same_class)
         return self.pool.draw(self.sample, rng, same_class=same_class)
+
+    def paint(self, image: Image, mask: Mask) -> Rendered:
+        """See core.protocols.Context."""
+        if self.painting is None:
+            raise SampleError("there is no generator to paint with")
+        painting = self.painting
+        made: Rendered = self.memo("painted", lambda: painting(self.sample, image, mask))
+        return made
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """See core.protocols.Context."""

@@ -26,6 +26,7 @@ from holdfast.pipeline.evaluation import (
     load_models,
     row_key,
 )
+from holdfast.pipeline.generated_backgrounds import Painter, load_painter
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
 from holdfast.pipeline.summary import Summary
@@ -45,9 +46,12 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
         collection = read(spec)
         tested = load_models(spec, collection)
         check_attacks(conditions, tested)
+        painter = load_painter(spec, collection, conditions)
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
         recorded["classes"] = list(collection.classes)
+        recorded["model_names"] = [model.classifier.name for model in tested]
+        recorded |= {"painter": painter.record()} if painter else {}
         run.begin(_jsonable(recorded), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
         run.write_samples(samples_table(prepared))
@@ -59,7 +63,13 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
             only = [one for one in conditions if one.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
             _pass(spec, prepared, tested, only, run, summary, progress, step="clean")
             _check_accuracy(run, spec.expect_accuracy, [model.classifier.name for model in tested])
-        _pass(spec, prepared, tested, conditions, run, summary, progress, step="eval")
+        plain = [one for one in conditions if not one.definition.paints]
+        painting = [one for one in conditions if one.definition.paints]
+        already = _pass(spec, prepared, tested, plain, run, summary, progress, step="eval") if plain else 0
+        if painter is not None:
+            painter.unread(collection.samples, summary)
+            already += _pass(spec, prepared, tested, painting, run, summary, progress, step="paint", painter=painter)
+        summary.already = already
     return run, summary
 
 
@@ -91,26 +101,36 @@ def _pass(
     progress: Progress,
     *,
     step: str,
-) -> None:
+    painter: Painter | None = None,
+) -> int:
+    """Write the rows of these conditions that are not there yet; returns how many were.
+
+    With a painter all of them are made in this process: a generator is too large to be loaded once a worker.
+    """
     others = run.predictions.stored_ids()
-    jobs, owed, already = _plan(spec, prepared, tested, conditions, others)
+    jobs, owed, already = _plan(spec, prepared, tested, conditions, others, painter)
     run.predictions.drop_ids(_superseded(run, prepared, tested, conditions, others))
-    summary.already = already
     done = 0
     progress(step, 0, owed)
     # A part file a shard: small enough that a kill costs little, large enough that a big run has only hundreds.
     # It also holds enough rows to fill a few batches of each model.
     size = max(8, len(jobs) // 500, 4 * spec.batch_size // max(1, len(conditions)))
     shards = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    work = Evaluation(spec, prepared, run.path, tested)
-    for part in LocalExecutor(spec.workers).map(work, shards):
+    work = Evaluation(spec, prepared, run.path, tested, painter)
+    for part in LocalExecutor(1 if painter else spec.workers).map(work, shards):
         summary.merge(part)
         done += part.rows
         progress(step, done, owed)
+    return already
 
 
 def _plan(
-    spec: EvaluateSpec, prepared: Prepared, tested: list[Tested], conditions: list[Condition], stored: set[str]
+    spec: EvaluateSpec,
+    prepared: Prepared,
+    tested: list[Tested],
+    conditions: list[Condition],
+    stored: set[str],
+    painter: Painter | None,
 ) -> tuple[list[Job], int, int]:
     """The jobs, how many rows they owe and how many are stored; takes the planned ids out of ``stored``."""
     jobs, owed, already = [], 0, 0
@@ -118,7 +138,7 @@ def _plan(
     for sample in prepared.collection.samples:
         missing = []
         for condition in applicable(sample, conditions, stored_as_images):
-            ids = _row_ids(spec, prepared, tested, sample, condition)
+            ids = _row_ids(spec, prepared, tested, sample, condition, painter)
             left = [(position, one) for position, one in enumerate(ids) if one not in stored]
             stored.difference_update(ids)
             already += len(ids) - len(left)
@@ -162,11 +182,17 @@ def _superseded(
 
 
 def _row_ids(
-    spec: EvaluateSpec, prepared: Prepared, tested: list[Tested], sample: Sample, condition: Condition
+    spec: EvaluateSpec,
+    prepared: Prepared,
+    tested: list[Tested],
+    sample: Sample,
+    condition: Condition,
+    painter: Painter | None,
 ) -> list[str]:
     definition = condition.definition
     pool = prepared.pool_fingerprint if definition.donor else ""
-    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
+    painted = [painter.identity(sample)] if painter and definition.paints else []
+    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte, *painted])
     mask = prepared.masks[sample.sample_id] if definition.needs_mask else ""
     ids = []
     for model in tested:

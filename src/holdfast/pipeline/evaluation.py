@@ -23,23 +23,22 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
 from holdfast.models import attacks, load_classifier
-from holdfast.pipeline.samples import DataSpec, Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.generated_backgrounds import Painter, keep_thumbnail
+from holdfast.pipeline.samples import PaintSpec, Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import PAPER, Condition
 from holdfast.store import Run
 
 
 @dataclass(frozen=True)
-class EvaluateSpec(DataSpec):
+class EvaluateSpec(PaintSpec):
     """What ``holdfast eval`` does."""
 
     models: tuple[str, ...] = ()
     scenarios: str = "all"
-    labels: str | None = None
     feather: float = 0.0
     matte: tuple[int, int, int] = (255, 255, 255)
     batch_size: int = 32
-    device: str = "auto"
     workers: int = 1
     expect_accuracy: float | None = None
     retry_errors: bool = False
@@ -70,7 +69,7 @@ def row_key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Conditi
     rendered_here = sample.condition == ORIGINAL
     return {
         "task": TASK,
-        "kind": "attack" if condition.definition.attack else sample.kind,
+        "kind": _kind(sample, condition),
         "dataset": dataset,
         "sample_id": sample.sample_id,
         "source_id": sample.source_id,
@@ -84,6 +83,12 @@ def row_key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Conditi
         "trained_on": "",
         "protocol": PROTOCOL,
     }
+
+
+def _kind(sample: Sample, condition: Condition) -> str:
+    if condition.definition.attack:
+        return "attack"
+    return "generated" if condition.definition.paints else sample.kind
 
 
 def _stored_variant(sample: Sample) -> str:
@@ -118,6 +123,7 @@ def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> 
                 attacks.check_attackable(model.classifier, condition.scenario)
 
 
+_DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
 _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
 
@@ -138,15 +144,23 @@ class Evaluation:
     Travels to other processes without its models, which are loaded there on first use.
     """
 
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path, tested: list[Tested] | None = None) -> None:
+    def __init__(
+        self,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        run: Path,
+        tested: list[Tested] | None = None,
+        painter: Painter | None = None,
+    ) -> None:
         self.spec = spec
         self.prepared = prepared
         self.run = run
         self._tested = tested
+        self._painter = painter  # conditions that paint stay in one process: see evaluate
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tested": None, "_threads": None}
+        return {**self.__dict__, "_tested": None, "_painter": None, "_threads": None}
 
     @property
     def tested(self) -> list[Tested]:
@@ -171,8 +185,7 @@ class Evaluation:
         waiting: dict[tuple[int, Condition | None], list[tuple[_Ready, str, Any]]] = {}
         for ready in self._ahead(jobs):
             if ready.rendering.rendered is None:
-                status = "skipped" if ready.rendering.skipped else "error"
-                failed = {"status": status, "error": ready.rendering.error}
+                failed = ready.facts | {"status": ready.rendering.status, "error": ready.rendering.error}
                 yield from (self._row(ready, position, one) | failed for position, one in ready.owed)
                 continue
             condition = ready.rendering.condition
@@ -192,6 +205,15 @@ class Evaluation:
         for the slowest: then a few samples are rendered on all cores, and the models have their turn after that.
         """
         threads = self._threads = self._threads or ThreadPoolExecutor(core_count())
+        if self._painter is not None:
+            step = max(self._painter.at_once, core_count())
+            for start in range(0, len(jobs), step):
+                part = jobs[start : start + step]
+                wanted = [(job.sample, [condition for condition, _ in job.owed]) for job in part]
+                self._painter.prepare(wanted, self.spec.max_pixels)
+                for ready in threads.map(self._render, part):
+                    yield from ready
+            return
         if all(str(getattr(model.classifier, "device", "")) == "cpu" for model in self.tested):
             for start in range(0, len(jobs), core_count()):
                 for ready in threads.map(self._render, jobs[start : start + core_count()]):
@@ -209,14 +231,17 @@ class Evaluation:
         ready = []
         owed = dict(job.owed)
         for rendering in render_conditions(
-            job.sample, list(owed), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
-        ):
+            job.sample, list(owed), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels,
+            painter=self._painter,
+        ):  # fmt: skip
             one = _Ready(job, rendering, owed[rendering.condition])
+            details = rendering.details if rendering.rendered is None else rendering.rendered.details
+            one.facts = {name: details.get(name) for name in _DETAILS}
             if rendering.rendered is not None:
                 image = over_matte(rendering.rendered.image, self.spec.matte)
-                details = rendering.rendered.details
-                one.facts = {"image_sha256": array_sha256(image)}
-                one.facts |= {name: details.get(name) for name in ("donor_id", "donor_label", "donor_unmasked")}
+                one.facts |= {"image_sha256": array_sha256(image)}
+                if rendering.condition.definition.paints:
+                    keep_thumbnail(self.run, job.sample, rendering.condition, image)
                 attack = bool(rendering.condition.definition.attack)
                 one.prepared = [self._prepare(position, image, attack) for position, _ in one.owed]
                 one.rendering = replace(rendering, rendered=_RELEASED)

@@ -10,13 +10,15 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Sample
 
+_LONGEST = 120  # bytes, of the 255 that file systems allow: endings come behind it
+
 
 def file_name(sample: Sample) -> str:
     """``class/stem`` with nothing in it that a file system or a path could misread."""
     name = sample.sample_id.removeprefix(f"{sample.label}/")
     if name == sample.sample_id:  # "a" of class "dog" must not meet "dog/a"
         name = f"{name}-{fingerprint(name)[:8]}"
-    return "/".join([_safe(sample.label), *(_safe(part) for part in name.split("/"))])
+    return "/".join([safe_part(sample.label), *(safe_part(part) for part in name.split("/"))])
 
 
 def check_apart(samples: Iterable[Sample], out: Path) -> None:
@@ -27,7 +29,10 @@ def check_apart(samples: Iterable[Sample], out: Path) -> None:
             raise UserError(f"the images of the dataset lie in {out} themselves; choose another --out")
 
 
-def _safe(part: str) -> str:
+def safe_part(part: str) -> str:
+    """One part of a path, of letters, digits and a few marks; names that differ stay different."""
     clean = re.sub(r"[^\w ()+,=-]", "_", part).strip() or "_"
     # Two names that differ only in what was replaced must not meet in one file.
-    return clean if clean == part and len(part) <= 120 else f"{clean[:100]}-{fingerprint(part)[:8]}"
+    if clean == part and len(part.encode()) <= _LONGEST:
+        return clean
+    return f"{clean.encode()[: _LONGEST - 20].decode(errors='ignore')}-{fingerprint(part)[:8]}"

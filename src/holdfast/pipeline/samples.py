@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import SAMPLES
 from holdfast.core.seeds import generator
@@ -17,6 +18,7 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image,
 from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
+from holdfast.pipeline.generated_backgrounds import Painter
 from holdfast.pipeline.progress import Progress
 from holdfast.scenarios import Condition, render
 
@@ -32,6 +34,17 @@ class DataSpec:
     limit: int = 0
     seed: int = 0
     max_pixels: int = DEFAULT_MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class PaintSpec(DataSpec):
+    """What conditions that paint need besides; they are only asked for by name."""
+
+    generator: str = ""
+    prompts: str | None = None
+    oracle: str = ""
+    labels: str | None = None
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -154,19 +167,34 @@ class Rendering:
     moved: bool = False  # whether the foreground is elsewhere than in the source
     error: str = ""
     skipped: bool = False  # nothing is wrong with an image that merely has no mask
+    rejected: bool = False  # made or not, a stated filter leaves it out
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected one
+
+    @property
+    def status(self) -> str:
+        """As in the one table."""
+        if self.rendered is not None:
+            return "ok"
+        return "rejected" if self.rejected else "skipped" if self.skipped else "error"
 
 
 def render_conditions(
-    sample: Sample, conditions: Sequence[Condition], pool: DonorPool, *, seed: int, max_pixels: int
+    sample: Sample,
+    conditions: Sequence[Condition],
+    pool: DonorPool,
+    *,
+    seed: int,
+    max_pixels: int,
+    painter: Painter | None = None,
 ) -> Iterator[Rendering]:
-    """Decode once, then one rendering a condition."""
+    """Decode once, then one rendering a condition; those that paint need the painter."""
     try:
         borrows = any(condition.definition.donor for condition in conditions)
         image, mask, no_mask = pool.load(sample) if borrows else load_sample(sample, max_pixels)
     except SampleError as error:
         yield from (Rendering(condition, None, error=str(error)) for condition in conditions)
         return
-    context = SampleContext(sample, pool, seed)
+    context = SampleContext(sample, pool, seed, painter.paint if painter else None)
     for condition in conditions:
         if mask is None and condition.definition.needs_mask:
             reason = no_mask or f"{condition.scenario} needs a mask and this image has none"
@@ -175,8 +203,14 @@ def render_conditions(
         rng = generator(seed, sample.sample_id, condition.scenario, condition.variant, condition.parameters_json)
         try:
             rendered = render(condition, image, mask, rng=rng, context=context)
+            reason = ""
+            if painter is not None and condition.definition.paints:
+                rendered, reason = painter.judge(rendered, sample)
         except SampleError as error:
-            yield Rendering(condition, None, error=str(error))
+            yield Rendering(condition, None, error=str(error), rejected=isinstance(error, RejectedError))
+            continue
+        if reason:
+            yield Rendering(condition, None, error=reason, rejected=True, details=rendered.details)
             continue
         yield Rendering(condition, rendered, moved=rendered.mask is not mask)
 

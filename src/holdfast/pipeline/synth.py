@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,9 +18,10 @@ from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import LocalExecutor, core_count
 from holdfast.pipeline.files import check_apart, file_name
+from holdfast.pipeline.generated_backgrounds import Painter, load_painter
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import (
-    DataSpec,
+    PaintSpec,
     Prepared,
     Rendering,
     applicable,
@@ -31,6 +32,7 @@ from holdfast.pipeline.samples import (
 )
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth_files import (
+    DETAILS,
     MANIFEST,
     SHARD_FORMATS,
     broken_rows,
@@ -46,7 +48,7 @@ Layout = Literal["plain", "ximagenet12"]
 
 
 @dataclass(frozen=True)
-class SynthSpec(DataSpec):
+class SynthSpec(PaintSpec):
     """What ``holdfast synth`` does."""
 
     scenarios: str = "static"
@@ -98,11 +100,12 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary
         )
     collection = read(spec)
     check_apart(collection.samples, out)
+    painter = load_painter(spec, collection, conditions)
     prepared = prepare(spec, collection, progress)
     parts = Parts(out / "manifest", MANIFEST)
     summary = Summary()
     with writing(out):
-        _same_format(out, spec)
+        _claim(out, spec, painter)
         parts.drop(pc.field("status") == "error")  # another --max-pixels or more memory may do it
         if spec.verify:
             broken = broken_rows(out, spec.format, parts, progress)
@@ -110,39 +113,56 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary
                 summary.add(one, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
-        orders = _orders(spec, prepared, conditions)
+        orders = _orders(spec, prepared, conditions, painter)
         drop_superseded(
             out, spec.format, parts,
             {one: _rendering_name(order.sample, condition) for order in orders for condition, one in order.owed},
         )  # fmt: skip
-        batches, owed, summary.already = _plan(spec, orders, parts)
-        progress("synth", 0, owed)
-        work = Synthesis(spec, prepared, out)
-        for part in LocalExecutor(spec.workers).map(work, batches):
-            summary.merge(part)
-            progress("synth", summary.rows, owed)
+        _write(
+            spec, [_some(order, paints=False) for order in orders], Synthesis(spec, prepared, out), summary, progress
+        )
+        if painter is not None:
+            painter.unread(prepared.collection.samples, summary)
+            # In this process: a generator is too large to be loaded once a worker.
+            alone, work = replace(spec, workers=1), Synthesis(spec, prepared, out, painter)
+            _write(alone, [_some(order, paints=True) for order in orders], work, summary, progress)
         finish(out, parts, spec.format)
     return summary
 
 
-def _same_format(out: Path, spec: SynthSpec) -> None:
+def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
     path = out / "spec.json"
     if path.exists():
         old = json.loads(path.read_text(encoding="utf8"))
         for name in ("format", "layout"):
             if old.get(name) != getattr(spec, name):
                 raise UserError(f"{out} was written with --{name} {old.get(name)}; choose another --out")
-    write_json(path, asdict(spec) | {"verb": "synth"})
+    write_json(path, asdict(spec) | {"verb": "synth"} | ({"painter": painter.record()} if painter else {}))
 
 
-def _orders(spec: SynthSpec, prepared: Prepared, conditions: list[Condition]) -> list[Order]:
+def _some(order: Order, *, paints: bool) -> Order:
+    return Order(order.sample, [(one, name) for one, name in order.owed if one.definition.paints == paints])
+
+
+def _write(spec: SynthSpec, orders: list[Order], work: Synthesis, summary: Summary, progress: Progress) -> None:
+    """Do what is not there yet of these orders."""
+    batches, owed, already = _plan(spec, orders, Parts(work.out / "manifest", MANIFEST))
+    summary.already += already
+    step, before = "paint" if work.painter else "synth", summary.rows
+    progress(step, 0, owed)
+    for part in LocalExecutor(spec.workers).map(work, batches):
+        summary.merge(part)
+        progress(step, summary.rows - before, owed)
+
+
+def _orders(spec: SynthSpec, prepared: Prepared, conditions: list[Condition], painter: Painter | None) -> list[Order]:
     """Everything that is wanted, whether it is there or not."""
     stored = stored_conditions(prepared.collection.samples)
     return [
         Order(
             sample,
             [
-                (condition, _rendering_id(spec, prepared, sample, condition))
+                (condition, _rendering_id(spec, prepared, sample, condition, painter))
                 for condition in applicable(sample, conditions, stored)
             ],
         )
@@ -167,10 +187,14 @@ def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts) -> tuple[list[Batc
     return [Batch(first + index, orders[start : start + size]) for index, start in enumerate(starts)], owed, already
 
 
-def _rendering_id(spec: SynthSpec, prepared: Prepared, sample: Sample, condition: Condition) -> str:
-    """Changes with the image, the mask, the donors, the condition, the encoding and what the manifest repeats."""
+def _rendering_id(
+    spec: SynthSpec, prepared: Prepared, sample: Sample, condition: Condition, painter: Painter | None
+) -> str:
+    """Changes with image, mask, donors, prompt and generator, condition, encoding and what the manifest repeats."""
+    painted = {"painted": painter.identity(sample)} if painter and condition.definition.paints else {}
     return fingerprint(
-        {
+        painted
+        | {
             "sample": [sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence],
             "image": prepared.images[sample.sample_id],
             "mask": prepared.masks[sample.sample_id],
@@ -190,14 +214,18 @@ def _rendering_name(sample: Sample, condition: Condition) -> str:
 class Synthesis:
     """The work of a shard: render, encode, write, and record."""
 
-    def __init__(self, spec: SynthSpec, prepared: Prepared, out: Path) -> None:
+    def __init__(self, spec: SynthSpec, prepared: Prepared, out: Path, painter: Painter | None = None) -> None:
         self.spec = spec
         self.prepared = prepared
         self.out = out
+        self.painter = painter
 
     def __call__(self, batch: Batch) -> Summary:
         """Do these orders."""
         summary, rows, files = Summary(), [], []
+        if self.painter is not None:
+            wanted = [(order.sample, [condition for condition, _ in order.owed]) for order in batch.orders]
+            self.painter.prepare(wanted, self.spec.max_pixels)
         for order in batch.orders:
             for row, content, mask in self._order(order, batch.number):
                 rows.append(row)
@@ -217,12 +245,15 @@ class Synthesis:
         sample, ids, name = order.sample, dict(order.owed), file_name(order.sample)
         in_place: dict[str, Any] = {}
         for rendering in render_conditions(
-            sample, list(ids), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels
-        ):
-            row = self._row(sample, rendering.condition, ids[rendering.condition], shard)
+            sample, list(ids), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels,
+            painter=self.painter,
+        ):  # fmt: skip
             rendered = rendering.rendered
+            details = rendering.details if rendered is None else rendered.details
+            row = self._row(sample, rendering.condition, ids[rendering.condition], shard)
+            row |= {name: details.get(name) for name in DETAILS}
             if rendered is None:
-                yield row | {"status": "skipped" if rendering.skipped else "error", "error": rendering.error}, b"", b""
+                yield row | {"status": rendering.status, "error": rendering.error}, b"", b""
                 continue
             opaque = rendered.image.shape[2] == 3
             kind: Literal["png", "jpeg"] = "jpeg" if self.spec.format == "jpeg" and opaque else "png"
@@ -234,9 +265,6 @@ class Synthesis:
                 "sha256": bytes_sha256(content),
                 "height": rendered.image.shape[0],
                 "width": rendered.image.shape[1],
-                "donor_id": rendered.details.get("donor_id"),
-                "donor_label": rendered.details.get("donor_label"),
-                "donor_unmasked": rendered.details.get("donor_unmasked"),
             }
             yield row, content, self._mask(row, rendering, name, in_place)
 
@@ -262,6 +290,7 @@ class Synthesis:
             "sample_id": _rendering_name(sample, condition),
             "source_id": sample.source_id,
             "label": sample.label,
+            "kind": "generated" if condition.definition.paints else sample.kind,
             "scenario": condition.scenario,
             "variant": condition.variant,
             "parameters": condition.parameters_json,

@@ -27,12 +27,24 @@ MANIFEST = pa.schema(
         ("sample_id", pa.string()),
         ("source_id", pa.string()),
         ("label", pa.string()),
+        ("kind", pa.string()),
         ("scenario", pa.string()),
         ("variant", pa.string()),
         ("parameters", pa.string()),
         ("donor_id", pa.string()),
         ("donor_label", pa.string()),
         ("donor_unmasked", pa.bool_()),
+        ("prompt", pa.string()),
+        ("cut_words", pa.string()),  # of the prompt, which the generator did not read
+        ("asked_background", pa.string()),  # the kind of background the prompt names, where it is drawn from a list
+        ("generator", pa.string()),
+        ("generator_fingerprint", pa.string()),
+        ("image_seed", pa.int64()),  # what the generator started from
+        ("attempt", pa.int32()),  # 1 where the first picture was blank
+        ("oracle", pa.string()),
+        ("oracle_accepted", pa.bool_()),
+        ("oracle_score", pa.float32()),
+        ("oracle_saw", pa.string()),
         ("seed", pa.int64()),
         ("sha256", pa.string()),  # of the encoded image
         ("height", pa.int32()),
@@ -47,6 +59,12 @@ MANIFEST = pa.schema(
         ("row_id", pa.string()),
     ]
 )
+DETAILS = (
+    "donor_id", "donor_label", "donor_unmasked", "prompt", "cut_words", "asked_background", "generator",
+    "generator_fingerprint", "image_seed", "attempt", "oracle", "oracle_accepted", "oracle_score", "oracle_saw",
+)  # fmt: skip
+"""The columns that a scenario fills."""
+
 _INTERNAL = ["shard", "mask_rle", "row_id"]
 
 # Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.

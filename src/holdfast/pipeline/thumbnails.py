@@ -6,20 +6,20 @@ from collections.abc import Collection as Container
 from dataclasses import fields
 from typing import Any
 
-import cv2
-
 from holdfast.core.errors import HoldfastError
-from holdfast.core.types import ORIGINAL, Image, Sample
+from holdfast.core.types import ORIGINAL, Sample
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluate import EvaluateSpec
+from holdfast.pipeline.generated_backgrounds import THUMBNAIL, thumbnail_path
+from holdfast.pipeline.generated_backgrounds import small as small
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
 
-def thumbnails(run: Run, source_ids: Container[str], *, size: int = 160) -> dict[tuple[str, str], bytes]:
-    """JPEGs by (source_id, condition name as in stats.reduce).
+def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:
+    """JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
 
     Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
     not be what the models saw.
@@ -32,6 +32,8 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = 160) -> dict
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
         # An attack's picture differs from model to model, and remaking it would take the models.
         conditions = [one for one in conditions if not one.definition.attack]
+        painted = [one for one in conditions if one.definition.paints]
+        conditions = [one for one in conditions if not one.definition.paints]
     except HoldfastError:
         return {}
     pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
@@ -40,13 +42,18 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = 160) -> dict
     made = {}
     for sample in collection.samples:
         if sample.source_id in source_ids and _unchanged(sample, recorded):
+            # Painted again they would take the generator, and another machine paints another last bit.
+            for condition in painted:
+                kept = thumbnail_path(run.path, sample.sample_id, condition)
+                if kept.is_file():
+                    made[sample.sample_id, condition.name] = kept.read_bytes()
             for rendering in render_conditions(
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
                 if rendering.rendered is not None:
                     name = _name(rendering.condition, sample)
                     image = over_matte(rendering.rendered.image, spec.matte)
-                    made[sample.source_id, name] = encode_image(_small(image, size), format="jpeg", quality=80)
+                    made[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
     return made
 
 
@@ -70,11 +77,3 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 
 def _name(condition: Condition, sample: Sample) -> str:
     return condition.name if sample.condition == ORIGINAL else sample.condition
-
-
-def _small(image: Image, size: int) -> Image:
-    scale = size / max(image.shape[:2])
-    if scale >= 1:
-        return image
-    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    return cv2.resize(image, shape, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]

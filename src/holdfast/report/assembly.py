@@ -23,6 +23,8 @@ from holdfast.report.fit import fit
 from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
 from holdfast.report.parts import Notice, Section
 from holdfast.report.provenance import trouble, what_was_run
+from holdfast.report.questions import ASKED, asked, question_section
+from holdfast.report.questions import TITLE as QUESTIONS_TITLE
 from holdfast.report.rows import Rows, join
 from holdfast.report.study import about_world
 from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
@@ -63,7 +65,7 @@ def build(
         out: the folder; files of an earlier report are replaced.
         outcome: right over all outputs of a model, or among the dataset's classes only.
         average: every class counts the same, or every photo does.
-        pictures: makes JPEG thumbnails of some photos of a run, by (source_id, condition name).
+        pictures: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name).
         resamples: of every bootstrap.
         seed: of every bootstrap.
         note: what a reader must know first, at the top of the page; drawn scenes bring their own.
@@ -76,23 +78,30 @@ def build(
         reduce(still.dataset), outcome, average, resamples, seed, score_conditions, background_conditions
     )
     whole = evidence if still is rows else Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), outcome, average)
+    questions = asked(rows)
+    # A run of questions only has no rows that conditions, scores and errors of classification are about.
+    alone = questions if rows.dataset.count_rows(filter=~ASKED) == 0 else None
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     with ThreadPoolExecutor(1) as aside:
         # The chart library is bundled while the statistics are computed: that takes a second and no Python.
         library = aside.submit(page.chart_library)
-        sections = _sections(evidence, still, pictures) if still.runs else []
+        sections = _sections(evidence, still, pictures) if still.runs and alone is None else []
+        sections += [] if questions is None else [question_section(questions, pictures)]
         sections += [] if still is rows else _walk_sections(rows, settings)
-        sections += [trouble(whole, runs, ended=rows.dataset.count_rows(filter=_NO_FAILURE))]
+        errors = trouble(whole, runs, ended=rows.dataset.count_rows(filter=_NO_FAILURE))
+        if alone is not None:
+            errors.lead = errors.lead[1:]  # of classified rows; questions tell their own
+        sections += [errors] if errors.lead else []
         sections += [what_was_run(whole, runs, settings)]
         library.result()
     try:
         return page.write(
             sections,
             out,
-            title=TITLE if len(whole.models) != 1 else "What the model holds on to",
+            title=QUESTIONS_TITLE if alone else TITLE if len(whole.models) != 1 else "What the model holds on to",
             subject=_subject(runs),
-            facts=_facts(whole),
-            limits=_limits(whole, walks=still is not rows),
+            facts=alone.facts() if alone else _facts(whole),
+            limits=alone.limits() if alone else _limits(whole, walks=still is not rows),
             note=note or _world(runs),
             run_names=listing([run.run_id for run in runs], 6),
         )
@@ -181,6 +190,7 @@ def _world(runs: Sequence[Run]) -> str:
 def _unanswered(evidence: Evidence) -> str:
     """Rows that no statistic counts, said where nobody can miss it."""
     trouble = evidence.counts.trouble
+    trouble = trouble[trouble["status"] != "rejected"]  # by a stated filter: an outcome, told with the errors
     missing = int(trouble["n"].sum()) if len(trouble) else 0
     if not missing:
         return ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Pictures = Callable[[Run, Collection[str]], dict[tuple[str, str], bytes]]
-"""A run and source ids → JPEGs by (source_id, condition name)."""
+"""A run and source ids → JPEGs by (sample_id, condition name)."""
 
 NO_ANSWER = "no answer"
 
@@ -112,11 +112,13 @@ def _photo(
         here = said[said["name"] == condition]
         if here.empty:
             continue
+        sample = here["sample_id"].min()  # several images may share a source: those of one prompt, say
+        here = here[here["sample_id"] == sample]
         by_model = {str(row["model"]): row for row in here.to_dict("records")}
         given = [_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
         wrong = sum(answer.kind == "wrong" for answer in given)
         known = sum(answer.said != NO_ANSWER for answer in given)
-        jpeg = images.get((source, condition), b"")
+        jpeg = images.get((str(sample), condition), b"")
         width, height = _size(jpeg)
         picture = base64.b64encode(jpeg).decode() if width else ""
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"

@@ -105,12 +105,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo under every condition."""
+    """A photo under every condition; ``of`` leads from its name to its label."""
 
     name: str
     label: str
     summary: str
     tiles: Sequence[Tile]
+    of: str = "a photo of"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.report.evidence import Evidence, shown
 from holdfast.report.parts import Code, Heading, Section, ShownTable, Text
@@ -15,18 +15,25 @@ from holdfast.report.tables import Column, Table
 from holdfast.report.words import listing, percent, plural
 from holdfast.store import Run
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_REJECTED = "rejected"
+
 
 def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Section:
     """Rows without an answer, by reason; ``ended`` rows of walks that were rejected at once are none of them."""
     import pandas as pd
 
     section = Section("errors", "Errors and skipped images")
-    frame = evidence.counts.trouble
+    every = evidence.counts.trouble
+    frame, filtered = (every[every["status"] != _REJECTED], every[every["status"] == _REJECTED])
     answered = int(evidence.counts.cells["n"].sum()) if len(evidence.counts.cells) else 0
     missing = int(frame["n"].sum()) if len(frame) else 0
     total = answered + missing
     if not total:
-        section.lead = ["There are no rows at all."]
+        section.lead = [] if len(filtered) else ["There are no rows at all."]
     elif not missing:
         section.lead = [f"All {total:,} rows have an answer; none was skipped and none failed."]
     else:
@@ -46,6 +53,8 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
         section.parts.append(
             ShownTable(Table("errors", "Rows without an answer, by reason", frame.fillna(""), columns))
         )
+    if len(filtered):
+        _add_rejected(section, evidence, filtered)
     if ended:
         section.lead.append(
             f"{plural(ended, 'row')} more: walks that the oracle rejected at the first image, and the random walks "
@@ -65,6 +74,28 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
             ShownTable(Table("unusable_images", caption, pd.DataFrame(problems), columns, folded=len(problems) > 10))
         )
     return section
+
+
+def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) -> None:
+    """Painted pictures that the stated filter left out: the same ones for every model, so counted once."""
+    by_model = filtered.groupby(["condition", "error", "model"], as_index=False).agg({"n": "sum", "example": "min"})
+    pictures = by_model.groupby(["condition", "error"], as_index=False).agg({"n": "max", "example": "min"})
+    cells = evidence.counts.cells
+    used = cells[cells["condition"].isin(list(pictures["condition"]))].groupby("model", observed=True)["n"].sum()
+    left_out = int(pictures["n"].sum())
+    reasons = [f"{row['n']:,} {row['error']}" for row in pictures.to_dict("records")]
+    section.lead.append(
+        f"{left_out:,} of {left_out + int(used.max() if len(used) else 0):,} pictures with a generated background were "
+        f"rejected by the filter and count in no statistic ({'; '.join(reasons)}). What is reported of that condition "
+        "is about the others."
+    )
+    columns = [
+        Column("condition", "Condition", show=shown),
+        Column("error", "Reason"),
+        Column("n", "Pictures", "integer"),
+        Column("example", "For example"),
+    ]
+    section.parts.append(ShownTable(Table("rejected", "Pictures rejected by the filter, by reason", pictures, columns)))
 
 
 def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any]) -> Section:

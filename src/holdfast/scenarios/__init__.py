@@ -8,10 +8,10 @@ from holdfast.scenarios.definition import PAPER, Parameter, Scenario, scenario
 from holdfast.scenarios.rendering import render
 
 # isort: off
-from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack
+from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack, generated
 # isort: on
 
-FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic, attack)
+FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic, attack, generated)
 
 __all__ = [
     "FAMILIES",

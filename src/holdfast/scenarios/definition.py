@@ -64,6 +64,7 @@ class Scenario:
         leaves: The part that comes out bit-identical; ``everything`` means the image itself.
         leaves_while: Parameters and the one value of each under which that promise holds.
         donor: Which other images it asks the context for.
+        paints: Whether it asks the context for new surroundings, which takes ``--generator``.
         parameters: With their defaults, which are the variant ``paper``.
         variants: Name → parameters that differ from the defaults.
         severities: 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
@@ -82,6 +83,7 @@ class Scenario:
     leaves: Leaves = "nothing"
     leaves_while: Mapping[str, Value] = field(default_factory=dict)
     donor: Literal["", "other_class", "same_class"] = ""
+    paints: bool = False
     parameters: tuple[Parameter, ...] = ()
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
     severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 OFFLINE = "offline"
 STEP_SIZES = {
     "embedded:vqgan": 0.03,
-    "embedded:tiny": 0.002,
-    "embedded:ddim?steps=2": 0.003,
+    "embedded:tiny": 0.01,
+    "embedded:ddim?steps=2": 0.01,
     "pixel:": 0.002,
     "noise:": 0.002,
-    "rotate:": 0.03,
+    "rotate:": 0.1,
 }
 """Generators for drawn scenes, and a step of each that leaves room above and below: latents have unlike units."""
 

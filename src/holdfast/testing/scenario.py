@@ -34,6 +34,10 @@ class MemoryContext:
             raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
         return fitting[int(np.random.default_rng(self._seed).integers(len(fitting)))]
 
+    def paint(self, image: Image, mask: Mask) -> Rendered:
+        """Noise by ``seed``, over what the mask marks as well: putting that back is the scenario's part."""
+        return Rendered(_rng(self._seed + 1000).integers(0, 256, image.shape, np.uint8), mask, {"prompt": "noise"})
+
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
         """``make()`` the first time a key is asked for, its result from then on."""
         if key not in self._memo:

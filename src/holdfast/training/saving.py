@@ -13,6 +13,8 @@ from holdfast.core.fingerprint import bytes_sha256
 if TYPE_CHECKING:
     import torch
 
+DRAWN_WORLD = "Known-truth world; says nothing about photos."
+
 
 def halve(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The weights in half precision, and the model now computing with exactly those, so that metrics are theirs."""
@@ -26,7 +28,13 @@ def halve(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def write_model(
-    folder: Path, weights: Mapping[str, torch.Tensor], config: Mapping[str, Any], facts: Mapping[str, Any], text: str
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    config: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    text: str,
+    *,
+    note: str = DRAWN_WORLD,
 ) -> None:
     """``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card for people, README.md.
 
@@ -39,12 +47,12 @@ def write_model(
     write_atomic(folder / "model.safetensors", stored)
     facts = {**facts, "sha256": bytes_sha256(stored)}
     write_atomic(folder / "config.json", (json.dumps({**config, "holdfast": facts}, indent=2) + "\n").encode())
-    write_atomic(folder / "README.md", card(text, facts).encode())
+    write_atomic(folder / "README.md", card(text, facts, note=note).encode())
 
 
-def card(text: str, facts: Mapping[str, Any]) -> str:
+def card(text: str, facts: Mapping[str, Any], *, note: str = DRAWN_WORLD) -> str:
     """The facts as Markdown below the text."""
-    lines = [text.strip(), "", "Known-truth world; says nothing about photos.", ""]
+    lines = [text.strip(), "", *([note, ""] if note else [])]
     for name, value in facts.items():
         if isinstance(value, Mapping):
             lines += [

@@ -1,0 +1,26 @@
+"""TOML files that a user wrote."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+
+MAX_BYTES = 1 << 20
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The table of a file; UserError, which calls it ``what``, where it is none, too large or no TOML."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"{what} {str(path)!r} is not a file")
+    if file.stat().st_size > MAX_BYTES:
+        raise UserError(f"{what} {str(path)!r} is larger than {MAX_BYTES} bytes: that is no table of words")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"{what} {str(path)!r} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{what} {str(path)!r} is not TOML: {error}") from error

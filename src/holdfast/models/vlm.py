@@ -1,0 +1,191 @@
+"""``vlm:NAME-OR-FOLDER[@REVISION]``: image-text-to-text models of the transformers library (LLaVA, Qwen-VL and others).
+
+Questions go through the model's own chat template, one image a question, and are answered greedily.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import PIL.Image
+
+from holdfast.core.errors import SampleError, UserError, first_line
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.hub import mind_the_hub
+from holdfast.core.names import Name
+from holdfast.core.types import Image
+from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
+from holdfast.models.transformers import no_progress_bars, shape_of
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_NEW_TOKENS = 32
+"""An answer is a class's name; what a model adds to it is cut here."""
+
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+
+
+class TransformersVlm:
+    """A ``VisionLanguageModel`` around a model and its processor.
+
+    Prompts of a batch are padded on the left, so that every answer begins at the same place. In float32 the answers do
+    not depend on the batch; in half precision a near tie between two words may.
+    """
+
+    def __init__(self, name: str, model: Any, processor: Any, *, device: str, max_new_tokens: int) -> None:
+        self.name = name
+        self.device = device
+        self.fingerprint = fingerprint(
+            {
+                "architecture": f"{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
+                "weights": weights_sha256(model),
+                "dtype": str(model.dtype),
+                "processor": _processor_settings(processor),
+                "max_new_tokens": max_new_tokens,
+            }
+        )
+        self._model = model.eval().requires_grad_(False).to(device)
+        self._processor = processor
+        # In place of the model's own, with which generate would fill every gap of one that it is given.
+        model.generation_config = _greedy(model, processor.tokenizer, max_new_tokens)
+        processor.tokenizer.padding_side = "left"
+
+    def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
+        """One answer a question about the RGB image beside it; see ``VisionLanguageModel``."""
+        if not images:
+            return []
+        pictures = [picture(image, crops_centre=False) for image in images]
+        prompts = [self._prompt(question) for question in questions]
+        try:
+            return self._generate(pictures, prompts)
+        except (ValueError, IndexError) as error:
+            raise SampleError(f"{self.name} cannot be asked about this image: {first_line(error)}") from error
+
+    def _prompt(self, question: str) -> str:
+        turn = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}
+        prompt: str = self._processor.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
+        return prompt
+
+    def _generate(self, pictures: list[PIL.Image.Image], prompts: list[str]) -> list[str]:
+        import torch
+
+        inputs = self._processor(
+            text=prompts, images=[[one] for one in pictures], padding=True, return_tensors="pt"
+        ).to(self.device)
+        inputs = _cast(inputs, self._model.dtype)
+        # TF32 convolutions are off: they would make answers depend on the batch more than need be.
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with torch.inference_mode(), exact:
+            tokens = self._model.generate(**inputs)
+        made = tokens[:, inputs["input_ids"].shape[1] :]
+        answers: list[str] = self._processor.tokenizer.batch_decode(made, skip_special_tokens=True)
+        return [answer.strip() for answer in answers]
+
+
+def load(name: Name, *, device: str) -> TransformersVlm:
+    """A model by its hub name or local folder, with its own processor and chat template.
+
+    Weights are read from safetensors only and code in the repository is never run. Options: ``max_new_tokens=32``;
+    ``dtype=auto|float32|bfloat16|float16`` (auto: bfloat16 on a GPU, float32 elsewhere).
+    """
+    options = checked(name, {"max_new_tokens": int, "dtype": str})
+    limit = options.get("max_new_tokens", MAX_NEW_TOKENS)
+    if not 1 <= limit <= 4096:
+        raise UserError(f"vlm: option max_new_tokens={limit} should be between 1 and 4096")
+    device = resolve_device(device)
+    folder = Path(untagged(name))
+    local = folder.is_dir()
+    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
+    shown = folder.name if local else untagged(name)
+    model, processor = _fetch(where, revision, shown, local=local, dtype=_dtype(options.get("dtype", "auto"), device))
+    if not getattr(processor, "chat_template", None):
+        raise UserError(f"vlm:{shown} has no chat template, so nobody knows how it wants to be asked")
+    return TransformersVlm(display_name(name, shown), model, processor, device=device, max_new_tokens=limit)
+
+
+def _dtype(text: str, device: str) -> torch.dtype:
+    import torch
+
+    if text not in PRECISIONS:
+        raise unknown("dtype", text, PRECISIONS)
+    if text == "auto":
+        text = "bfloat16" if device.startswith("cuda") else "float32"
+    dtype: torch.dtype = getattr(torch, text)
+    return dtype
+
+
+def _fetch(where: str, revision: str, shown: str, *, local: bool, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Model and processor; safetensors only, and no code that lies beside them is run."""
+    import transformers
+
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if not local:
+        mind_the_hub()
+    try:
+        with no_progress_bars():
+            processor = transformers.AutoProcessor.from_pretrained(where, **trust)
+            model, report = transformers.AutoModelForImageTextToText.from_pretrained(
+                where, **trust, use_safetensors=True, output_loading_info=True, dtype=dtype
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"vlm:{shown} cannot be loaded: {first_line(error)}") from error
+        raise UserError(
+            f"the model hub cannot be reached or does not have {where!r}, and no downloaded copy is here; name a "
+            f"folder with vlm:FOLDER or a server with vlm+http: ({first_line(error)})"
+        ) from error
+    except (ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
+        reason = first_line(error)
+        raise UserError(f"vlm:{shown} is not an image-text-to-text model that can be loaded: {reason}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills what is missing with random numbers and only warns.
+        raise UserError(f"vlm:{shown} lacks weights: {', '.join(missing[:3])}")
+    if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
+        raise UserError(f"vlm:{shown} has no processor for images and text")
+    return model, processor
+
+
+def _greedy(model: Any, tokenizer: Any, max_new_tokens: int) -> Any:
+    """Plain greedy decoding: a repository's own settings may sample, search with beams or punish repetition."""
+    import transformers
+
+    own = model.generation_config
+    ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        pad = ends[0] if isinstance(ends, list) else ends
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)
+    return transformers.GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        max_new_tokens=max_new_tokens,
+        bos_token_id=own.bos_token_id,
+        eos_token_id=ends,
+        pad_token_id=pad,
+    )
+
+
+def _cast(inputs: Any, dtype: torch.dtype) -> Any:
+    for key, value in inputs.items():
+        if value.is_floating_point():
+            inputs[key] = value.to(dtype)
+    return inputs
+
+
+def _processor_settings(processor: Any) -> dict[str, Any]:
+    """What prepares images and prompts, without what differs between library versions and machines."""
+    images: dict[str, Any] = json.loads(processor.image_processor.to_json_string())
+    images.pop("transformers_version", None)
+    return {"images": images, "template": processor.chat_template, "vocabulary": fingerprint(_vocabulary(processor))}
+
+
+def _vocabulary(processor: Any) -> dict[str, int]:
+    vocabulary: dict[str, int] = processor.tokenizer.get_vocab()
+    return vocabulary

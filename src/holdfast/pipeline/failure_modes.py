@@ -1,0 +1,277 @@
+"""Failure modes of a run: its answers, what is known of its images, and backgrounds read by two towers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import parse_name
+from holdfast.core.types import ClassKeys, Sample
+from holdfast.data.labels import read_label_file
+from holdfast.data.writers import encode_image
+from holdfast.diorama import vocabulary
+from holdfast.models import label_spaces
+from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
+from holdfast.models.embedded import ASSETS, installed
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.prompts import article, spoken
+from holdfast.pipeline.samples import read
+from holdfast.pipeline.thumbnails import small, spec_of
+from holdfast.registry import unknown
+from holdfast.stats.failure_modes import FACTORS, Answers, asked_factors
+from holdfast.store import Run
+
+OUTCOMES = {"full": ("prediction", "correct"), "restricted": ("prediction_restricted", "correct_restricted")}
+MAX_WORDS = 5_000
+LEAST_SURE = 0.5
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class ModesSpec:
+    """What ``holdfast modes`` reads.
+
+    Attributes:
+        words: backgrounds to look for: ``prompts`` (those of a generated dataset's own prompts), ``diorama``, or a
+            text file with a phrase a line ("in the snow"); '' reads none.
+        oracle: the towers that read them, a ``clip:``.
+        outcome: wrong over all outputs of a model (``full``) or among the classes (``restricted``).
+        labels: CSV with names of classes, where the dataset's own are no words.
+        device: of the towers.
+    """
+
+    words: str = ""
+    oracle: str = ""
+    outcome: str = "full"
+    labels: str | None = None
+    device: str = "auto"
+
+
+def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answers:
+    """The answers of a run directory, or of a hard set (to the images of its whole pool; its valid ones are wanted)."""
+    if spec.outcome not in OUTCOMES:
+        raise unknown("outcome", spec.outcome, OUTCOMES)
+    if bool(spec.words) != bool(spec.oracle):
+        raise UserError("backgrounds are read with both: --words FILE and --oracle clip:NAME")
+    hard = (path / "mining" / "selection.parquet").is_file()
+    run = Run.open(path / "mining" / "run" if hard else path)
+    answers = _mined(path, run) if hard else _evaluated(run, spec)
+    return _with_backgrounds(answers, run, spec, progress) if spec.words else answers
+
+
+def _mined(path: Path, run: Run) -> Answers:
+    import pandas as pd
+
+    images = pd.read_parquet(path / "mining" / "answers.parquet").set_index("sample_id")
+    selection = pd.read_parquet(path / "mining" / "selection.parquet").set_index("sample_id")
+    models = tuple(run.spec()["model_names"])
+    factors = asked_factors(list(images["kind"]), list(images["nuisance"]), images.index)
+    wanted = (selection["set"] == "hard").reindex(images.index) & images["valid"]
+    return Answers(path.name, images, images[list(models)], factors, models, wanted, _homes(run), {})
+
+
+def _evaluated(run: Run, spec: ModesSpec) -> Answers:
+    import pandas as pd
+
+    answer, right = OUTCOMES[spec.outcome]
+    samples = run.samples().to_pandas()
+    samples = samples[samples["label"].notna()].set_index("sample_id")
+    rows = run.rows(["sample_id", "model", "condition", "status", answer, right]).to_pandas()
+    for name in ("model", "condition", answer):
+        rows[name] = rows[name].astype(object)
+    # An image as it is, not one that a scenario changed.
+    rows = rows[
+        (rows["status"] == "ok") & (rows["condition"] == rows["sample_id"].map(samples["condition"].astype(str)))
+    ]
+    if rows.empty:
+        raise UserError(f"{run.path} has no answers to images as they are; evaluate with --scenarios original")
+    # Right where the table says so: an alias is no error.
+    rows[answer] = np.where(
+        rows[right], rows["sample_id"].map(samples["label"].astype(str)), rows[answer].fillna("no answer")
+    )
+    models = tuple(name for name in run.spec()["model_names"] if name in set(rows["model"]))
+    said = rows.pivot(index="sample_id", columns="model", values=answer)[list(models)].dropna()
+    facts = samples.loc[said.index]
+    told = [json.loads(text) for text in facts["attributes"]]
+    images = pd.DataFrame(
+        {
+            "prompt_id": [
+                str(own.get("prompt_id") or source) for own, source in zip(told, facts["source_id"], strict=True)
+            ],
+            "category": facts["label"].astype(str).to_numpy(object),
+            "kind": facts["condition"].astype(str).to_numpy(object),
+            "nuisance": [str(own.get("nuisance", "")) for own in told],
+            "prompt": [str(own.get("prompt", "")) for own in told],
+        },
+        index=said.index,
+        dtype=object,
+    )
+    factors = asked_factors(list(images["kind"]), list(images["nuisance"]), images.index)
+    for factor in FACTORS:  # drawn scenes know all of them, and so does a manifest with such columns
+        stated = pd.Series([str(own.get(factor) or "") for own in told], images.index, dtype=object)
+        factors[factor] = factors[factor].where(factors[factor] != "", stated)
+    every = pd.Series(True, images.index)
+    name = str(run.spec().get("dataset") or run.path.name)
+    return Answers(name, images, said, factors, models, every, _homes(run), {})
+
+
+def _homes(run: Run) -> dict[str, dict[tuple[str, str], str]]:
+    """What the training of each embedded model tied together; models of scenes without such ties are left out."""
+    spec = run.spec()
+    every = {
+        (factor, label): home
+        for label in vocabulary.CLASSES
+        for factor, home in zip(
+            FACTORS,
+            (
+                vocabulary.home_background(label, "train"),
+                vocabulary.home_texture(label, "train"),
+                vocabulary.home_material(label),
+            ),
+            strict=True,
+        )
+    }
+    known = {}
+    for text, name in zip(spec["models"], spec["model_names"], strict=True):
+        scheme, _, own = text.partition("?")[0].partition(":")
+        if scheme == "embedded" and own in installed():
+            config = json.loads((ASSETS / "classifiers" / own / "config.json").read_text(encoding="utf8"))
+            if config["holdfast"].get("rho", 0) > 0:
+                known[name] = every
+    return known
+
+
+def read_words(words: str) -> dict[str, str]:
+    """Backgrounds by name: phrases as a caption has them."""
+    if words == "diorama":
+        return dict(vocabulary.BACKGROUNDS)
+    file = Path(words)
+    if not file.is_file():
+        raise UserError(f"--words {words} is neither a file with a phrase a line, nor prompts, nor diorama")
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file.name} is not text: {error.reason}") from error
+    phrases = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    if not 2 <= len(phrases) <= MAX_WORDS:
+        raise UserError(f"{file.name} has {len(phrases)} phrases; 2 to {MAX_WORDS} can be told apart")
+    return {_short(phrase): phrase for phrase in phrases}
+
+
+def _short(phrase: str) -> str:
+    """For tables: "in the snow" is snow."""
+    return re.sub(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?", "", phrase) or phrase
+
+
+def _with_backgrounds(answers: Answers, run: Run, spec: ModesSpec, progress: Progress) -> Answers:
+    """Backgrounds of images that were not asked for one, where the towers are more sure than not."""
+    import pandas as pd
+
+    name = parse_name(spec.oracle)
+    if name.scheme != "clip":
+        raise UserError("backgrounds are read by an image and a text tower: --oracle must be a clip:")
+    texts = _texts_of(answers, spec, run)
+    samples = [
+        one for one in read(spec_of(run)).samples if one.sample_id in answers.images.index and one.label in texts
+    ]
+    clip = load_clip(name, device=spec.device)
+    found: dict[str, str] = {}
+    progress("read", 0, len(samples))
+    for start in range(0, len(samples), _AT_ONCE):
+        part = samples[start : start + _AT_ONCE]
+        found |= _read(clip, part, texts)
+        progress("read", min(start + _AT_ONCE, len(samples)), len(samples))
+    seen = pd.Series(found, dtype=object).reindex(answers.images.index).fillna("")
+    asked = answers.factors["background"]
+    known = {value for own in texts.values() for value in own}
+    both = asked.isin(list(known)) & (seen != "")
+    reading = {
+        "oracle": spec.oracle,
+        "backgrounds": sorted(known),
+        "images": len(seen),
+        "read": int((seen != "").sum()),
+        "asked": int(both.sum()),
+        "agree": int((asked[both] == seen[both]).sum()),
+    }
+    factors = answers.factors.assign(background=asked.where(asked != "", seen))
+    return replace(answers, factors=factors, reading=reading)
+
+
+def _texts_of(answers: Answers, spec: ModesSpec, run: Run) -> dict[str, dict[str, str]]:
+    """Class → background → the text that says both."""
+    if spec.words == "prompts":
+        own = answers.images[answers.factors["background"] != ""]
+        if "prompt" not in own or not own["prompt"].astype(bool).any():
+            raise UserError("--words prompts needs a generated dataset whose prompts ask for backgrounds")
+        said: dict[str, dict[str, str]] = {}
+        for label, value, prompt in zip(own["category"], own["nuisance"], own["prompt"], strict=True):
+            said.setdefault(str(label), {})[str(value)] = str(prompt)
+        return {label: texts for label, texts in said.items() if len(texts) > 1}
+    phrases = read_words(spec.words)
+    keys = {**read(spec_of(run)).keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
+    names = {label: class_name(label, keys.get(label)) for label in dict.fromkeys(answers.images["category"])}
+    return {
+        label: {value: f"{article(name)} {name} {phrase}" for value, phrase in phrases.items()}
+        for label, name in names.items()
+    }
+
+
+def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The background of each image that can be told, by sample_id."""
+    found = {}
+    for label, group in groupby(sorted(samples, key=lambda one: one.label), key=lambda one: one.label):
+        own, images = [], []
+        for sample in group:
+            with suppress(SampleError):
+                images.append(sample.image.load())
+                own.append(sample.sample_id)
+        if not own:
+            continue
+        # The class is the image's own in every text, so that it cannot decide between them.
+        logits = clip.scale * image_embeddings(clip, images) @ text_embeddings(clip, list(texts[label].values())).T
+        sure = np.exp(logits - logits.max(axis=1, keepdims=True))
+        sure /= sure.sum(axis=1, keepdims=True)
+        for one, row in zip(own, sure, strict=True):
+            found[one] = list(texts[label])[int(row.argmax())] if row.max() >= LEAST_SURE else ""
+    return found
+
+
+def class_name(label: str, keys: ClassKeys | None) -> str:
+    """A class in words: WordNet ids by ImageNet's list."""
+    said = spoken(label, keys)
+    if re.fullmatch(r"n\d{8}", said):
+        space = label_spaces.imagenet()
+        names = dict(zip(space.wnids, space.names, strict=True)) if space else {}
+        if said not in names:
+            raise UserError(f"there is no name for class {label!r}; give it one in a --labels file (label)")
+        said = names[said].partition(",")[0]
+    return said
+
+
+def pictures_of(path: Path, *, size: int = 160) -> Callable[[Container[str]], dict[str, bytes]]:
+    """A function from sample ids of a run or hard set to small JPEGs; images that are no longer there are left out."""
+
+    def make(wanted: Container[str]) -> dict[str, bytes]:
+        mined = path / "mining" / "run"
+        spec = spec_of(Run.open(mined if mined.is_dir() else path))
+        made: dict[str, bytes] = {}
+        try:
+            samples = read(spec).samples
+        except UserError:
+            return made
+        for sample in samples:
+            if sample.sample_id in wanted:
+                with suppress(SampleError):
+                    image = sample.image.load(max_pixels=spec.max_pixels)
+                    made[sample.sample_id] = encode_image(small(image, size), format="jpeg", quality=85)
+        return made
+
+    return make

@@ -1,0 +1,209 @@
+"""Which images a pool is to have: categories × nuisances × templates → prompts, each asked for several times."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import parse_name
+from holdfast.core.seeds import seed_from
+from holdfast.data.nuisances import (
+    KINDS,
+    PHOTO_TEMPLATES,
+    Category,
+    Nuisance,
+    fill,
+    read_categories,
+    read_nuisances,
+    read_templates,
+    with_labels,
+)
+from holdfast.diorama import vocabulary
+from holdfast.registry import unknown
+
+DIORAMA = "diorama"
+DIORAMA_TEMPLATES: Mapping[str, str] = {
+    "background": "a {category} {nuisance}",
+    "texture": "a {nuisance} {category}",
+    "material": "a {category} {nuisance}",
+}
+"""The captions of drawn scenes, less what is not asked for."""
+
+Listed = TypeVar("Listed", Category, Nuisance)
+
+_SEEDS = 2**31  # what every tool's seed field takes, so that an image can be made again anywhere
+
+
+@dataclass(frozen=True)
+class GenerateSpec:
+    """What a pool is made of.
+
+    Attributes:
+        generator: the image maker's name.
+        categories: ``diorama``, or a file or folder (see ``read_categories``); '' is diorama for embedded: alone.
+        nuisances: the same (see ``read_nuisances``).
+        templates: a TOML file; '' says it in our words.
+        per_pair: images a prompt.
+        kinds: of nuisance.
+        limit: at most so many images, evenly over categories and kinds; 0 makes all.
+        seed: everything random follows from it and from the prompt.
+        negative: a prompt to keep away from; '' leaves it to the generator.
+        scheduler: a class of diffusers; '' leaves the pipeline's own.
+        labels: a CSV that maps every category to model outputs.
+        licence: of the images, for the manifest.
+        batch_size: images at once.
+        device: auto, cpu, cuda, ...
+    """
+
+    generator: str
+    categories: str = ""
+    nuisances: str = ""
+    templates: str = ""
+    per_pair: int = 1
+    kinds: tuple[str, ...] = KINDS
+    limit: int = 0
+    seed: int = 0
+    negative: str = ""
+    scheduler: str = ""
+    labels: str | None = None
+    licence: str = ""
+    batch_size: int = 16
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One image to make; ``repeat`` counts the images of its prompt."""
+
+    prompt: str
+    category: str
+    nuisance_kind: str
+    nuisance: str
+    repeat: int = 0
+
+    @property
+    def prompt_id(self) -> str:
+        """16 hex digits that name the prompt, whatever makes the image."""
+        return fingerprint([self.prompt, self.category, self.nuisance_kind, self.nuisance])[:16]
+
+    @property
+    def place(self) -> str:
+        """Where in the lists it comes from, for messages."""
+        return f"{self.nuisance_kind} {self.nuisance}, {self.category}"
+
+    def seed(self, base: int = 0) -> int:
+        """What this image's noise is drawn from."""
+        return seed_from("generate", base, self.prompt_id, self.repeat) % _SEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The images of a pool in the order they are made, its categories, and what was left out: (where, why)."""
+
+    requests: tuple[Request, ...]
+    categories: tuple[Category, ...]
+    templates: Mapping[str, str]
+    problems: tuple[tuple[str, str], ...]
+
+
+def plan(spec: GenerateSpec) -> Plan:
+    """Read the lists and put the prompts together."""
+    _check(spec)
+    problems: list[tuple[str, str]] = []
+    categories = list(_once(_categories(spec), "category", problems))
+    nuisances = [one for one in _once(_nuisances(spec), "nuisance", problems) if one.kind in spec.kinds]
+    lacking = [kind for kind in spec.kinds if kind not in {one.kind for one in nuisances}]
+    if lacking:
+        raise UserError(f"the nuisances have no {lacking[0]}; choose others with --kinds")
+    templates = dict(DIORAMA_TEMPLATES if _is_drawn(spec, spec.nuisances) else PHOTO_TEMPLATES)
+    if spec.templates:
+        templates |= read_templates(spec.templates)
+    prompts: dict[str, Request] = {}
+    for category, nuisance in itertools.product(categories, nuisances):
+        text = fill(templates[nuisance.kind], category.name, nuisance.words)
+        request = Request(text, category.name, nuisance.kind, nuisance.name)
+        if text in prompts:
+            kept = prompts[text]
+            problems.append((request.place, f"the prompt {text!r} is asked for twice; kept for {kept.place}"))
+        else:
+            prompts[text] = request
+    return Plan(tuple(_in_turn(prompts.values(), spec)), tuple(categories), templates, tuple(problems))
+
+
+def _check(spec: GenerateSpec) -> None:
+    if not spec.kinds:
+        raise UserError(f"name a kind of nuisance: --kinds {','.join(KINDS)}")
+    for kind in spec.kinds:
+        if kind not in KINDS:
+            raise unknown("kind of nuisance", kind, KINDS)
+    if spec.per_pair < 1 or spec.batch_size < 1 or spec.limit < 0:
+        raise UserError("--per-pair and --batch-size are 1 or more, --limit is 0 or more")
+
+
+def _is_drawn(spec: GenerateSpec, place: str) -> bool:
+    return place == DIORAMA or (not place and parse_name(spec.generator).scheme == "embedded")
+
+
+def _categories(spec: GenerateSpec) -> list[Category]:
+    if _is_drawn(spec, spec.categories):
+        found = [Category(name, vocabulary.KEYS[name]) for name in vocabulary.CLASSES]
+    elif not spec.categories:
+        raise UserError("say what the images should show: --categories FILE (only embedded: knows its own)")
+    else:
+        found = read_categories(spec.categories)
+    return with_labels(found, spec.labels) if spec.labels else found
+
+
+def _nuisances(spec: GenerateSpec) -> list[Nuisance]:
+    if _is_drawn(spec, spec.nuisances):
+        lists = (vocabulary.BACKGROUNDS, vocabulary.TEXTURES, vocabulary.MATERIALS)
+        return [
+            Nuisance(kind, name, words)
+            for kind, values in zip(KINDS, lists, strict=True)
+            for name, words in values.items()
+            if words  # a plain texture and the natural material are what captions leave out
+        ]
+    if not spec.nuisances:
+        raise UserError("say what the images vary: --nuisances FILE (only embedded: knows its own)")
+    return read_nuisances(spec.nuisances)
+
+
+def _once(listed: Iterable[Listed], what: str, problems: list[tuple[str, str]]) -> Iterator[Listed]:
+    seen = set()
+    for one in listed:
+        key = (getattr(one, "kind", ""), one.name)
+        if key in seen:
+            problems.append((one.name, f"the {what} {one.name!r} is listed twice; one is kept"))
+        else:
+            seen.add(key)
+            yield one
+
+
+def _in_turn(prompts: Iterable[Request], spec: GenerateSpec) -> list[Request]:
+    """Every repeat of every prompt, categories and kinds taking turns.
+
+    So a pool that is cut short, by ``limit`` or by a kill, is even over both; and a higher limit only adds to it.
+    """
+    groups: dict[tuple[str, str], list[Request]] = {}
+    for prompt in prompts:
+        groups.setdefault((prompt.nuisance_kind, prompt.category), []).append(prompt)
+    shuffled = [sorted(group, key=lambda one: one.prompt_id) for group in groups.values()]  # ids are as good as random
+    turns = [one for turn in itertools.zip_longest(*shuffled) for one in turn if one is not None]
+    repeated = [dataclasses.replace(one, repeat=repeat) for repeat in range(spec.per_pair) for one in turns]
+    return repeated[: spec.limit] if spec.limit else repeated
+
+
+def label_rows(categories: Sequence[Category]) -> list[dict[str, str]]:
+    """The rows of a label file: as many a category as it has aliases."""
+    return [
+        {"class": one.name, "imagenet_index": str(index), "wnid": wnid, "label": label}
+        for one in categories
+        for index, wnid, label in itertools.zip_longest(
+            one.keys.imagenet_indices, one.keys.wnids, one.keys.labels, fillvalue=""
+        )
+    ]

@@ -1,0 +1,350 @@
+"""A pool as mining sees it: every model's answers, an oracle's verdicts, and who is related to whom."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.protocols import Oracle
+from holdfast.core.types import DEFAULT_MAX_PIXELS, ClassKeys, Collection, Image, Sample
+from holdfast.data.labels import map_labels, read_label_file
+from holdfast.engine import core_count
+from holdfast.models import load_classifier
+from holdfast.oracle import kinship, load_oracle
+from holdfast.oracle.lineage import lineages
+from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.samples import DataSpec, read
+from holdfast.registry import unknown
+from holdfast.stats.mining_selection import half_of
+from holdfast.store import Parts, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTCOMES = {"full": "correct", "restricted": "correct_restricted"}
+_PREDICTIONS = {"full": "prediction", "restricted": "prediction_restricted"}
+
+JUDGED = pa.schema(
+    [
+        ("row_id", pa.string()),  # of image, label and oracle
+        ("sample_id", pa.string()),
+        ("oracle", pa.string()),
+        ("accepted", pa.bool_()),
+        ("score", pa.float32()),
+        ("saw", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+_JUDGED_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class MineSpec:
+    """What ``holdfast mine`` does.
+
+    Attributes:
+        pool: a folder that ``holdfast generate`` made, or any dataset.
+        surrogates: models whose failures are looked for, in the order in which they are added.
+        targets: models that the set is tried on and that take no part in making it.
+        oracle: who says whether an image shows its category; neither of them.
+        labels: CSV that maps categories to model outputs.
+        outcome: wrong over all outputs of a model (``full``) or among the categories (``restricted``).
+        at_least: m, how many surrogates must fail; 0 chooses it.
+        use: k, how many of the surrogates are used, the first ones; 0 chooses it.
+        least_images: valid images that m should leave in the choosing half of the prompts.
+        least_fall: one more surrogate should lower accuracy by so much.
+        cap_per_category: at most so many images of a category; 0 for all.
+        cap_per_pair: at most so many images of a category with one nuisance; 0 for all.
+        balance: as many images of every category as of the scarcest.
+        keep_rejected: publish images that the oracle rejects as well.
+        again: new images of each hard prompt, 0 for none.
+        generator: who paints them; '' for the pool's own.
+        batch_size, device, limit, seed, max_pixels, retry_errors: as for ``eval``.
+    """
+
+    pool: str
+    surrogates: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    oracle: str = ""
+    labels: str | None = None
+    outcome: str = "full"
+    at_least: int = 0
+    use: int = 0
+    least_images: int = 25
+    least_fall: float = 0.01
+    cap_per_category: int = 0
+    cap_per_pair: int = 0
+    balance: bool = False
+    keep_rejected: bool = False
+    again: int = 5
+    generator: str = ""
+    batch_size: int = 32
+    device: str = "auto"
+    limit: int = 0
+    seed: int = 0
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    retry_errors: bool = False
+
+    def evaluation(self, data: str, *, limit: int = 0) -> EvaluateSpec:
+        """How the images of ``data`` are classified."""
+        return EvaluateSpec(
+            data, models=(*self.surrogates, *self.targets), scenarios="original", labels=self.labels, limit=limit,
+            batch_size=self.batch_size, device=self.device, max_pixels=self.max_pixels, retry_errors=self.retry_errors,
+        )  # fmt: skip
+
+
+def check(spec: MineSpec) -> list[str]:
+    """UserError where the roles of models and oracle do not fit; else warnings where they are related."""
+    if len(spec.surrogates) < 2:
+        raise UserError("a shared failure takes two surrogates at least; name them: --surrogates a,b,c,d")
+    if not spec.targets:
+        raise UserError("a hard set is tried on models that did not make it; name one or more: --targets e,f")
+    if not spec.oracle:
+        raise UserError(
+            "shared failures are wrong labels more often than other images, so an oracle has to judge them; name one "
+            "that is no surrogate and no target: --oracle O (holdfast ls oracles)"
+        )
+    plain = {name: name.partition("?")[0] for name in (*spec.surrogates, *spec.targets)}
+    twice = sorted(set(spec.surrogates) & set(spec.targets)) or sorted(
+        {plain[one] for one in spec.surrogates} & {plain[one] for one in spec.targets}
+    )
+    if twice:
+        raise UserError(f"{twice[0]} is a surrogate and a target; a set says nothing about models that made it")
+    if len(set(spec.surrogates)) < len(spec.surrogates) or len(set(spec.targets)) < len(spec.targets):
+        raise UserError("a model is named twice; it would count as two")
+    judges = {one.model for one in lineages(spec.oracle)}
+    judged = next((name for name, one in plain.items() if one in judges), None)
+    if judged is not None:
+        raise UserError(
+            f"the oracle {spec.oracle} is the model {judged}; choose one that is no surrogate and no target"
+        )
+    if spec.outcome not in OUTCOMES:
+        raise unknown("outcome", spec.outcome, OUTCOMES)
+    most = spec.use or len(spec.surrogates)
+    if spec.use and not 2 <= spec.use <= len(spec.surrogates):
+        raise UserError(f"--use {spec.use}: {len(spec.surrogates)} surrogates are named, 2 at least are used")
+    if spec.at_least and not 2 <= spec.at_least <= most:
+        raise UserError(f"--at-least {spec.at_least} of {most} surrogates cannot be; it is 2 to {most}")
+    return _kin(spec)
+
+
+def _kin(spec: MineSpec) -> list[str]:
+    """What the oracle shares with the models, the same kinship in one sentence."""
+    shared: dict[str, list[str]] = {}
+    for model in (*spec.surrogates, *spec.targets):
+        for sentence in kinship(model, spec.oracle):
+            _, _, what = sentence.rstrip(".").partition(" and its oracle ")
+            shared.setdefault(what.replace("were both", "were all"), []).append(model)
+    return [
+        f"{', '.join(models)} and the oracle {what}: where it errs as they do, a mislabelled image passes as valid"
+        for what, models in shared.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A classified and judged pool.
+
+    Attributes:
+        collection: as it was read.
+        run: the one table over it.
+        surrogates: names as the table has them, in the order given.
+        targets: likewise.
+        images: index sample_id; prompt_id, category, kind, nuisance, prompt, repeat, half, valid, oracle_saw, …
+        failed: same index, a column a model.
+        said: same index, each model's answer.
+        unanswered: images that a model or the oracle could not answer for; they are in no table.
+    """
+
+    collection: Collection
+    run: Run
+    surrogates: tuple[str, ...]
+    targets: tuple[str, ...]
+    images: pd.DataFrame
+    failed: pd.DataFrame
+    said: pd.DataFrame
+    unanswered: int
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Surrogates, then targets."""
+        return (*self.surrogates, *self.targets)
+
+
+def all_keys(spec: MineSpec, collection: Collection) -> dict[str, ClassKeys]:
+    """What is known of the categories, from the pool and from --labels."""
+    return {**collection.keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
+
+
+def load_judge(spec: MineSpec, collection: Collection) -> Oracle:
+    """The oracle, for the categories of a pool."""
+    return load_oracle(
+        spec.oracle, classes=collection.classes, keys=all_keys(spec, collection), load_classifier=load_classifier,
+        map_labels=map_labels, device=spec.device,
+    )  # fmt: skip
+
+
+def measure(
+    spec: MineSpec, data: str, folder: Path, progress: Progress, *, oracle: Oracle | None = None, limit: int = 0
+) -> tuple[Measured, Oracle]:
+    """Classify a pool into ``folder/run`` and judge it into ``folder/oracle``; what is there already is kept."""
+    run, _ = evaluate(spec.evaluation(data, limit=limit), folder / "run", progress=progress)
+    collection = read(DataSpec(data, limit=limit))
+    oracle = oracle or load_judge(spec, collection)
+    judged = _judge(spec, collection, run, oracle, Parts(folder / "oracle", JUDGED), progress)
+    names = list(run.spec()["model_names"])
+    surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
+    images, failed, said, unanswered = _frames(spec, collection, run, names, judged)
+    return Measured(collection, run, surrogates, targets, images, failed, said, unanswered), oracle
+
+
+def _judge(
+    spec: MineSpec, collection: Collection, run: Run, oracle: Oracle, parts: Parts, progress: Progress
+) -> dict[str, dict[str, Any]]:
+    """The oracle's verdict on every image that can be read, by sample_id; made now where it is not stored."""
+    contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
+    names = {
+        sample.sample_id: fingerprint([contents[sample.sample_id], sample.label, oracle.fingerprint])[:32]
+        for sample in collection.samples
+        if contents.get(sample.sample_id)
+    }
+    stored = parts.stored_ids()
+    # Equal images with one label are judged once.
+    owed = {one: sample for sample in collection.samples if (one := names.get(sample.sample_id)) and one not in stored}
+    missing = list(owed.items())
+    progress("judge", 0, len(missing))
+    for start in range(0, len(missing), _JUDGED_AT_ONCE):
+        part = missing[start : start + _JUDGED_AT_ONCE]
+        rows = list(_verdicts(part, oracle, spec.max_pixels))
+        parts.write(pa.Table.from_pylist(rows, schema=JUDGED))
+        progress("judge", min(start + _JUDGED_AT_ONCE, len(missing)), len(missing))
+    known = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    return {name: known[one] for name, one in names.items() if one in known}
+
+
+def _verdicts(part: Sequence[tuple[str, Sample]], oracle: Oracle, max_pixels: int) -> Iterator[dict[str, Any]]:
+    def load(sample: Sample) -> Image | None:
+        try:
+            return sample.image.load(max_pixels=max_pixels)
+        except SampleError:
+            return None  # the models' rows say why
+
+    with ThreadPoolExecutor(core_count()) as threads:
+        loaded = list(threads.map(load, [sample for _, sample in part]))
+    good = [(one, sample, image) for (one, sample), image in zip(part, loaded, strict=True) if image is not None]
+    verdicts = oracle.judge([image for _, _, image in good], [sample.label for _, sample, _ in good])
+    for (one, sample, _), verdict in zip(good, verdicts, strict=True):
+        yield {
+            "row_id": one,
+            "sample_id": sample.sample_id,
+            "oracle": oracle.name,
+            "accepted": verdict.accepted,
+            "score": verdict.score,
+            "saw": verdict.saw,
+            "reason": verdict.reason,
+        }
+
+
+def _frames(
+    spec: MineSpec, collection: Collection, run: Run, names: Sequence[str], judged: Mapping[str, dict[str, Any]]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, int]:
+    import pandas as pd
+
+    right, answer = OUTCOMES[spec.outcome], _PREDICTIONS[spec.outcome]
+    ids = [sample.sample_id for sample in collection.samples]
+    here = pc.field("model").isin(list(names)) & (pc.field("status") == "ok")
+    rows = run.predictions.dataset().to_table(["sample_id", "model", right, answer], here).to_pandas()
+    rows[["model", answer]] = rows[["model", answer]].astype(object)
+    tables = [
+        rows.pivot(index="sample_id", columns="model", values=value).reindex(index=ids, columns=list(names))
+        for value in (right, answer)
+    ]
+    answered = tables[0].notna().all(axis=1) & pd.Series([one in judged for one in ids], ids)
+    kept = [one for one in ids if answered[one]]
+    if not kept:
+        raise UserError(f"no image of {spec.pool} was answered for by every model and by the oracle; see {run.path}")
+    samples = {sample.sample_id: sample for sample in collection.samples}
+    images = pd.DataFrame([_facts(samples[one], judged[one], spec.seed) for one in kept], index=pd.Index(kept))
+    failed = ~tables[0].loc[kept].astype(bool)
+    return images, failed, tables[1].loc[kept].fillna("no answer"), len(ids) - len(kept)
+
+
+def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What mining needs of an image; one without a recorded prompt is a prompt of its own."""
+    told = sample.attributes
+    prompt_id = str(told.get("prompt_id") or sample.source_id)
+    return {
+        "prompt_id": prompt_id,
+        "category": sample.label,
+        "kind": sample.condition,
+        "nuisance": str(told.get("nuisance", "")),
+        "prompt": str(told.get("prompt", "")),
+        "repeat": int(told.get("repeat") or 0),
+        "half": half_of(prompt_id, seed=seed),
+        "valid": bool(verdict["accepted"]),
+        "oracle_saw": str(verdict["saw"]),
+        "oracle_score": float(verdict["score"]),
+    }
+
+
+def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+    """Family, training data and objective of each model as far as its name or card says; '' where it does not.
+
+    Args:
+        names: as the table has them: the index of the result.
+        texts: as they were asked for.
+    """
+    import pandas as pd
+
+    rows = []
+    for text in texts:
+        (known,) = lineages(text)[:1]
+        card = _card(text)
+        data = f"drawn scenes, ρ = {card['rho']:g}" if "rho" in card else ", ".join(sorted(known.data))
+        objective = str(card.get("augmentation", "")).partition(":")[0]
+        rows.append(
+            {
+                "family": known.family,
+                "data": data,
+                "objective": f"labels, {objective} augmentation" if objective else _objective(text),
+            }
+        )
+    return pd.DataFrame(rows, index=pd.Index(list(names)))
+
+
+_OBJECTIVES = (
+    ("image–text contrast", r"^clip:|clip|siglip"),
+    ("masked images", r"mae|beit|mim|ijepa"),
+    ("self-distillation", r"dino|ibot"),
+    ("distillation", r"dist"),
+    ("weak or pseudo labels", r"ssl|swsl|ns_jft|noisy"),
+)
+
+
+def _objective(text: str) -> str:
+    """How the weights of a name were first trained, by how names spell it; labels where nothing else is said."""
+    if text.startswith(("python:", "onnx:", "torch:", "local-dir:")):
+        return ""  # the user's own: only the user knows
+    return next((what for what, pattern in _OBJECTIVES if re.search(pattern, text.lower())), "labels")
+
+
+def _card(text: str) -> dict[str, Any]:
+    """Holdfast's own facts about an embedded model; {} for others."""
+    from holdfast.models.embedded import ASSETS, installed
+
+    scheme, _, name = text.partition("?")[0].partition(":")
+    if scheme != "embedded" or name not in installed():
+        return {}
+    config = json.loads((ASSETS / "classifiers" / name / "config.json").read_text(encoding="utf-8"))
+    return dict(config.get("holdfast", {}))

@@ -1,0 +1,234 @@
+"""A hard set as a dataset folder: ImageNet-D's layout, our manifest, question files and a data card."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.protocols import Oracle
+from holdfast.core.types import ClassKeys, Collection, Sample
+from holdfast.data.images import decode_image
+from holdfast.data.labels import map_labels
+from holdfast.data.reading import InsideRoot
+from holdfast.data.writers import encode_image
+from holdfast.pipeline.files import safe_part
+from holdfast.pipeline.mine_card import data_card
+from holdfast.pipeline.mine_pool import Measured, MineSpec, all_keys
+from holdfast.pipeline.mine_results import Choice, Selection
+from holdfast.pipeline.samples import DataSpec, read
+from holdfast.pipeline.thumbnails import small
+from holdfast.store import write_json, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MANIFEST = "manifest.parquet"
+_FIRST = ("path", "label", "sample_id", "source_id", "kind", "condition", "licence")
+_LAST = ("surrogates_failed", "oracle_accepted", "oracle_saw", "half", "set")
+_AT_ONCE = 64
+_QUESTIONS = ("image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate")
+
+
+def check_out(out: Path) -> None:
+    """UserError where a folder holds anything but a hard set of ours."""
+    if not out.exists() or (out.is_dir() and all(one.name.startswith(".") for one in out.iterdir())):
+        return
+    try:
+        verb = json.loads((out / "mining" / "spec.json").read_text(encoding="utf8")).get("verb")
+    except (OSError, ValueError, AttributeError):
+        verb = None
+    if verb != "mine":
+        raise UserError(f"{out} holds something else; name a new folder for --out")
+
+
+def publish(
+    spec: MineSpec,
+    pool: Measured,
+    choice: Choice,
+    selection: Selection,
+    oracle: Oracle,
+    tables: dict[str, pd.DataFrame],
+    facts: dict[str, Any],
+    out: Path,
+) -> int:
+    """Write the dataset folder and ``mining/``; returns how many images it has.
+
+    The old manifest goes first and the new one comes last, so that a folder with a manifest is whole. Images of an
+    earlier selection are deleted, other files are not.
+    """
+    chosen = selection.hard & (pool.images["valid"] | spec.keep_rejected)
+    samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
+    contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
+    keys = all_keys(spec, pool.collection)
+    paths = _paths(samples)
+    _remove_stale(out, set(paths.values()))
+    rows: list[dict[str, Any]] = []
+    tops: list[tuple[str, str]] = []
+    names = list(samples)
+    for start in range(0, len(names), _AT_ONCE):
+        part = names[start : start + _AT_ONCE]
+        files = [_file(samples[name], contents[name]) for name in part]
+        for name, data in zip(part, files, strict=True):
+            write_atomic(out / paths[name], data)
+            rows.append(_row(samples[name], paths[name], data, pool, selection))
+        tops += _top_two(oracle, pool.collection, keys, files)
+    _write_questions(rows, tops, out)
+    folder = out / "mining"
+    for name, frame in tables.items():
+        write_table(folder / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
+        write_atomic(folder / "results" / f"{name}.csv", frame.to_csv(index=False).encode())
+    write_table(folder / "selection.parquet", pa.Table.from_pandas(selection.table(pool.images), preserve_index=False))
+    said = pool.said.join(pool.images).rename_axis("sample_id").reset_index()
+    write_table(folder / "answers.parquet", pa.Table.from_pandas(said, preserve_index=False))
+    manifest = _manifest(rows)
+    facts |= {"published": len(rows), "generators": _stated(rows, "generator"), "licences": _stated(rows, "licence")}
+    write_json(folder / "summary.json", facts)
+    write_atomic(out / "DATACARD.md", data_card(manifest.to_pandas(), pool.images, selection, tables, facts).encode())
+    _write_manifest(manifest, out)
+    return len(rows)
+
+
+def _file(sample: Sample, content: str) -> bytes:
+    """An image's file as it was classified."""
+    try:
+        data: bytes = sample.image.read()  # type: ignore[attr-defined]
+    except (SampleError, AttributeError) as error:
+        raise UserError(f"{sample.sample_id}: the image cannot be read any more ({error})") from error
+    if bytes_sha256(data) != content:
+        raise UserError(f"{sample.sample_id} has changed since it was classified; run the same command again")
+    return data
+
+
+def _paths(samples: dict[str, Sample]) -> dict[str, str]:
+    """``kind/category/id.png`` for every image, with nothing in it that a file system could misread."""
+    paths: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, sample in samples.items():
+        own = "/".join(safe_part(part) for part in (sample.condition, sample.label, name.rpartition("/")[2]))
+        own += f"-{fingerprint(name)[:8]}" if own in taken else ""
+        taken.add(own)
+        paths[name] = own + (Path(str(getattr(sample.image, "path", ""))).suffix.lower() or ".png")
+    return paths
+
+
+def _remove_stale(out: Path, kept: set[str]) -> None:
+    """Take back what an earlier selection published."""
+    file = out / MANIFEST
+    if not file.is_file():
+        return
+    inside = InsideRoot(out)
+    old = pq.read_table(file, columns=["path"])["path"].to_pylist()
+    file.unlink()
+    (out / "manifest.csv").unlink(missing_ok=True)
+    for path in set(old) - kept:
+        Path(inside.file(path)).unlink(missing_ok=True)
+    for folder in {(out / path).parent for path in old}:
+        for one in (folder, folder.parent):
+            if one.is_dir() and one != out and not any(one.iterdir()):
+                one.rmdir()
+
+
+def _row(sample: Sample, path: str, data: bytes, pool: Measured, selection: Selection) -> dict[str, Any]:
+    own = pool.images.loc[sample.sample_id]
+    return {
+        "path": path,
+        "label": sample.label,
+        "sample_id": sample.sample_id,
+        "source_id": sample.source_id,
+        "kind": "generated",
+        "condition": sample.condition,
+        "licence": sample.licence,
+        **{key: value for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)},
+        "published_sha256": bytes_sha256(data),
+        "surrogates_failed": int(selection.failures[sample.sample_id]),
+        "oracle_accepted": bool(own["valid"]),
+        "oracle_saw": str(own["oracle_saw"]),
+        "half": str(own["half"]),
+        "set": "hard",
+    }
+
+
+def _manifest(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
+    return pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
+
+
+def _write_manifest(table: pa.Table, out: Path) -> None:
+    text = pa.BufferOutputStream()
+    pacsv.write_csv(table, text)
+    write_atomic(out / "manifest.csv", text.getvalue().to_pybytes())
+    write_table(out / MANIFEST, table)
+
+
+def _stated(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
+    return sorted({str(row.get(key) or "") for row in rows} - {""})
+
+
+def _top_two(
+    oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], files: Sequence[bytes]
+) -> list[tuple[str, str]]:
+    """The two classes an oracle finds likeliest: it neither mined nor is tested, so its best wrong one may distract.
+
+    Empty for an oracle that is no classifier.
+    """
+    first = getattr(oracle, "members", (oracle,))[0]
+    classifier = getattr(first, "classifier", None)
+    if classifier is None:
+        return [("", "")] * len(files)
+    names = classifier.labels.names
+    if classifier.name.startswith("clip:"):  # asked for the dataset's classes, in their order
+        members: Sequence[Sequence[int]] = [[place] for place in range(len(names))]
+    else:
+        members = map_labels(collection.classes, keys, classifier.labels).members
+    scores = classifier.predict([decode_image(data) for data in files])
+    best = np.stack([scores[:, list(own)].max(axis=1) for own in members], axis=1)
+    order = np.argsort(-best, axis=1, kind="stable")[:, :2]
+    return [(collection.classes[row[0]], collection.classes[row[-1]]) for row in order]
+
+
+def _write_questions(rows: Sequence[dict[str, Any]], tops: Sequence[tuple[str, str]], out: Path) -> None:
+    """``questions/<kind>.csv``, tab separated; those of kinds that no image is left of are deleted."""
+    texts: dict[str, io.StringIO] = {}
+    for row, top in zip(rows, tops, strict=True):
+        kind = row["path"].partition("/")[0]
+        if kind not in texts:
+            texts[kind] = io.StringIO()
+            csv.writer(texts[kind], delimiter="\t", lineterminator="\n").writerow(_QUESTIONS)
+        csv.writer(texts[kind], delimiter="\t", lineterminator="\n").writerow([row["path"], row["label"], *top])
+    for kind, text in texts.items():
+        write_atomic(out / "questions" / f"{kind}.csv", text.getvalue().encode())
+    for stale in (out / "questions").glob("*.csv"):
+        if stale.stem not in texts:
+            stale.unlink()
+
+
+def thumbnails(spec: MineSpec, *, size: int = 160) -> Callable[[Container[str]], dict[str, bytes]]:
+    """A function from ids of the pool to small JPEGs; images that are no longer there are left out."""
+
+    def make(wanted: Container[str]) -> dict[str, bytes]:
+        pictures = {}
+        try:
+            samples = read(DataSpec(spec.pool)).samples
+        except UserError:
+            return {}
+        for sample in samples:
+            if sample.sample_id in wanted:
+                with suppress(SampleError):
+                    image = sample.image.load(max_pixels=spec.max_pixels)
+                    pictures[sample.sample_id] = encode_image(small(image, size), format="jpeg", quality=85)
+        return pictures
+
+    return make

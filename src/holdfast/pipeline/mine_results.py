@@ -1,0 +1,318 @@
+"""The tables of a mined set: everything that its page, its card and its user read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.mine_pool import Measured
+from holdfast.stats.mining import accuracies, drops, rates, shared, validity
+from holdfast.stats.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
+from holdfast.stats.mining_overlap import by_kin, intraclass, overlap, persistence
+from holdfast.stats.mining_selection import CHOOSE, REPORT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUBSETS = ("valid", "all")
+"""Images that the oracle accepts, and all of them."""
+
+FACTORS = ("kind", "nuisance", "category")
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:g} point{'' if share == 0.01 else 's'}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How many surrogates, and how many of them must fail.
+
+    Attributes:
+        used: the first k surrogates.
+        at_least: m.
+        curve: on the choosing half, what k was chosen from: k, estimate, images.
+        fit: the curve through it.
+        counts: on the choosing half, what m was chosen from: m, images, valid.
+        k_given, m_given: whether they were asked for instead.
+        least_images, least_fall: the rule's numbers.
+        warnings: a sentence each.
+    """
+
+    used: tuple[str, ...]
+    at_least: int
+    curve: pd.DataFrame
+    fit: Curve | None
+    counts: pd.DataFrame
+    k_given: bool
+    m_given: bool
+    least_images: int
+    least_fall: float
+    warnings: list[str]
+
+    def words(self) -> str:
+        """How many surrogates fail a hard image: "all 4" or "3 or more of 4"."""
+        k, m = len(self.used), self.at_least
+        return f"all {k}" if m == k else f"{m} or more of {k}"
+
+    def rule(self) -> list[str]:
+        """In words."""
+        k, m = len(self.used), self.at_least
+        first = (
+            f"k = {k} surrogates were asked for."
+            if self.k_given
+            else f"k = {k}: the smallest number, 2 at least, after which one more surrogate would lower the fitted "
+            f"curve by less than {_points(self.least_fall)}; all of them where it still falls faster, or where "
+            "they are too few for a curve. The curve is the accuracy of each surrogate on the sets that the others "
+            "leave: no target was asked. It is at least m."
+        )
+        second = (
+            f"m = {m} was asked for."
+            if self.m_given
+            else f"m = {m}: the largest number of failing surrogates, 2 at least, that leaves {self.least_images} "
+            "valid images in the choosing half."
+        )
+        return [first, second]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "k": len(self.used),
+            "m": self.at_least,
+            "k_given": self.k_given,
+            "m_given": self.m_given,
+            "least_images": self.least_images,
+            "least_fall": self.least_fall,
+            "words": self.words(),
+            "rule": self.rule(),
+        }
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which images are what; series by sample_id.
+
+    Attributes:
+        failures: how many of the used surrogates get an image wrong.
+        shared: those that at least m do.
+        hard: those of them that are kept.
+        control: a row per hard image with a control (stats.mining_selection.matched_control).
+        valid_control: the same among valid images only, for the valid hard ones.
+    """
+
+    failures: pd.Series
+    shared: pd.Series
+    hard: pd.Series
+    control: pd.DataFrame
+    valid_control: pd.DataFrame
+
+    def table(self, images: pd.DataFrame) -> pd.DataFrame:
+        """``selection.parquet``: a row an image of the pool."""
+        control, valid_control = (
+            dict(zip(one["control"].astype(str), one["hard"].astype(str), strict=True))
+            for one in (self.control, self.valid_control)
+        )
+        rows = images[["prompt_id", "half", "valid"]].assign(
+            surrogates_failed=self.failures,
+            shared=self.shared,
+            set=["hard" if hard else "control" if one in control else "rest" for one, hard in self.hard.items()],
+            control_of=[control.get(str(one), "") for one in images.index],
+            valid_control_of=[valid_control.get(str(one), "") for one in images.index],
+        )
+        return rows.rename_axis("sample_id").reset_index()
+
+
+def tables(
+    pool: Measured,
+    choice: Choice,
+    selection: Selection,
+    again: Measured | None,
+    facts: pd.DataFrame,
+    *,
+    seed: int,
+) -> dict[str, pd.DataFrame]:
+    """Every table by name; results are about the reporting half of the prompts unless a column ``half`` says else."""
+    made = _accuracies(pool, selection)
+    made |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
+    made |= _chosen(pool, choice)
+    made |= _rates(pool, selection)
+    images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
+    failed = pool.failed.loc[images.index]
+    made |= _curves(images, failed, pool, seed)
+    made["leave_one_out"] = leave_one_out(images, failed, choice.used, pool.targets, choice.at_least)
+    made["overlap"] = overlap(images, failed, pool.models, seed=seed)
+    made["kin"] = by_kin(images, failed, pool.surrogates, pool.targets, facts, seed=seed)
+    made["models"] = _models(pool, choice, facts)
+    made["persistence"] = _persistence(pool, choice, selection, again, seed)
+    made["luck"] = _luck(pool, selection, seed)
+    return made
+
+
+def _role(pool: Measured, model: str) -> str:
+    return "target" if model in pool.targets else "surrogate"
+
+
+def _accuracies(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    images = pool.images
+    found, lost = [], []
+    for half in (REPORT, CHOOSE):
+        for subset in SUBSETS:
+            inside = (images["half"] == half) & (images["valid"] if subset == "valid" else True)
+            pairs = selection.valid_control if subset == "valid" else selection.control
+            sets = {
+                "pool": inside,
+                "control": inside & images.index.isin(pairs["control"]),
+                "hard": inside & selection.hard,
+            }
+            one = accuracies(images, pool.failed, sets, pool.models)
+            found.append(one.assign(half=half, subset=subset))
+            lost.append(drops(one).assign(half=half, subset=subset))
+    return {
+        name: pd.concat(parts, ignore_index=True).assign(
+            role=lambda frame: [_role(pool, one) for one in frame["model"]]
+        )
+        for name, parts in (("accuracy", found), ("drops", lost))
+    }
+
+
+def _validity(pool: Measured, selection: Selection, choice: Choice) -> pd.DataFrame:
+    """By set, and by how many of the used surrogates fail."""
+    inside = pool.images["half"] == REPORT
+    groups = {
+        "pool": inside,
+        "control": inside & pool.images.index.isin(selection.control["control"]),
+        "shared failures": inside & selection.shared,
+    }
+    groups |= {f"{count} fail": inside & (selection.failures == count) for count in range(len(choice.used) + 1)}
+    return validity(pool.images, groups)
+
+
+def _controls(selection: Selection) -> pd.DataFrame:
+    """How well the controls match: images by subset, nuisance and why."""
+    import pandas as pd
+
+    parts = []
+    for subset, pairs in (("all", selection.control), ("valid", selection.valid_control)):
+        counted = pairs.groupby(["why", "same_nuisance"]).size().rename("images").reset_index()
+        parts.append(counted.assign(subset=subset))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _chosen(pool: Measured, choice: Choice) -> dict[str, pd.DataFrame]:
+    """What k and m were chosen from, and for every m what the reporting half then says about the targets."""
+    import pandas as pd
+
+    curve = choice.curve.assign(fitted=choice.fit.at(choice.curve["k"]) if choice.fit else float("nan"))
+    images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
+    failed = pool.failed.loc[images.index]
+    parts = []
+    for m in choice.counts["m"]:
+        sets = {"hard": shared(failed, choice.used, m)}
+        parts.append(accuracies(images, failed, sets, pool.targets).assign(m=m).drop(columns="set"))
+    return {"choice_k": curve, "choice_m": choice.counts, "by_m": pd.concat(parts, ignore_index=True)}
+
+
+def _rates(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]:
+    """The share of shared failures among all images of a kind, nuisance, category."""
+    import pandas as pd
+
+    made = {}
+    for factor in FACTORS:
+        parts = []
+        for half in (REPORT, "both"):
+            for subset in SUBSETS:
+                inside = pool.images["valid"] | (subset == "all")
+                inside &= (pool.images["half"] == half) | (half == "both")
+                images = pool.images[inside]
+                if factor == "nuisance":
+                    images = images.assign(nuisance=images["kind"] + ": " + images["nuisance"])
+                one = rates(images, selection.shared[inside], factor)
+                parts.append(one.assign(half=half, subset=subset))
+        made[f"rates_{factor}"] = pd.concat(parts, ignore_index=True)
+    return made
+
+
+def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: Measured, seed: int) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    subsets, summaries, fits = [], [], []
+    for target in pool.targets:
+        every, summary, draws = subset_accuracies(images, failed, pool.surrogates, target, seed=seed)
+        fit = fit_curve(summary["k"], summary["estimate"], draws)
+        summaries.append(summary.assign(fitted=fit.at(summary["k"]) if fit else float("nan")))
+        subsets.append(every)
+        if fit is not None:
+            fits.append(
+                {
+                    "target": target,
+                    "floor": fit.floor,
+                    "floor_low": fit.floor_low,
+                    "floor_high": fit.floor_high,
+                    "fall": fit.fall,
+                    "rate": fit.rate,
+                    "error": fit.error,
+                }
+            )
+    columns = ["target", "floor", "floor_low", "floor_high", "fall", "rate", "error"]
+    return {
+        "curve": pd.concat(summaries, ignore_index=True),
+        "curve_subsets": pd.concat(subsets, ignore_index=True),
+        "curve_fit": pd.DataFrame(fits, columns=columns),
+    }
+
+
+def _models(pool: Measured, choice: Choice, facts: pd.DataFrame) -> pd.DataFrame:
+    """Who took which part."""
+    frame = facts.rename_axis("model").reset_index()
+    frame["role"] = [_role(pool, one) for one in frame["model"]]
+    frame["used"] = [one in choice.used for one in frame["model"]]
+    frame["pool_accuracy"] = [float(1 - pool.failed[one].mean()) for one in frame["model"]]
+    return frame
+
+
+def _persistence(
+    pool: Measured, choice: Choice, selection: Selection, again: Measured | None, seed: int
+) -> pd.DataFrame:
+    """New images of the hard prompts: which failures come back."""
+    import pandas as pd
+
+    columns = ["what", "half", "subset", "n", "prompts", "estimate", "low", "high", "pool", "mined"]
+    columns += ["lasting", "lasting_low", "lasting_high"]
+    if again is None:
+        return pd.DataFrame(columns=columns)
+    rows = []
+    for half in (REPORT, "both"):
+        for subset in SUBSETS:
+            before, after = (_inside(one.images, half, subset) for one in (pool, again))
+            hard = before & selection.hard
+            painted = after & again.images["prompt_id"].isin(pool.images.loc[hard, "prompt_id"])
+            fails = {"shared failure": (selection.shared, shared(again.failed, choice.used, choice.at_least))}
+            fails |= {model: (pool.failed[model], again.failed[model]) for model in pool.targets}
+            for what, (then, now) in fails.items():
+                frames = [
+                    pd.DataFrame({"prompt_id": frame.loc[mask, "prompt_id"], "failed": values[mask]})
+                    for frame, mask, values in (
+                        (pool.images, before, then),
+                        (pool.images, hard, then),
+                        (again.images, painted, now),
+                    )
+                ]
+                rows.append({"what": what, "half": half, "subset": subset} | persistence(*frames, seed=seed))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _inside(images: pd.DataFrame, half: str, subset: str) -> pd.Series:
+    return (images["valid"] | (subset == "all")) & ((images["half"] == half) | (half == "both"))
+
+
+def _luck(pool: Measured, selection: Selection, seed: int) -> pd.DataFrame:
+    """How alike the images of one prompt are, in failing and in validity."""
+    import pandas as pd
+
+    inside = pool.images["half"] == REPORT
+    prompts = pool.images.loc[inside, "prompt_id"]
+    values = {"shared failure": selection.shared, "accepted by the oracle": pool.images["valid"]}
+    values |= {model: pool.failed[model] for model in pool.targets}
+    return pd.DataFrame([{"what": what} | intraclass(one[inside], prompts, seed=seed) for what, one in values.items()])

@@ -1,0 +1,172 @@
+"""What a generator is asked for: a prompt a class, from a TOML table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.toml import read_toml
+from holdfast.core.types import ClassKeys, Sample
+from holdfast.data.nuisances import article as article
+from holdfast.diorama import vocabulary
+from holdfast.registry import unknown
+
+PACKAGED = Path(__file__).with_suffix(".toml")
+PLACEHOLDERS = ("class", "a class", "background")
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_ENTRIES = ("default", "background", "classes", "backgrounds")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts by class.
+
+    Attributes:
+        default: for classes that have none of their own.
+        classes: class → prompt.
+        backgrounds: kind → phrase; where a prompt says ``{background}``, one of these is drawn for each image.
+        wanted: ``other``: none that is known to be the image's own already; ``same``: its own, which must be known.
+    """
+
+    default: str
+    classes: Mapping[str, str] = field(default_factory=dict)
+    backgrounds: Mapping[str, str] = field(default_factory=dict)
+    wanted: Literal["other", "same"] = "other"
+
+    def of(self, sample: Sample, name: str, rng: np.random.Generator) -> tuple[str, str]:
+        """The prompt for a sample whose class is spoken ``name``, and the kind of background it asks for, or ''."""
+        template = self.classes.get(sample.label, self.default)
+        kind = ""
+        if "{background}" in template:
+            own = str(sample.attributes.get("background", ""))
+            if self.wanted == "same":
+                if own not in self.backgrounds:
+                    raise UserError(f"the prompts keep the background, and that of {sample.sample_id} is not known")
+                kind = own
+            else:
+                others = [one for one in self.backgrounds if one != own] or list(self.backgrounds)
+                kind = others[int(rng.integers(len(others)))]
+        said = {"class": name, "a class": f"{article(name)} {name}", "background": self.backgrounds.get(kind, "")}
+        return _PLACEHOLDER.sub(lambda found: said[found[1]], template), kind
+
+    def table(self) -> dict[str, Any]:
+        """As JSON, for the record."""
+        return {
+            "default": self.default,
+            "classes": dict(self.classes),
+            "backgrounds": dict(self.backgrounds),
+            "wanted": self.wanted,
+        }
+
+
+def spoken(label: str, keys: ClassKeys | None) -> str:
+    """How a prompt says a class: the dataset's first other name for it, else its own without underscores."""
+    said = keys.labels[0].partition(",")[0] if keys and keys.labels else label
+    return re.sub(r"[\s_]+", " ", said).strip()
+
+
+def check_spoken(prompts: Prompts, label: str, keys: ClassKeys | None) -> None:
+    """UserError where a prompt would say a number or a WordNet id, which no text tower has ever read."""
+    template = prompts.classes.get(label, prompts.default)
+    if "class}" in template and re.fullmatch(r"n\d{8}|[\d\W_]*", spoken(label, keys)):
+        raise UserError(f"a prompt has no name for class {label!r}; give it one in a --labels file (label)")
+
+
+def drawn_prompts() -> Prompts:
+    """For the embedded world, whose generator knows captions such as "a fox in the snow"."""
+    return Prompts("{a class} {background}", backgrounds=vocabulary.BACKGROUNDS)
+
+
+def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Prompts:
+    """The prompts of a file, or those that come with Holdfast.
+
+    Args:
+        generator: its name; ``embedded:`` has prompts of its own world.
+        file: TOML, or None.
+        classes: the dataset's.
+    """
+    if file is not None:
+        return read_prompts(Path(file), classes)
+    if not generator.startswith("embedded:"):
+        return prompts_of_table(read_toml(PACKAGED, "--prompts"), PACKAGED.name, classes, strict=False)
+    strange = [name for name in classes if spoken(name, None) not in vocabulary.CLASSES]
+    if strange:
+        raise UserError(
+            f"embedded: paints around the twelve drawn classes, and {strange[0]!r} is none of them; name another "
+            "--generator, or say with --prompts what it should paint"
+        )
+    return drawn_prompts()
+
+
+def read_prompts(file: Path, classes: Sequence[str]) -> Prompts:
+    """Read ``default``, ``background``, ``[classes]`` and ``[backgrounds]``; UserError for every mistake in them."""
+    return prompts_of_table(read_toml(file, "--prompts"), file.name, classes, strict=True)
+
+
+def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str], *, strict: bool) -> Prompts:
+    """Prompts from a table as TOML has it.
+
+    Args:
+        table: ``default``, ``background``, ``classes``, ``backgrounds``.
+        where: for messages.
+        classes: the dataset's.
+        strict: whether a class that the dataset does not have is a mistake.
+    """
+    for key in table:
+        if key not in _ENTRIES:
+            raise unknown(f"entry of {where}", key, _ENTRIES)
+    found = {name: _texts(table.get(name, {}), f"[{name}] of {where}") for name in ("classes", "backgrounds")}
+    known = {_plain(name): name for name in classes}
+    own: dict[str, str] = {}
+    for name, text in found["classes"].items():
+        if _plain(name) in known:
+            own[known[_plain(name)]] = text
+        elif strict:
+            raise unknown(f"class of the dataset (in {where})", name, classes)
+    default = table.get("default", "")
+    if not isinstance(default, str):
+        raise UserError(f"default of {where} is a prompt, not {type(default).__name__}")
+    missing = [name for name in classes if name not in own]
+    if missing and not default:
+        raise UserError(f"{where} has no prompt for class {missing[0]!r} and no default")
+    if default and not set(PLACEHOLDERS) & set(_PLACEHOLDER.findall(default)):
+        raise UserError(f"default of {where} lacks its placeholder: write {{class}} where the class's name belongs")
+    wanted = table.get("background", "other")
+    if wanted not in ("other", "same"):
+        raise UserError(f"background of {where} is other or same, not {wanted!r}")
+    prompts = Prompts(default, own, found["backgrounds"], wanted)
+    for name, text in [("default", default), *own.items()]:
+        _check(text, f"the prompt {name!r} of {where}", prompts.backgrounds)
+    return prompts
+
+
+def _texts(table: Any, what: str) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise UserError(f"{what} is a table of texts, not {type(table).__name__}")
+    for name, text in table.items():
+        if not isinstance(text, str):
+            raise UserError(f"{name!r} in {what} is a text, not {type(text).__name__}")
+        if not text.strip():
+            raise UserError(f"{name!r} in {what} is empty")
+    return dict(table)
+
+
+def _check(text: str, what: str, backgrounds: Mapping[str, str]) -> None:
+    for name in _PLACEHOLDER.findall(text):
+        if name not in PLACEHOLDERS:
+            raise unknown(f"placeholder in {what}", name, PLACEHOLDERS)
+        if name == "background" and not backgrounds:
+            raise UserError(f"{what} says {{background}}, and there is no table [backgrounds] to take one from")
+    if set("{}") & set(_PLACEHOLDER.sub("", text)):
+        raise UserError(f"{what} has a brace without its partner")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_]+", " ", name).strip().lower()

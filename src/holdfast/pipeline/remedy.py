@@ -1,0 +1,329 @@
+"""A hard set's easy images → a fine-tuned model, and what it gains and loses on images that it was not trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import parse_name
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
+from holdfast.data.labels import map_labels, read_label_file
+from holdfast.pipeline.environment import environment
+from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.mine_pool import JUDGED
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.remedy_training import (
+    RECIPES,
+    WEIGHTS,
+    Recipe,
+    described,
+    fine_tune,
+    save,
+    trainable,
+    trained_as,
+)
+from holdfast.pipeline.samples import DataSpec, read
+from holdfast.registry import unknown
+from holdfast.stats.mining_selection import CHOOSE, REPORT, draw_order
+from holdfast.stats.paired import paired_change
+from holdfast.store import Parts, write_json, write_table, writing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWN_ORIGINALS = {
+    "drawn scenes, tied": "diorama:test?n=480&context=0.95",
+    "drawn scenes, untied": "diorama:test?n=480&context=0",
+}
+"""What models of drawn scenes are tried on besides: as most of them were trained, and without any tie."""
+
+HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, painted anew", "easy images", "unmined pool"
+_OUTCOMES = {"full": ("correct", "prediction"), "restricted": ("correct_restricted", "prediction_restricted")}
+
+
+@dataclass(frozen=True)
+class RemedySpec:
+    """What ``holdfast remedy`` does.
+
+    Attributes:
+        hard: a folder that ``holdfast mine`` made.
+        model: what to fine-tune: ``embedded:``, ``local-dir:`` or ``timm:``.
+        originals: datasets that the model should not forget; left empty, drawn scenes where the pool is drawn.
+        recipe: ``default`` or ``paper``.
+        epochs, rate, train_batch: instead of the recipe's; 0 keeps it.
+        limit: at most so many easy images; 0 takes all.
+        pool: where the pool is now, if it has moved.
+        labels: CSV that maps categories to model outputs.
+        outcome: right over all outputs (``full``) or among the categories (``restricted``).
+        batch_size, device, seed, max_pixels: as for ``eval``.
+    """
+
+    hard: str
+    model: str
+    originals: tuple[str, ...] = ()
+    recipe: str = "default"
+    epochs: int = 0
+    rate: float = 0.0
+    train_batch: int = 0
+    limit: int = 0
+    pool: str = ""
+    labels: str | None = None
+    outcome: str = "full"
+    batch_size: int = 32
+    device: str = "auto"
+    seed: int = 0
+    max_pixels: int = DEFAULT_MAX_PIXELS
+
+    def how(self) -> Recipe:
+        """The recipe with what was asked for instead."""
+        if self.recipe not in RECIPES:
+            raise unknown("recipe", self.recipe, RECIPES)
+        known = RECIPES[self.recipe]
+        asked = {"epochs": self.epochs, "rate": self.rate, "batch_size": self.train_batch}
+        return replace(known, **{key: value for key, value in asked.items() if value})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Remedied:
+    """What ``remedy`` made.
+
+    Attributes:
+        path: the run.
+        name: of the fine-tuned model, for ``--models``.
+        table: a row a set of images: ``set`` and the columns of stats.paired.paired_change.
+        answers: a row an image of those sets: whether it is right before and after, and what was said.
+        facts: what ``summary.json`` holds.
+        warnings: a sentence each.
+    """
+
+    path: Path
+    name: str
+    table: pd.DataFrame
+    answers: pd.DataFrame
+    facts: dict[str, Any]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class _Mined:
+    """What remedy needs of a hard set: its summary, its pool, and a row an image of it."""
+
+    facts: dict[str, Any]
+    pool: str
+    images: pd.DataFrame
+    drawn: bool
+
+
+def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remedied:
+    """Fine-tune a model on the easy images of a hard set's pool, and measure it before and after on everything else."""
+    recipe = spec.how()
+    if spec.outcome not in _OUTCOMES:
+        raise unknown("outcome", spec.outcome, _OUTCOMES)
+    mined = _read(spec)
+    collection = read(DataSpec(mined.pool))
+    samples = easy_samples(mined.images, collection, limit=spec.limit, seed=spec.seed)
+    with writing(out):
+        _claim(out, spec)
+        classifier, config = trainable(spec.model, device=spec.device)
+        keys = {**collection.keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
+        label_map = map_labels(collection.classes, keys, classifier.labels)
+        name = f"{parse_name(spec.model).name.rpartition('/')[2]}-remedied"
+        asked = {
+            "fingerprint": classifier.fingerprint,
+            "recipe": described(recipe),
+            "seed": spec.seed,
+            "images": fingerprint([[one.sample_id, one.image.fingerprint()] for one in samples]),
+        }
+        folder = out / WEIGHTS
+        if not trained_as(folder, asked):
+            module, history = fine_tune(
+                classifier, samples, label_map, recipe, seed=spec.seed, max_pixels=spec.max_pixels,
+                checkpoints=out / "work" / fingerprint(asked)[:16], progress=progress,
+            )  # fmt: skip
+            facts = {
+                "name": name,
+                "model": spec.model,
+                "data": f"{len(samples)} easy images of {Path(mined.pool).name}",
+                "recipe": spec.recipe,
+                "asked": asked,
+                "history": {f"epoch {place + 1}": round(row["loss"], 4) for place, row in enumerate(history)},
+            }
+            save(folder, module, config, facts, drawn=mined.drawn)
+        text = f"local-dir:{folder.resolve()}?name={name}"
+        answers, trouble = _measured(spec, mined, text, out, progress)
+        return _finish(spec, mined, samples, collection, answers, text, out, trouble)
+
+
+def _read(spec: RemedySpec) -> _Mined:
+    import pandas as pd
+
+    mining = Path(spec.hard) / "mining"
+    try:
+        facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))
+        answers = pd.read_parquet(mining / "answers.parquet").set_index("sample_id")
+        selection = pd.read_parquet(mining / "selection.parquet").set_index("sample_id")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{spec.hard} is not a hard set; make one of a pool first: holdfast mine POOL … --out HARD"
+        ) from error
+    images = answers.join(selection[["surrogates_failed", "set"]])
+    drawn = bool(facts["generators"]) and all(one.startswith("embedded:") for one in facts["generators"])
+    return _Mined(facts, spec.pool or str(facts["pool"]), images, drawn)
+
+
+def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, seed: int) -> list[Sample]:
+    """Valid images that no surrogate fails, of prompts that no result is about.
+
+    Args:
+        images: of the pool by sample_id: prompt_id, half, valid, surrogates_failed.
+        collection: the pool.
+        limit: at most so many, by hash; 0 takes all.
+        seed: of the hash.
+
+    Raises:
+        UserError: there are too few, or a prompt would be in training and in the results.
+    """
+    easy = images[(images["half"] == CHOOSE) & images["valid"] & (images["surrogates_failed"] == 0)]
+    leaked = set(easy["prompt_id"]) & set(images.loc[images["half"] == REPORT, "prompt_id"])
+    if leaked:
+        raise UserError(
+            f"{len(leaked)} prompts (first: {min(leaked)}) are in both halves of this hard set, so training would see "
+            "what results are about; mine it anew"
+        )
+    if limit:
+        chosen = easy.assign(turn=draw_order([str(one) for one in easy.index], seed=seed)).nsmallest(limit, "turn")
+        easy = easy.loc[chosen.index]
+    wanted = {str(one) for one in easy.index}
+    samples = [sample for sample in collection.samples if sample.sample_id in wanted]
+    if len(samples) < 8:
+        raise UserError(
+            f"only {len(samples)} easy images (valid, no surrogate fails, prompts of the choosing half) are at hand; a "
+            "larger pool or other surrogates are needed"
+        )
+    return samples
+
+
+def _claim(out: Path, spec: RemedySpec) -> None:
+    """A folder holds one remedy; another one's numbers must not be mixed in."""
+    file = out / "spec.json"
+    asked = {"verb": "remedy", **json.loads(json.dumps(asdict(spec)))}
+    if file.is_file():
+        there = json.loads(file.read_text(encoding="utf8"))
+        other = [key for key in ("verb", "hard", "model") if there.get(key) != asked[key]]
+        if other:
+            raise UserError(f"{out} holds another run ({other[0]} {there.get(other[0])}); name a new folder for --out")
+    elif any(not one.name.startswith(".") for one in out.iterdir()):
+        raise UserError(f"{out} holds something else; name a new folder for --out")
+    write_json(file, asked)
+
+
+def _measured(
+    spec: RemedySpec, mined: _Mined, remedied: str, out: Path, progress: Progress
+) -> tuple[pd.DataFrame, list[str]]:
+    """A row an image of every set: before and after. Nothing here was trained on."""
+    import pandas as pd
+
+    images = mined.images[(mined.images["half"] == REPORT) & mined.images["valid"]]
+    hard = images["set"] == "hard"
+    answered = _answers(spec, mined.pool, remedied, out / "runs" / "pool", progress)
+    facts = answered.join(images[["prompt_id"]], how="inner")
+    parts = [
+        facts[facts.index.isin(images.index[inside])].assign(set=name)
+        for name, inside in ((HARD, hard), (EASY, images["surrogates_failed"] == 0), (POOL, hard | True))
+    ]
+    trouble = []
+    again = Path(spec.hard) / "mining" / "again"
+    if (again / "manifest.parquet").is_file():
+        parts.insert(1, _painted(spec, again, set(images.loc[hard, "prompt_id"]), remedied, out, progress))
+    originals = {name: name for name in spec.originals} or (DRAWN_ORIGINALS if mined.drawn else {})
+    for place, (name, data) in enumerate(originals.items()):
+        own = _answers(spec, data, remedied, out / "runs" / f"originals_{place}", progress)
+        parts.append(own.assign(set=name, prompt_id=own["source_id"]))
+    if not originals:
+        trouble.append("no --originals were named, so what the model forgets of its own data is not measured")
+    if spec.model in mined.facts["used"]:
+        trouble.append(
+            f"{spec.model} chose this hard set as a surrogate: it is wrong there because the images were kept for "
+            "that, and whatever changes its answers raises its accuracy; believe the prompts painted anew, or remedy a "
+            "target"
+        )
+    columns = ["set", "sample_id", "prompt_id", "category", "before", "after", "said_before", "said_after"]
+    joined = pd.concat(parts).rename_axis("sample_id").reset_index()
+    return joined[columns], trouble
+
+
+def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Progress) -> pd.DataFrame:
+    """By sample_id: source_id, category, before, after, said_before, said_after."""
+    asked = EvaluateSpec(
+        data, models=(spec.model, remedied), scenarios="original", labels=spec.labels, batch_size=spec.batch_size,
+        device=spec.device, max_pixels=spec.max_pixels,
+    )  # fmt: skip
+    run, _ = evaluate(asked, out, progress=progress)
+    right, said = _OUTCOMES[spec.outcome]
+    rows = run.rows(["sample_id", "source_id", "label", "model", "status", right, said]).to_pandas()
+    rows = rows[rows["status"] == "ok"].astype({"model": object, "label": object, said: object})
+    names = run.spec()["model_names"]  # as given: the model, then the remedied one
+    made = rows.pivot(index="sample_id", columns="model", values=right)[names].dropna().astype(bool)
+    told = rows.drop_duplicates("sample_id").set_index("sample_id")[["source_id", "label"]]
+    told = told.join(made.set_axis(["before", "after"], axis=1), how="inner").rename(columns={"label": "category"})
+    answers = rows.pivot(index="sample_id", columns="model", values=said)[names]
+    joined: pd.DataFrame = told.join(answers.set_axis(["said_before", "said_after"], axis=1))
+    return joined
+
+
+def _painted(
+    spec: RemedySpec, again: Path, prompts: set[str], remedied: str, out: Path, progress: Progress
+) -> pd.DataFrame:
+    """New images of the hard prompts, which nobody's failure chose: those that the oracle accepts."""
+    accepted = {row["sample_id"] for row in Parts(again / "oracle", JUDGED).rows().to_pylist() if row["accepted"]}
+    own = _answers(spec, str(again / "manifest.parquet"), remedied, out / "runs" / "again", progress)
+    own = own[own.index.isin(accepted) & own["source_id"].isin(prompts)]
+    return own.assign(set=AGAIN, prompt_id=own["source_id"])
+
+
+def _finish(
+    spec: RemedySpec,
+    mined: _Mined,
+    samples: Sequence[Sample],
+    collection: Collection,
+    answers: pd.DataFrame,
+    text: str,
+    out: Path,
+    warnings: list[str],
+) -> Remedied:
+    import pandas as pd
+    import pyarrow as pa
+
+    rows = [
+        {"set": name} | paired_change(part["before"], part["after"], part["prompt_id"].astype(str), seed=spec.seed)
+        for name, part in answers.groupby("set", sort=False)
+    ]
+    table = pd.DataFrame(rows)
+    missing = sorted(set(collection.classes) - {sample.label for sample in samples})
+    if missing:
+        warnings.append(f"no easy image of {', '.join(missing)} was there to train on")
+    facts = {
+        "hard": spec.hard,
+        "model": spec.model,
+        "remedied": text,
+        "recipe": spec.recipe,
+        "how": described(spec.how()),
+        "images": len(samples),
+        "prompts": len({str(sample.attributes.get("prompt_id") or sample.source_id) for sample in samples}),
+        "surrogates": mined.facts["used"],
+        "outcome": spec.outcome,
+        "originals": list(spec.originals or (DRAWN_ORIGINALS.values() if mined.drawn else ())),
+        "drawn": mined.drawn,
+        "warnings": warnings,
+        "environment": environment(),
+    }
+    for name, frame in (("remedy", table), ("answers", answers)):
+        write_table(out / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
+        frame.to_csv(out / "results" / f"{name}.csv", index=False)
+    write_json(out / "summary.json", facts)
+    return Remedied(out, text, table, answers, facts, warnings)

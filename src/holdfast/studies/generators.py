@@ -1,0 +1,329 @@
+"""``holdfast study generators``: the same prompts through two generations of generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+
+from holdfast import api
+from holdfast.core.errors import UserError
+from holdfast.core.types import Image
+from holdfast.data.nuisances import KINDS
+from holdfast.pipeline.mine_pool import Measured, MineSpec, check, measure
+from holdfast.registry import unknown
+from holdfast.report.charts import dots
+from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.report.tables import Column
+from holdfast.report.words import estimate, number, percent, plural, points, sentence, short_names, span
+from holdfast.stats.mining import share, shared
+from holdfast.stats.paired import paired_change
+from holdfast.studies.study import Setting, Study, StudyOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SETTINGS = (
+    Setting(
+        "first", "embedded:?steps=3&guidance=1", "the older generator, an image maker by name",
+        "embedded:?steps=1&guidance=1",
+    ),
+    Setting("second", "embedded:", "the newer one", "embedded:?steps=2"),
+    Setting("categories", "", "as for holdfast generate; left empty, those of drawn scenes"),
+    Setting("nuisances", "", "likewise"),
+    Setting("templates", "", "TOML with a template a kind"),
+    Setting("kinds", KINDS, "kinds of nuisance"),
+    Setting("per_pair", 1, "images a prompt and generator"),
+    Setting("limit", 216, "at most so many images a generator, evenly over categories and kinds; 0 makes all", 18),
+    Setting(
+        "surrogates", ("embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:densenet_rho95"),
+        "models whose shared failures count as hard", ("embedded:resnet_rho95", "embedded:mobilenet_rho95"),
+    ),
+    Setting("at_least", 2, "how many of them must fail"),
+    Setting(
+        "targets", ("embedded:vit_rho95", "embedded:resnet_rho95_strong"), "models that take no part in that",
+        ("embedded:resnet_rho95_strong",),
+    ),
+    Setting("oracle", "clip:embedded", "who says whether an image shows its category"),
+    Setting("labels", "", "CSV that maps categories to model outputs"),
+    Setting("batch_size", 16, "images at once"),
+)  # fmt: skip
+SIDES = ("first", "second")
+RIGHT = "right: "
+SHOWN = 6
+"""Prompts in the pictures of the page."""
+
+
+@dataclass(frozen=True)
+class Both:
+    """Both pools: a row an image that both have, by sample_id.
+
+    Attributes:
+        images: prompt_id, category, kind, prompt.
+        values: measure → two columns, a value an image each: 0 or 1, NaN where it has none.
+        pools: the two, as they were classified and judged.
+        seconds: an image, by side.
+        lost: images that only one generator could make.
+    """
+
+    images: pd.DataFrame
+    values: Mapping[str, pd.DataFrame]
+    pools: Mapping[str, Measured]
+    seconds: Mapping[str, float]
+    lost: int
+
+
+def run(options: StudyOptions) -> StudyResult:
+    """Make both pools from the same prompts and seeds, classify and judge them, and compare them prompt by prompt."""
+    settings = options.settings
+    _check(settings)
+    pools, seconds = {}, {}
+    for side in SIDES:
+        folder = options.out / "work" / side
+        api.generate(
+            settings[side], out=folder, kinds=settings["kinds"], categories=settings["categories"],
+            nuisances=settings["nuisances"], templates=settings["templates"], per_pair=settings["per_pair"],
+            limit=settings["limit"], seed=options.seed, device=options.device, batch_size=settings["batch_size"],
+            progress=options.progress,
+        )  # fmt: skip
+        pools[side] = measure(_spec(options, folder), str(folder), options.out / "runs" / side, options.progress)[0]
+        told = [float(one.attributes["seconds"]) for one in pools[side].collection.samples]
+        seconds[side] = float(np.mean(told))
+    both = joined(pools, settings["at_least"], seconds)
+    table = compared(both, seed=options.seed)
+    findings = [_overall(table, settings), _by_kind(table), _stay(both), _pictures(both, settings)]
+    drawn = all(settings[side].startswith("embedded:") for side in SIDES)
+    return StudyResult(
+        title="Two generations of generator",
+        question=_question(settings, drawn=drawn),
+        findings=findings,
+        facts=[
+            (str(len(both.images)), "images of each generator"),
+            (str(both.images["prompt_id"].nunique()), "prompts"),
+            (str(len(settings["surrogates"])), "surrogates"),
+            (str(len(settings["targets"])), "targets"),
+        ],
+        note=(DRAWN_WORLD if drawn else "")
+        + (" A rehearsal, with too few images to say anything." if options.quick else ""),
+        runs=[f"runs/{side}" for side in SIDES],
+    )
+
+
+STUDY = Study(run, SETTINGS)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    for name, least in (("per_pair", 1), ("limit", 0), ("batch_size", 1), ("at_least", 1)):
+        if settings[name] < least:
+            raise UserError(f"{name} must be {least} or more")
+    if settings["at_least"] > len(settings["surrogates"]):
+        raise UserError(f"at_least={settings['at_least']}: only {len(settings['surrogates'])} surrogates are named")
+    if settings["first"] == settings["second"]:
+        raise UserError("first and second are the same generator; name two")
+    for kind in settings["kinds"]:
+        if kind not in KINDS:
+            raise unknown("kind of nuisance", kind, KINDS)
+    check(MineSpec("", tuple(settings["surrogates"]), tuple(settings["targets"]), settings["oracle"]))
+
+
+def _spec(options: StudyOptions, folder: Path) -> MineSpec:
+    settings = options.settings
+    return MineSpec(
+        str(folder), tuple(settings["surrogates"]), tuple(settings["targets"]), settings["oracle"],
+        labels=settings["labels"] or None, device=options.device, seed=options.seed,
+    )  # fmt: skip
+
+
+def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:
+    asked = (
+        f"Do images of a newer generator fail models as those of an older one do? {settings['first']} and "
+        f"{settings['second']} painted the same prompts from the same seeds. An image is hard where at least "
+        f"{settings['at_least']} of {len(settings['surrogates'])} surrogates are wrong; {settings['oracle']} says "
+        "whether it shows its category. Changes are second less first, image by image, with intervals at the 95 % "
+        "level that treat prompts as independent."
+    )
+    if drawn and settings["first"].partition("?")[0] == settings["second"].partition("?")[0]:
+        asked += (
+            " There is one embedded generator, so that its two generations are one set of weights with fewer or more "
+            "steps and weaker or stronger guidance: how well a prompt is met, not another training. With a hub, name "
+            "two of its generators."
+        )
+    return asked
+
+
+def joined(pools: Mapping[str, Measured], at_least: int, seconds: Mapping[str, float]) -> Both:
+    """The images that both pools have, and every measure of both."""
+    import pandas as pd
+
+    first, second = (pools[side] for side in SIDES)
+    common = first.images.index.intersection(second.images.index)
+    if common.empty:
+        raise UserError("the two generators have no image in common that every model and the oracle answered for")
+    valid = pd.DataFrame({side: pools[side].images.loc[common, "valid"].astype(float) for side in SIDES})
+    hard = pd.DataFrame(
+        {side: shared(pools[side].failed.loc[common], pools[side].surrogates, at_least).astype(float) for side in SIDES}
+    )
+    values = {"valid": valid, "hard": hard, "hard and valid": hard * valid}
+    names = short_names(list(first.targets))
+    agreed = (valid == 1).all(axis=1)
+    for model in first.targets:
+        right = pd.DataFrame({side: (~pools[side].failed.loc[common, model]).astype(float) for side in SIDES})
+        values[f"{RIGHT}{names[model]}"] = right
+        values[f"right where both are valid: {names[model]}"] = right.where(agreed)
+    lost = len(first.images.index.symmetric_difference(second.images.index))
+    return Both(first.images.loc[common], values, pools, seconds, lost)
+
+
+def compared(both: Both, *, seed: int = 0) -> pd.DataFrame:
+    """A row per measure and kind of nuisance ("all" for all): the columns of ``paired_change``."""
+    import pandas as pd
+
+    rows = []
+    kinds = ["all", *dict.fromkeys(both.images["kind"])]
+    for measure_name, values in both.values.items():
+        for kind in kinds:
+            part = values[(both.images["kind"] == kind) | (kind == "all")].dropna()
+            clusters = both.images.loc[part.index, "prompt_id"].astype(str)
+            found = paired_change(part["first"], part["second"], clusters, seed=seed)
+            rows.append({"measure": measure_name, "kind": kind} | found)
+    return pd.DataFrame(rows)
+
+
+def _columns(*first: Column) -> list[Column]:
+    return [
+        *first,
+        Column("n", "Images", "integer"),
+        Column("prompts", "Prompts", "integer"),
+        Column("before", "First", "percent"),
+        Column("after", "Second", "percent"),
+        Column("estimate", "Change", "points", "low", "high"),
+    ]
+
+
+def _told(row: Mapping[Any, Any]) -> str:
+    return (
+        f"{percent(row['before'])} → {percent(row['after'])}, {'+' if row['estimate'] > 0 else ''}"
+        f"{points(row['estimate'])} ({span(row['low'], row['high'])})"
+    )
+
+
+def _overall(table: pd.DataFrame, settings: Mapping[str, Any]) -> Finding:
+    frame = table[table["kind"] == "all"].reset_index(drop=True)
+    rows = {row["measure"]: row for row in frame.to_dict("records")}
+    sentences = [
+        f"The hard rate is {_told(rows['hard'])}; the oracle accepts {_told(rows['valid'])}; hard and accepted are "
+        f"{_told(rows['hard and valid'])}.",
+        *(
+            f"{name.removeprefix(RIGHT)} is right on {_told(row)}."
+            for name, row in rows.items()
+            if name.startswith(RIGHT)
+        ),
+    ]
+    tidy = frame.assign(model="change", row=[sentence(name) for name in frame["measure"]])
+    return Finding(
+        "What the second generator changes",
+        sentences,
+        frame.drop(columns="kind"),
+        _columns(Column("measure", "Share of images that are", show=sentence)),
+        lambda width: dots(
+            tidy[["model", "row", "estimate", "low", "high"]], width, models=["change"], rows=list(tidy["row"]),
+            title="points, second less first", zero=True,
+        ),
+        caption=f"Second ({settings['second']}) less first ({settings['first']})",
+    )  # fmt: skip
+
+
+def _by_kind(table: pd.DataFrame) -> Finding:
+    frame = table[table["kind"] != "all"].reset_index(drop=True)
+    hard = frame[frame["measure"] == "hard and valid"].to_dict("records")
+    return Finding(
+        "By kind of nuisance",
+        [f"Hard and accepted, {row['kind']}: {_told(row)}." for row in hard],
+        frame,
+        _columns(Column("measure", "Share of images that are", show=sentence), Column("kind", "Kind", show=sentence)),
+    )
+
+
+def _stay(both: Both) -> Finding:
+    """Whether a prompt that is hard with one generator is hard with the other."""
+    import pandas as pd
+
+    hard = both.values["hard"] == 1
+    prompts = both.images["prompt_id"].astype(str)
+    rows = []
+    for one, other in (SIDES, SIDES[::-1]):
+        for was in (True, False):
+            inside = hard[one] == was
+            told = share(hard.loc[inside, other], prompts[inside])
+            rows.append({"given": one, "was": "hard" if was else "not hard", "other": other} | told)
+    frame = pd.DataFrame(rows)
+    first, second = frame.iloc[0], frame.iloc[1]
+    text = "No image of the first generator is hard."
+    if first["n"]:
+        text = (
+            f"Of the {plural(int(first['n']), 'image')} that are hard with the first generator, "
+            f"{estimate(first['estimate'], first['low'], first['high'])} are hard with the second, from the same "
+            f"prompt and seed; of the others {estimate(second['estimate'], second['low'], second['high'])} are."
+        )
+    columns = [
+        Column("given", "Images that with the"),
+        Column("was", "are"),
+        Column("n", "Images", "integer"),
+        Column("prompts", "Prompts", "integer"),
+        Column("other", "and with the"),
+        Column("estimate", "are hard", "percent", "low", "high"),
+    ]
+    return Finding("Do the same prompts stay hard", [text], frame, columns)
+
+
+def _pictures(both: Both, settings: Mapping[str, Any]) -> Finding:
+    """The same prompts by both; a category and kind at a time."""
+    import pandas as pd
+
+    order = both.images.assign(turn=both.images.groupby(["kind", "category"]).cumcount())
+    chosen = order.sort_values(["turn", "prompt_id"]).drop_duplicates("category").head(SHOWN).index
+    shown: dict[str, Image] = {}
+    for place in chosen:
+        prompt = str(both.images.at[place, "prompt"])
+        for side in SIDES:
+            pool = both.pools[side]
+            sample = next(one for one in pool.collection.samples if one.sample_id == place)
+            words = ["valid" if both.values["valid"].at[place, side] else "rejected"]
+            words += ["hard"] if both.values["hard"].at[place, side] else []
+            shown[f"{prompt}, {side}: {', '.join(words)}"] = _enlarged(sample.image.load())
+    frame = pd.DataFrame(
+        [
+            {
+                "generator": settings[side],
+                "side": side,
+                "seconds": both.seconds[side],
+                "images": len(both.pools[side].images),
+            }
+            for side in SIDES
+        ]
+    )
+    sentences = [
+        f"An image took {number(both.seconds['first'], 2)} seconds with the first generator and "
+        f"{number(both.seconds['second'], 2)} with the second, in batches, on this machine."
+    ]
+    if both.lost:
+        sentences.append(f"{plural(both.lost, 'image')} that only one of them has count nowhere.")
+    columns: Sequence[Column] = [
+        Column("side", "Generator"),
+        Column("generator", "Name"),
+        Column("images", "Images", "integer"),
+        Column("seconds", "Seconds an image", "number", digits=2),
+    ]
+    return Finding("The same prompts, painted twice", sentences, frame, columns, images=shown)
+
+
+def _enlarged(image: Image, side: int = 128) -> Image:
+    """Small pictures larger, without smoothing; large ones smaller."""
+    scale = side / max(image.shape[:2])
+    method = cv2.INTER_NEAREST if scale > 1 else cv2.INTER_AREA
+    size = (max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1))
+    return np.asarray(cv2.resize(image, size, interpolation=method), np.uint8)

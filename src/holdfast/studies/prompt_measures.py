@@ -1,0 +1,113 @@
+"""What is measured of pictures with a painted background, besides a model's answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.types import Image, Mask
+
+Floats = NDArray[np.float64]
+
+EDGE = 1.5
+"""Pixels on either side of the mask's edge that count as the seam."""
+
+NEARBY = (3.0, 7.0)
+"""Pixels from the edge, on either side, that the seam is compared with."""
+
+
+def frechet_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+    """FID of torchmetrics, on features (n, width) that somebody else computed."""
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    return _distance(FrechetInceptionDistance(feature=_given(real.shape[1])), real, made)
+
+
+def kernel_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+    """KID of torchmetrics on given features: one subset that is everything, so that nothing is random.
+
+    Both sets are cut to the size of the smaller.
+    """
+    from torchmetrics.image.kid import KernelInceptionDistance
+
+    size = min(len(real), len(made))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
+        metric = KernelInceptionDistance(feature=_given(real.shape[1]), subsets=1, subset_size=size)
+    return _distance(metric, real[:size], made[:size])
+
+
+def _given(width: int) -> Any:
+    """A module for torchmetrics that takes features for pictures."""
+    import torch
+
+    class Given(torch.nn.Identity):
+        num_features = width
+
+    return Given()
+
+
+def _distance(metric: Any, real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+    import torch
+
+    metric.set_dtype(torch.float64)
+    for features, is_real in ((real, True), (made, False)):
+        metric.update(torch.from_numpy(features).double(), real=is_real)
+    # KID shuffles with torch's global generator, which moves the last bits of a sum and everybody else's numbers.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        found = metric.compute()
+    return float(found[0] if isinstance(found, tuple) else found)
+
+
+def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
+    """Mean cosine distance between two pictures of one group, averaged over the groups that have two.
+
+    Args:
+        features: unit vectors (n, width).
+        groups: of each picture.
+    """
+    found = []
+    for group in dict.fromkeys(groups):
+        own = features[np.asarray(groups) == group].astype(np.float64)
+        if len(own) > 1:
+            total = np.square(own.sum(0)).sum() - np.square(own).sum()  # over ordered pairs of two pictures
+            found.append(1 - total / (len(own) * (len(own) - 1)))
+    return float(np.mean(found)) if found else float("nan")
+
+
+def seam(image: Image, mask: Mask) -> float:
+    """How much steeper a picture is along the mask's edge than nearby, as a ratio of mean gradient magnitudes.
+
+    NaN where nothing is steep nearby, or where there is nothing nearby.
+    """
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    steep = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
+    away = _from_edge(mask)
+    edge, nearby = away <= EDGE, (away >= NEARBY[0]) & (away <= NEARBY[1])
+    if not edge.any() or not nearby.any() or not steep[nearby].any():
+        return float("nan")
+    return float(steep[edge].mean() / steep[nearby].mean())
+
+
+def _from_edge(mask: Mask) -> NDArray[np.float32]:
+    """How far each pixel is from the other side of the mask's edge, in pixels."""
+    inside = mask.view(np.uint8)
+    parts = [cv2.distanceTransform(one, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) for one in (inside, 1 - inside)]
+    return cast("NDArray[np.float32]", np.maximum(*parts))
+
+
+def seam_against(image: Image, original: Image, mask: Mask) -> float:
+    """``seam`` over that of the original: 1 where the edge stands out no more than it did before."""
+    before = seam(original, mask)
+    return seam(image, mask) / before if before > 0 else float("nan")
+
+
+def clip_scores(pictures: NDArray[np.float32], prompts: NDArray[np.float32]) -> Floats:
+    """100 × cosine of picture and prompt, at least 0, from unit vectors (n, width) of each."""
+    return np.asarray(np.maximum(100 * (pictures.astype(np.float64) * prompts).sum(1), 0))

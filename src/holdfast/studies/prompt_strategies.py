@@ -1,0 +1,93 @@
+"""Ways to ask for a background: those that come with Holdfast, and those of a file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.toml import read_toml
+from holdfast.diorama import vocabulary
+from holdfast.pipeline.prompts import Prompts, prompts_of_table
+from holdfast.registry import unknown
+
+ALL = "all"
+ORIGINALS = "originals"
+"""What the row of untouched pictures is called, so no strategy may be."""
+
+PHOTOGRAPHS = Path(__file__).with_name("prompts.toml")
+
+
+def drawn_strategies() -> dict[str, Prompts]:
+    """For drawn scenes, in the words that the embedded generator was trained on."""
+    backgrounds = vocabulary.BACKGROUNDS
+    usual = [vocabulary.home_background(label, "test") for label in vocabulary.CLASSES]
+    return {
+        "plain": Prompts("{a class}"),
+        "other": Prompts("{a class} {background}", backgrounds=backgrounds),
+        "misleading": Prompts("{a class} {background}", backgrounds={kind: backgrounds[kind] for kind in usual}),
+        "same": Prompts("{a class} {background}", backgrounds=backgrounds, wanted="same"),
+        "scenery": Prompts("{background}", backgrounds=backgrounds),
+        "unseen": Prompts("{a class} {background}", backgrounds=vocabulary.UNSEEN_BACKGROUNDS),
+    }
+
+
+MEANING = {
+    "plain": "the class and nothing else",
+    "other": "the class somewhere other than where it was",
+    "misleading": "the class where another class is usually seen",
+    "same": "the class where it was: what painting anew costs by itself",
+    "scenery": "a place other than where it was, without the class",
+    "unseen": "the class in places that no embedded classifier was trained on",
+    "magazine": "a picture in a fitting magazine",
+    "environment": "a fitting environment",
+    "keep_foreground": "the foreground to be left alone",
+    "consistent": "foreground and background to agree",
+    "elsewhere": "a place that may not fit",
+}
+
+
+def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, drawn: bool) -> dict[str, Prompts]:
+    """Name → prompts, in order.
+
+    Args:
+        file: TOML with a table a strategy, or '' for those that come with Holdfast.
+        chosen: names, or ``all``.
+        classes: the dataset's.
+        drawn: whether the scenes are drawn.
+    """
+    if file or not drawn:
+        path = Path(file) if file else PHOTOGRAPHS
+        known = {}
+        for name, table in read_toml(path, "--prompts").items():
+            if not isinstance(table, dict):
+                raise UserError(f"{path} has a table a strategy, and {name!r} is none")
+            known[name] = prompts_of_table(table, f"{name} in {path.name}", classes, strict=bool(file))
+    else:
+        known = drawn_strategies()
+    strange = next((name for name in known if name == ORIGINALS or not re.fullmatch(r"\w[\w -]{0,39}", name)), None)
+    if strange is not None:
+        raise UserError(f"{strange!r} cannot be the name of a strategy: a few words of letters and digits can")
+    if list(chosen) == [ALL]:
+        return known
+    for name in chosen:
+        if name not in known:
+            raise unknown("prompt strategy", name, known)
+    return {name: known[name] for name in dict.fromkeys(chosen)}
+
+
+def write_prompts(prompts: Prompts, file: Path) -> Path:
+    """As a file for ``--prompts``; JSON's strings are TOML's."""
+    lines = [f"default = {_quoted(prompts.default)}", f"background = {_quoted(prompts.wanted)}"]
+    for name, table in (("classes", prompts.classes), ("backgrounds", prompts.backgrounds)):
+        lines += ["", f"[{name}]", *(f"{_quoted(key)} = {_quoted(text)}" for key, text in table.items())]
+    write_atomic(file, ("\n".join(lines) + "\n").encode())
+    return file
+
+
+def _quoted(text: str) -> str:
+    # JSON leaves DEL as it is, which TOML does not take.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

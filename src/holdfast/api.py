@@ -17,22 +17,22 @@ from holdfast.core.names import split_list
 from holdfast.data import load_collection
 from holdfast.data.nuisances import KINDS
 from holdfast.models import load_classifier
-from holdfast.pipeline.ask import AskSpec
-from holdfast.pipeline.ask import ask as _ask
-from holdfast.pipeline.ask_rows import details as _answers
+from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions
+from holdfast.pipeline.dynamic.perturb import perturb as _perturb
 from holdfast.pipeline.evaluate import EvaluateSpec
 from holdfast.pipeline.evaluate import evaluate as _evaluate
-from holdfast.pipeline.failure_modes import ModesSpec, gather, pictures_of
-from holdfast.pipeline.generate import GenerateSpec
-from holdfast.pipeline.generate import generate as _generate
+from holdfast.pipeline.generated.generate import GenerateSpec
+from holdfast.pipeline.generated.generate import generate as _generate
+from holdfast.pipeline.hard.failure_modes import ModesSpec, gather, pictures_of
+from holdfast.pipeline.hard.mine import Mined, MineSpec
+from holdfast.pipeline.hard.mine import mine as _mine
+from holdfast.pipeline.hard.remedy import Remedied, RemedySpec
+from holdfast.pipeline.hard.remedy import remedy as _remedy
 from holdfast.pipeline.mask import MaskSpec, make_masks
-from holdfast.pipeline.mine import Mined, MineSpec
-from holdfast.pipeline.mine import mine as _mine
-from holdfast.pipeline.perturb import PerturbSpec, WalkOptions
-from holdfast.pipeline.perturb import perturb as _perturb
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.remedy import Remedied, RemedySpec
-from holdfast.pipeline.remedy import remedy as _remedy
+from holdfast.pipeline.questions.ask import AskSpec
+from holdfast.pipeline.questions.ask import ask as _ask
+from holdfast.pipeline.questions.rows import details as _answers
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
 from holdfast.pipeline.synth import synth as _synth
@@ -307,7 +307,6 @@ def mine(
         progress: told how far it is.
         **options: the other fields of MineSpec: at_least, use, cap_per_category, again, labels, seed, …
     """
-    from holdfast.pipeline.mine_publish import thumbnails
     from holdfast.report.mining import build
 
     first, second = (tuple(split_list(one) if isinstance(one, str) else one) for one in (surrogates, targets))
@@ -316,7 +315,7 @@ def mine(
     # An oracle with a text tower can say what surrounds the object where the prompt does not.
     reads = {"words": "prompts", "oracle": oracle, "device": spec.device} if _reads(mined, oracle) else {}
     why = _measure_modes(gather(mined.path, ModesSpec(**reads), progress=progress), seed=spec.seed)
-    build(mined.path, pictures=thumbnails(spec), modes=why)
+    build(mined.path, pictures=pictures_of(mined.path), modes=why)
     return mined
 
 

@@ -120,8 +120,9 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[st
     for model, own in right.groupby("model", sort=False):
         share = own.set_index("set")["estimate"]
         lines.append(
-            f"{model}, which took no part in choosing them: right on {percent(share['pool'], 0)} of all images and on "
-            f"{percent(share['hard'], 0)} of these."
+            f"{model}, which took no part in choosing them, on the half of the prompts where nothing was chosen: right "
+            f"on {percent(share['pool'], 0)} of the unmined pool, {percent(share['control'], 0)} of a matched control "
+            f"and {percent(share['hard'], 0)} of the hard set."
         )
     return mined.path / "mining" / "report" / "index.html", lines
 

@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.pipeline.ask_rows import details
+from holdfast.pipeline.questions.rows import details
 from holdfast.store import Run
 
 SERVER = Path(__file__).parents[1] / "models" / "chat_server.py"

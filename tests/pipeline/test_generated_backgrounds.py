@@ -24,8 +24,8 @@ from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.generated_backgrounds import NOT_RECOGNISED, Painter
-from holdfast.pipeline.prompts import Prompts
+from holdfast.pipeline.generated.backgrounds import NOT_RECOGNISED, Painter
+from holdfast.pipeline.generated.prompts import Prompts
 from holdfast.pipeline.synth import SynthSpec, synth
 from holdfast.scenarios import parse_conditions
 

@@ -21,9 +21,9 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.data import images as images_module
 from holdfast.data import load_collection
-from holdfast.pipeline.mine import mine
-from holdfast.pipeline.mine_card import mentions
-from holdfast.pipeline.mine_pool import MineSpec, model_facts
+from holdfast.pipeline.hard.data_card import mentions
+from holdfast.pipeline.hard.mine import mine
+from holdfast.pipeline.hard.pool import MineSpec, model_facts
 
 NAMES = tuple(f"python:coded:{name}" for name in SURROGATES)
 HELD_OUT = tuple(f"python:coded:{name}" for name in TARGETS)

@@ -23,10 +23,10 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import PREDICTIONS
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.pipeline.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.perturb_distances import colour_shift, feature_distance
-from holdfast.pipeline.perturb_rows import Details
-from holdfast.pipeline.perturb_setting import square
+from holdfast.pipeline.dynamic.distances import colour_shift, feature_distance
+from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.dynamic.rows import Details
+from holdfast.pipeline.dynamic.setting import square
 from holdfast.stats.dynamic import fmr_of_rows
 from holdfast.store import Run
 

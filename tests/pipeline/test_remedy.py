@@ -24,10 +24,10 @@ from holdfast.data import load_collection
 from holdfast.data.writers import encode_image
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.models import load_classifier
-from holdfast.pipeline.failure_modes import ModesSpec, class_name, gather, read_words
-from holdfast.pipeline.mine_pool import JUDGED
-from holdfast.pipeline.remedy import AGAIN, EASY, HARD, POOL, easy_samples
-from holdfast.pipeline.remedy_training import RECIPES, trainable
+from holdfast.pipeline.hard.failure_modes import ModesSpec, class_name, gather, read_words
+from holdfast.pipeline.hard.pool import JUDGED
+from holdfast.pipeline.hard.remedy import AGAIN, EASY, HARD, POOL, easy_samples
+from holdfast.pipeline.hard.remedy_training import RECIPES, trainable
 from holdfast.stats.failure_modes import LOOK_ALIKE, UNEXPLAINED
 from holdfast.store import Parts
 from holdfast.testing import check_classifier
@@ -160,7 +160,7 @@ def test_the_page_says_what_it_mends(remedied) -> None:
         ({"model": "python:somewhere:model"}, "remedy trains embedded:, local-dir:, timm: models"),
         ({"recipe": "magic"}, "no recipe is called 'magic'"),
         ({"outcome": "both"}, "no outcome is called 'both'"),
-        ({"hard": "pool"}, "is not a hard set; make one of a pool first"),
+        ({"hard": "pool"}, "is not a hard set.*make one of a pool first"),
         ({"pool": "gone"}, "gone"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_surrogate_is_warned_of(hard: Path, tmp_path: Path) -> None:
 
 
 def test_timm_models_can_be_saved(tmp_path: Path) -> None:
-    from holdfast.pipeline.remedy_training import save
+    from holdfast.pipeline.hard.remedy_training import save
 
     names = tmp_path / "names.txt"
     names.write_text("cat\ndog\nhen\n")
@@ -209,6 +209,9 @@ def test_modes_of_a_hard_set_are_of_its_valid_images(hard: Path, tmp_path: Path)
     rows = found.by_model.set_index(["model", "mode"])
     assert rows.loc[(drawn_pool.SURROGATES[1], "background"), "answers"] > 0
     assert "goes with the background" in page.read_text(encoding="utf8")
+    lead = page.read_text(encoding="utf8").partition("An answer goes with")[0]
+    assert TARGET.partition(":")[2] in lead.rpartition("wrong answers of")[2]
+    assert not any(f"wrong answers of {one.partition(':')[2]}" in lead for one in drawn_pool.SURROGATES)
     mining = (hard / "mining" / "report" / "index.html").read_text(encoding="utf8")
     assert "Why models are wrong" in mining
 
@@ -309,9 +312,15 @@ def test_hard_prompts_painted_anew_are_measured_too(hard: Path, tmp_path: Path) 
         shutil.copy(pool / row["path"], again / row["path"])
     pq.write_table(pa.Table.from_pylist(rows), again / "manifest.parquet")
     accepted = {row["sample_id"]: place % 3 != 0 for place, row in enumerate(rows)}
+    own = json.loads((copy / "mining" / "summary.json").read_text())["oracle"]
     Parts(again / "oracle", JUDGED).write(
         pa.Table.from_pylist(
-            [{"row_id": name, "sample_id": name, "accepted": yes} for name, yes in accepted.items()], schema=JUDGED
+            [
+                {"row_id": f"{oracle}/{name}", "sample_id": name, "oracle": oracle, "accepted": yes or oracle != own}
+                for name, yes in accepted.items()
+                for oracle in (own, "one that mined it before and accepts all")
+            ],
+            schema=JUDGED,
         )
     )
     done = holdfast.remedy(

@@ -18,7 +18,7 @@ from made_runs import CONDITIONS, make_run
 from holdfast.core.errors import UserError
 from holdfast.report import build, html_summary
 from holdfast.report.tables import Column, Table, as_csv, as_latex, guarded, latex
-from holdfast.report.words import listing, number, p_value, percent, points, short_names
+from holdfast.report.words import listing, number, p_value, percent, points, sentence, short_names
 from holdfast.stats import cells, drops
 from holdfast.stats.between import pairs, ranking
 from holdfast.stats.confidence import calibration
@@ -324,3 +324,8 @@ def test_numbers_as_words() -> None:
     assert short_names(["timm:a", "hf:a"]) == {"timm:a": "timm:a", "hf:a": "hf:a"}
     long = short_names(["x" * 60 + "1" + "y" * 60, "x" * 60 + "2" + "y" * 60])
     assert len(set(long.values())) == 2 and all(len(name) < 40 for name in long.values())
+
+
+def test_a_name_keeps_its_letters_at_the_beginning_of_a_sentence() -> None:
+    assert sentence("hard set") == "Hard set" and sentence("") == ""
+    assert sentence("embedded:vit_rho95 chose this") == "embedded:vit_rho95 chose this"

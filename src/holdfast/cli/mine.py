@@ -13,7 +13,7 @@ from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.mine import Mined
+    from holdfast.pipeline.hard.mine import Mined
 
 
 class Wrong(StrEnum):
@@ -97,9 +97,10 @@ def _print(mined: Mined) -> None:
         shown = ", ".join(
             f"{name} {one['estimate']:.1%} [{one['low']:.1%}, {one['high']:.1%}] of {one['n']}"
             for name, one in cells.items()
+            if one["n"]
         )
         typer.echo(f"  {model}: {shown}")
-        for row in lost[lost["model"] == model].to_dict("records"):
+        for row in lost[(lost["model"] == model) & lost["estimate"].notna()].to_dict("records"):
             typer.echo(
                 f"    {100 * row['estimate']:+.1f} points lost against the {row['against']} "
                 f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"

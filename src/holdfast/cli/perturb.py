@@ -170,9 +170,9 @@ def perturb(
         return
     if out is None:
         raise UserError("say where the run goes: --out RUN")
-    from holdfast.pipeline.perturb import PerturbSpec, WalkOptions
-    from holdfast.pipeline.perturb import perturb as run_perturb
-    from holdfast.pipeline.perturb_setting import kin_warnings
+    from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions
+    from holdfast.pipeline.dynamic.perturb import perturb as run_perturb
+    from holdfast.pipeline.dynamic.setting import kin_warnings
 
     walk = WalkOptions(
         steps=steps, step_size=step_size, gradient=gradient.value, loss=loss.value, first=first.value,
@@ -208,7 +208,7 @@ def sparse(
     ] = None,
 ) -> None:
     """Find the part of the latent that walks move, for perturb --sparse."""
-    from holdfast.pipeline.sparse import fit_sparse, overlap, read_mask, write_mask
+    from holdfast.pipeline.dynamic.sparse import fit_sparse, overlap, read_mask, write_mask
     from holdfast.store import Run
 
     if compare is not None:
@@ -232,7 +232,7 @@ def sparse(
 
 
 def _publish(run: Path, out: Path) -> None:
-    from holdfast.pipeline.publish import publish
+    from holdfast.pipeline.dynamic.publish import publish
     from holdfast.store import Run
 
     count = publish(Run.open(run), out)

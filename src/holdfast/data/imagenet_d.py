@@ -47,14 +47,15 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     for nuisance in present:
         questions = _questions(root / "questions" / f"{nuisance}.csv", problems)
         for category in visible_folders(root / nuisance):
-            categories.add(category)
             folder = f"{nuisance}/{category}"
             files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
             ids = unique_ids([without_suffix(file) for file in files], files)
-            samples += [
+            found = [
                 _sample(sample_id, category, nuisance, f"{root}/{file}", questions.get(file, {}), told.get(file, {}))
                 for sample_id, file in zip(ids, files, strict=True)
             ]
+            categories |= {sample.label for sample in found} or {category}
+            samples += found
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories))
@@ -63,10 +64,13 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 def _sample(
     sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], told: dict[str, Any]
 ) -> Sample:
-    """What question file and manifest know of an image; its place in the folders says the rest."""
+    """What question file and manifest know of an image; its place in the folders says the rest.
+
+    The category is the manifest's: a folder cannot bear every name.
+    """
     fields = sample_fields({"label": category} | told)
     hashed = told.get("published_sha256")
-    fields |= {"label": category, "kind": "generated", "condition": nuisance}
+    fields |= {"kind": "generated", "condition": nuisance}
     fields["attributes"] = fields["attributes"] | asked
     return Sample(sample_id, image=PublishedImage(path, str(hashed)) if hashed else FileImage(path), **fields)
 

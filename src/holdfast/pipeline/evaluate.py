@@ -26,7 +26,7 @@ from holdfast.pipeline.evaluation import (
     load_models,
     row_key,
 )
-from holdfast.pipeline.generated_backgrounds import Painter, load_painter
+from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
 from holdfast.pipeline.summary import Summary

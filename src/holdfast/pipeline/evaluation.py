@@ -23,7 +23,7 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
 from holdfast.models import attacks, load_classifier
-from holdfast.pipeline.generated_backgrounds import Painter, keep_thumbnail
+from holdfast.pipeline.generated.backgrounds import Painter, keep_thumbnail
 from holdfast.pipeline.samples import PaintSpec, Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import PAPER, Condition

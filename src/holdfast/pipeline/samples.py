@@ -18,7 +18,7 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image,
 from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
-from holdfast.pipeline.generated_backgrounds import Painter
+from holdfast.pipeline.generated.backgrounds import Painter
 from holdfast.pipeline.progress import Progress
 from holdfast.scenarios import Condition, render
 

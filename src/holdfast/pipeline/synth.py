@@ -18,7 +18,7 @@ from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import LocalExecutor, core_count
 from holdfast.pipeline.files import check_apart, file_name
-from holdfast.pipeline.generated_backgrounds import Painter, load_painter
+from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import (
     PaintSpec,

@@ -11,8 +11,8 @@ from holdfast.core.types import ORIGINAL, Sample
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluate import EvaluateSpec
-from holdfast.pipeline.generated_backgrounds import THUMBNAIL, thumbnail_path
-from holdfast.pipeline.generated_backgrounds import small as small
+from holdfast.pipeline.generated.backgrounds import THUMBNAIL, thumbnail_path
+from holdfast.pipeline.generated.backgrounds import small as small
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run

@@ -54,7 +54,10 @@ def section(modes: Modes, pictures: Pictures | None = None, *, name: str = "mode
 
 
 def _most_wrong(modes: Modes, most: int = 3) -> list[str]:
-    return [str(model) for model in modes.explained["model"].value_counts(sort=True).index[:most]]
+    """Models to speak of: held-out ones where there are such, as the others are wrong because they chose the images."""
+    told = modes.explained["model"]
+    own = told[told.isin(modes.answers.held_out)]
+    return [str(model) for model in (own if len(own) else told).value_counts(sort=True).index[:most]]
 
 
 def _sentence(modes: Modes, model: str, short: str) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.stats.failure_modes import Modes
 
 SETS = {"pool": "unmined pool", "control": "matched control", "hard": "hard set"}
+MATCHED = "hard with a control"
 SUBSETS = {"valid": "accepted by the oracle", "all": "all images"}
 _SHOWN_ABOVE = ("environment", "oracle_card", "warnings")
 
@@ -140,7 +141,7 @@ def verdict(evidence: Evidence) -> Section:
         f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}.",
     ]
     frame = accuracy[accuracy["role"] == "target"].assign(
-        model=lambda one: one["model"].map(short), row=lambda one: one["set"].map(SETS)
+        model=lambda one: one["model"].map(short), row=lambda one: one["set"].replace(SETS)
     )
     models = [short[model] for model in facts["targets"]]
     figure = Figure(
@@ -151,7 +152,7 @@ def verdict(evidence: Evidence) -> Section:
             frame[["model", "row", "estimate", "low", "high"]],
             width,
             models=models,
-            rows=list(SETS.values()),
+            rows=[*SETS.values(), *([MATCHED] if MATCHED in set(frame["set"]) else [])],
             title="accuracy",
             domain=(0, 1),
         ),
@@ -171,6 +172,8 @@ def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> Verdict:
         row = drops.get(key)
         if row and row["estimate"] == row["estimate"]:
             told.append(f"{points(row['estimate'])} lower ({span(row['low'], row['high'])}) {what}")
+            if key == "control" and MATCHED in cells:
+                told[-1] += f" (on the {cells[MATCHED]['n']:,} that have one)"
     harder = [bool(drops.get(key, {}).get("low", 0) > 0) for key in ("pool", "control")]
     word, sign = (
         ("harder than the pool and the control", "▼") if all(harder)

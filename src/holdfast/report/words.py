@@ -93,8 +93,8 @@ def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter."""
-    return text[:1].upper() + text[1:]
+    """With a capital letter, unless it begins with a name (embedded:vit_rho95)."""
+    return text if ":" in text.split(" ")[0] else text[:1].upper() + text[1:]
 
 
 def _missing(value: float) -> bool:

@@ -301,6 +301,7 @@ class Answers:
         wanted: which images to explain.
         homes: model → (factor, class) → value that its training tied together, where that is known.
         reading: how values that nobody asked for were found; {} where none were.
+        held_out: models that took no part in choosing the images, where others did.
     """
 
     name: str
@@ -311,6 +312,7 @@ class Answers:
     wanted: pd.Series
     homes: Mapping[str, Mapping[tuple[str, str], str]]
     reading: Mapping[str, Any]
+    held_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

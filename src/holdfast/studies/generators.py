@@ -14,7 +14,7 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
-from holdfast.pipeline.mine_pool import Measured, MineSpec, check, measure
+from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure
 from holdfast.registry import unknown
 from holdfast.report.charts import dots
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult

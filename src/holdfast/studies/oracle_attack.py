@@ -16,8 +16,8 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.perturb_setting import square
-from holdfast.pipeline.walk import UnderTest, under_test
+from holdfast.pipeline.dynamic.setting import square
+from holdfast.pipeline.dynamic.walk import UnderTest, under_test
 from holdfast.report.study import Finding, StudyResult
 from holdfast.report.tables import Column
 from holdfast.report.words import percent, short_names

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import Image
-from holdfast.pipeline.prompts import Prompts
+from holdfast.pipeline.generated.prompts import Prompts
 from holdfast.report.charts import dots
 from holdfast.report.study import Finding
 from holdfast.report.tables import Column

@@ -20,7 +20,7 @@ from holdfast.data.manifest import read_rows
 from holdfast.data.nuisances import article
 from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
-from holdfast.pipeline.prompts import Prompts, spoken
+from holdfast.pipeline.generated.prompts import Prompts, spoken
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.study import StudyResult, about_world
 from holdfast.stats.drops import paired_effect

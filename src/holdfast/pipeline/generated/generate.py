@@ -24,8 +24,8 @@ from holdfast.engine import core_count
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.generate_files import Pool
-from holdfast.pipeline.generate_plan import GenerateSpec, Plan, Request, plan
+from holdfast.pipeline.generated.files import Pool
+from holdfast.pipeline.generated.plan import GenerateSpec, Plan, Request, plan
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing

@@ -16,9 +16,9 @@ from holdfast.core.protocols import Oracle, TextToImage
 from holdfast.data.writers import encode_image
 from holdfast.generate.loading import load_image_maker
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.generate import Made, Request, make_images
-from holdfast.pipeline.mine_pool import Measured, MineSpec, measure
-from holdfast.pipeline.mine_results import Selection
+from holdfast.pipeline.generated.generate import Made, Request, make_images
+from holdfast.pipeline.hard.pool import Measured, MineSpec, measure
+from holdfast.pipeline.hard.results import Selection
 from holdfast.pipeline.progress import Progress
 from holdfast.store import Parts, write_table
 

@@ -12,15 +12,15 @@ from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.mine_again import paint_again
-from holdfast.pipeline.mine_pool import Measured, MineSpec, check, measure, model_facts
-from holdfast.pipeline.mine_publish import check_out, publish
-from holdfast.pipeline.mine_results import Choice, Selection, tables
+from holdfast.pipeline.hard.again import paint_again
+from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure, model_facts
+from holdfast.pipeline.hard.publish import check_out, publish
+from holdfast.pipeline.hard.results import Choice, Selection, tables
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.stats.mining import shared
 from holdfast.stats.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
-from holdfast.stats.mining_selection import CHOOSE, capped, matched_control
+from holdfast.stats.mining_selection import CHOOSE, REPORT, capped, matched_control
 from holdfast.store import write_json, writing
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent) -> Mined:
         warnings += _doubts(pool) + _partial_judge(spec, pool)
         choice = _choose(spec, pool)
         selection = select(spec, pool, choice)
-        warnings += choice.warnings + _too_large(selection)
+        warnings += choice.warnings + _too_large(selection) + _few_controls(pool, selection)
         again, trouble = paint_again(spec, pool, selection, oracle, folder, progress)
         warnings += trouble
         facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
@@ -207,6 +207,19 @@ def _too_large(selection: Selection) -> list[str]:
             "every image of the pool is a shared failure, so the hard set is the pool and says nothing about mining"
         ]
     return []
+
+
+def _few_controls(pool: Measured, selection: Selection) -> list[str]:
+    """Whether hard images that results are about have no control."""
+    hard = pool.images.index[selection.hard & pool.images["valid"] & (pool.images["half"] == REPORT)]
+    found = int(hard.isin(selection.valid_control["hard"]).sum())
+    if found == len(hard):
+        return []
+    return [
+        f"{found} of {len(hard)} valid hard images of the reporting half have a control: the pool has no other valid "
+        "image of their category and kind that too few surrogates fail"
+        + ("; the control is compared with those that have one" if found else "")
+    ]
 
 
 def _jsonable(value: dict[str, Any]) -> dict[str, Any]:

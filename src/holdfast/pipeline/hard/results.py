@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.mine_pool import Measured
+from holdfast.pipeline.hard.pool import Measured
 from holdfast.stats.mining import accuracies, drops, rates, shared, validity
 from holdfast.stats.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.mining_overlap import by_kin, intraclass, overlap, persistence
@@ -18,6 +18,9 @@ SUBSETS = ("valid", "all")
 """Images that the oracle accepts, and all of them."""
 
 FACTORS = ("kind", "nuisance", "category")
+
+MATCHED = "hard with a control"
+"""The hard images that a control was found for, where not all have one: the control is compared with these."""
 
 
 def _points(share: float) -> str:
@@ -166,9 +169,13 @@ def _accuracies(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]
                 "control": inside & images.index.isin(pairs["control"]),
                 "hard": inside & selection.hard,
             }
+            matched = sets["hard"] & images.index.isin(pairs["hard"])
+            alike = bool((matched == sets["hard"]).all())
+            sets |= {} if alike else {MATCHED: matched}
             one = accuracies(images, pool.failed, sets, pool.models)
             found.append(one.assign(half=half, subset=subset))
-            lost.append(drops(one).assign(half=half, subset=subset))
+            against = [drops(one, against=("pool",)), drops(one, of="hard" if alike else MATCHED, against=("control",))]
+            lost += [part.assign(half=half, subset=subset) for part in against]
     return {
         name: pd.concat(parts, ignore_index=True).assign(
             role=lambda frame: [_role(pool, one) for one in frame["model"]]

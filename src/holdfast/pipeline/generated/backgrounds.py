@@ -23,7 +23,7 @@ from holdfast.generate.torch_parts import resolve_device
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.donors import load_sample
-from holdfast.pipeline.prompts import Prompts, check_spoken, prompts_for, spoken
+from holdfast.pipeline.generated.prompts import Prompts, check_spoken, prompts_for, spoken
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover

@@ -17,10 +17,9 @@ from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import core_count
 from holdfast.oracle import card
-from holdfast.pipeline.environment import environment
-from holdfast.pipeline.evaluation import Tested
-from holdfast.pipeline.perturb_distances import feature_distance
-from holdfast.pipeline.perturb_rows import (
+from holdfast.pipeline.dynamic.distances import feature_distance
+from holdfast.pipeline.dynamic.publish import provenance, write_manifest
+from holdfast.pipeline.dynamic.rows import (
     KIND,
     NO_WALK,
     PERTURBED,
@@ -30,7 +29,7 @@ from holdfast.pipeline.perturb_rows import (
     Finished,
     Recorder,
 )
-from holdfast.pipeline.perturb_setting import (
+from holdfast.pipeline.dynamic.setting import (
     PerturbSpec,
     Setting,
     kin_warnings,
@@ -39,11 +38,12 @@ from holdfast.pipeline.perturb_setting import (
     read_originals,
     square,
 )
+from holdfast.pipeline.dynamic.walk import Walked, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.environment import environment
+from holdfast.pipeline.evaluation import Tested
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.publish import provenance, write_manifest
 from holdfast.pipeline.samples import prepare, samples_table
 from holdfast.pipeline.summary import Summary
-from holdfast.pipeline.walk import Walked, Walker, WalkOptions, under_test, walk
 from holdfast.store import Run, writing
 
 __all__ = ["PerturbSpec", "WalkOptions", "perturb"]

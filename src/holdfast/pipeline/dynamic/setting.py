@@ -19,10 +19,10 @@ from holdfast.data.labels import map_labels, read_label_file
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
+from holdfast.pipeline.dynamic.sparse import read_mask
+from holdfast.pipeline.dynamic.walk import WalkOptions
 from holdfast.pipeline.evaluation import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.pipeline.sparse import read_mask
-from holdfast.pipeline.walk import WalkOptions
 from holdfast.registry import unknown
 
 LARGEST_DEFAULT = 256

@@ -17,9 +17,9 @@ from holdfast.core.protocols import Refusal, VisionLanguageModel
 from holdfast.core.schema import ANSWERS, PREDICTIONS, SCHEMA_VERSION, row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import outcomes
-from holdfast.pipeline.ask_matching import Synonyms, is_refusal, read_answer
-from holdfast.pipeline.ask_questions import FULL_LIST, AskSpec, Distractors, Question, best_of_class
 from holdfast.pipeline.evaluation import Tested
+from holdfast.pipeline.questions.matching import Synonyms, is_refusal, read_answer
+from holdfast.pipeline.questions.wording import FULL_LIST, AskSpec, Distractors, Question, best_of_class
 from holdfast.pipeline.samples import Prepared
 from holdfast.store import Parts, Run
 

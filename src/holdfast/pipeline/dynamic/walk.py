@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
-from holdfast.pipeline.walk_model import UnderTest as UnderTest
-from holdfast.pipeline.walk_model import under_test as under_test
-from holdfast.pipeline.walk_options import WalkOptions as WalkOptions
-from holdfast.pipeline.walk_step import Look, State, Stepper
+from holdfast.pipeline.dynamic.walk_model import UnderTest as UnderTest
+from holdfast.pipeline.dynamic.walk_model import under_test as under_test
+from holdfast.pipeline.dynamic.walk_options import WalkOptions as WalkOptions
+from holdfast.pipeline.dynamic.walk_step import Look, State, Stepper
 
 STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
 

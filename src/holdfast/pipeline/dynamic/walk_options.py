@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from holdfast.core.errors import UserError
-from holdfast.pipeline.walk_model import LOSSES
+from holdfast.pipeline.dynamic.walk_model import LOSSES
 from holdfast.registry import unknown
 
 CHOICES: dict[str, tuple[str, ...]] = {

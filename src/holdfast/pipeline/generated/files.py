@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 from holdfast.core.files import write_atomic
 from holdfast.data.labels import read_label_file
 from holdfast.data.nuisances import Category
-from holdfast.pipeline.generate_plan import label_rows
+from holdfast.pipeline.generated.plan import label_rows
 from holdfast.store import Parts, write_table
 
 MANIFEST = pa.schema(

@@ -15,8 +15,12 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import core_count
 from holdfast.models.vlm_loading import is_vlm, load_vlm
-from holdfast.pipeline.ask_matching import read_synonyms
-from holdfast.pipeline.ask_questions import (
+from holdfast.pipeline.environment import environment
+from holdfast.pipeline.evaluation import load_models
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.questions.matching import read_synonyms
+from holdfast.pipeline.questions.rows import TASK, Asked, Recorder
+from holdfast.pipeline.questions.wording import (
     AskSpec,
     Distractors,
     Question,
@@ -26,10 +30,6 @@ from holdfast.pipeline.ask_questions import (
     protocols,
     question,
 )
-from holdfast.pipeline.ask_rows import TASK, Asked, Recorder
-from holdfast.pipeline.environment import environment
-from holdfast.pipeline.evaluation import load_models
-from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import prepare, read, samples_table
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing

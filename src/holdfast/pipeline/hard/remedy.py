@@ -15,9 +15,9 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data.labels import map_labels, read_label_file
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.mine_pool import JUDGED
-from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.remedy_training import (
+from holdfast.pipeline.hard.folder import read_hard_set
+from holdfast.pipeline.hard.pool import JUDGED
+from holdfast.pipeline.hard.remedy_training import (
     RECIPES,
     WEIGHTS,
     Recipe,
@@ -27,6 +27,7 @@ from holdfast.pipeline.remedy_training import (
     trainable,
     trained_as,
 )
+from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.registry import unknown
 from holdfast.stats.mining_selection import CHOOSE, REPORT, draw_order
@@ -160,20 +161,9 @@ def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remed
 
 
 def _read(spec: RemedySpec) -> _Mined:
-    import pandas as pd
-
-    mining = Path(spec.hard) / "mining"
-    try:
-        facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))
-        answers = pd.read_parquet(mining / "answers.parquet").set_index("sample_id")
-        selection = pd.read_parquet(mining / "selection.parquet").set_index("sample_id")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{spec.hard} is not a hard set; make one of a pool first: holdfast mine POOL … --out HARD"
-        ) from error
-    images = answers.join(selection[["surrogates_failed", "set"]])
-    drawn = bool(facts["generators"]) and all(one.startswith("embedded:") for one in facts["generators"])
-    return _Mined(facts, spec.pool or str(facts["pool"]), images, drawn)
+    facts, images = read_hard_set(Path(spec.hard))
+    drawn = bool(facts["generators"]) and all(str(one).startswith("embedded:") for one in facts["generators"])
+    return _Mined(facts, spec.pool or facts["pool"], images, drawn)
 
 
 def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, seed: int) -> list[Sample]:
@@ -239,7 +229,8 @@ def _measured(
     trouble = []
     again = Path(spec.hard) / "mining" / "again"
     if (again / "manifest.parquet").is_file():
-        parts.insert(1, _painted(spec, again, set(images.loc[hard, "prompt_id"]), remedied, out, progress))
+        prompts, oracle = set(images.loc[hard, "prompt_id"]), str(mined.facts["oracle"])
+        parts.insert(1, _painted(spec, again, prompts, oracle, remedied, out, progress))
     originals = {name: name for name in spec.originals} or (DRAWN_ORIGINALS if mined.drawn else {})
     for place, (name, data) in enumerate(originals.items()):
         own = _answers(spec, data, remedied, out / "runs" / f"originals_{place}", progress)
@@ -277,10 +268,11 @@ def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Pr
 
 
 def _painted(
-    spec: RemedySpec, again: Path, prompts: set[str], remedied: str, out: Path, progress: Progress
+    spec: RemedySpec, again: Path, prompts: set[str], oracle: str, remedied: str, out: Path, progress: Progress
 ) -> pd.DataFrame:
     """New images of the hard prompts, which nobody's failure chose: those that the oracle accepts."""
-    accepted = {row["sample_id"] for row in Parts(again / "oracle", JUDGED).rows().to_pylist() if row["accepted"]}
+    verdicts = Parts(again / "oracle", JUDGED).rows().to_pylist()  # of every oracle that this set was mined with
+    accepted = {row["sample_id"] for row in verdicts if row["accepted"] and row["oracle"] == oracle}
     own = _answers(spec, str(again / "manifest.parquet"), remedied, out / "runs" / "again", progress)
     own = own[own.index.isin(accepted) & own["source_id"].isin(prompts)]
     return own.assign(set=AGAIN, prompt_id=own["source_id"])

@@ -21,8 +21,9 @@ from holdfast.diorama import vocabulary
 from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.models.embedded import ASSETS, installed
+from holdfast.pipeline.generated.prompts import article, spoken
+from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.prompts import article, spoken
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.thumbnails import small, spec_of
 from holdfast.registry import unknown
@@ -68,14 +69,13 @@ def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answe
 
 
 def _mined(path: Path, run: Run) -> Answers:
-    import pandas as pd
-
-    images = pd.read_parquet(path / "mining" / "answers.parquet").set_index("sample_id")
-    selection = pd.read_parquet(path / "mining" / "selection.parquet").set_index("sample_id")
+    facts, images = read_hard_set(path)
     models = tuple(run.spec()["model_names"])
     factors = asked_factors(list(images["kind"]), list(images["nuisance"]), images.index)
-    wanted = (selection["set"] == "hard").reindex(images.index) & images["valid"]
-    return Answers(path.name, images, images[list(models)], factors, models, wanted, _homes(run), {})
+    wanted = (images["set"] == "hard") & images["valid"]
+    return Answers(
+        path.name, images, images[list(models)], factors, models, wanted, _homes(run), {}, tuple(facts["targets"])
+    )
 
 
 def _evaluated(run: Run, spec: ModesSpec) -> Answers:

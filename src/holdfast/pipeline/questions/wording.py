@@ -17,8 +17,8 @@ from holdfast.core.names import parse_name
 from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
-from holdfast.pipeline.ask_matching import LETTERS, shown
 from holdfast.pipeline.evaluation import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.questions.matching import LETTERS, shown
 from holdfast.pipeline.samples import DataSpec
 from holdfast.registry import unknown
 

@@ -19,13 +19,13 @@ from holdfast.core.seeds import seed_from
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.labels import outcomes
 from holdfast.data.writers import encode_image
+from holdfast.pipeline.dynamic.distances import FeatureDistance, colour_shift
+from holdfast.pipeline.dynamic.setting import PerturbSpec, Setting
+from holdfast.pipeline.dynamic.walk import Walked
+from holdfast.pipeline.dynamic.walk_model import seen
 from holdfast.pipeline.evaluation import PROTOCOL, TASK, Tested
 from holdfast.pipeline.files import file_name
-from holdfast.pipeline.perturb_distances import FeatureDistance, colour_shift
-from holdfast.pipeline.perturb_setting import PerturbSpec, Setting
 from holdfast.pipeline.samples import Prepared
-from holdfast.pipeline.walk import Walked
-from holdfast.pipeline.walk_model import seen
 from holdfast.store import Parts, Run
 
 KIND = "dynamic"

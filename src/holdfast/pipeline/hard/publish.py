@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,29 +13,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
-from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
 from holdfast.data.labels import map_labels
+from holdfast.data.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.mine_card import data_card
-from holdfast.pipeline.mine_pool import Measured, MineSpec, all_keys
-from holdfast.pipeline.mine_results import Choice, Selection
-from holdfast.pipeline.samples import DataSpec, read
-from holdfast.pipeline.thumbnails import small
+from holdfast.pipeline.hard.data_card import data_card
+from holdfast.pipeline.hard.pool import Measured, MineSpec, all_keys
+from holdfast.pipeline.hard.results import Choice, Selection
 from holdfast.store import write_json, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MANIFEST = "manifest.parquet"
+_BEGUN = "begun.json"
 _FIRST = ("path", "label", "sample_id", "source_id", "kind", "condition", "licence")
 _LAST = ("surrogates_failed", "oracle_accepted", "oracle_saw", "half", "set")
 _AT_ONCE = 64
@@ -73,6 +72,7 @@ def publish(
     samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
     keys = all_keys(spec, pool.collection)
+    there = {sample.label for sample in samples.values()}
     paths = _paths(samples)
     _remove_stale(out, set(paths.values()))
     rows: list[dict[str, Any]] = []
@@ -84,8 +84,13 @@ def publish(
         for name, data in zip(part, files, strict=True):
             write_atomic(out / paths[name], data)
             rows.append(_row(samples[name], paths[name], data, pool, selection))
-        tops += _top_two(oracle, pool.collection, keys, files)
+        tops += _top_two(oracle, pool.collection, keys, there, files)
     _write_questions(rows, tops, out)
+    # In the manifest, too, which is what a reader of the folder opens first.
+    rows = [
+        row | {key: name for key, name in zip(_QUESTIONS[2:], top, strict=True) if name}
+        for row, top in zip(rows, tops, strict=True)
+    ]
     folder = out / "mining"
     for name, frame in tables.items():
         write_table(folder / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
@@ -98,16 +103,22 @@ def publish(
     write_json(folder / "summary.json", facts)
     write_atomic(out / "DATACARD.md", data_card(manifest.to_pandas(), pool.images, selection, tables, facts).encode())
     _write_manifest(manifest, out)
+    (folder / _BEGUN).unlink()
     return len(rows)
 
 
 def _file(sample: Sample, content: str) -> bytes:
-    """An image's file as it was classified."""
+    """An image's file as it was classified; one that is no file (a drawn scene) as PNG."""
     try:
-        data: bytes = sample.image.read()  # type: ignore[attr-defined]
-    except (SampleError, AttributeError) as error:
+        if hasattr(sample.image, "read"):
+            data: bytes = sample.image.read()
+            unchanged = bytes_sha256(data) == content
+        else:
+            data = encode_image(sample.image.load())
+            unchanged = sample.image.fingerprint() == content
+    except SampleError as error:
         raise UserError(f"{sample.sample_id}: the image cannot be read any more ({error})") from error
-    if bytes_sha256(data) != content:
+    if not unchanged:
         raise UserError(f"{sample.sample_id} has changed since it was classified; run the same command again")
     return data
 
@@ -125,20 +136,21 @@ def _paths(samples: dict[str, Sample]) -> dict[str, str]:
 
 
 def _remove_stale(out: Path, kept: set[str]) -> None:
-    """Take back what an earlier selection published."""
-    file = out / MANIFEST
-    if not file.is_file():
-        return
-    inside = InsideRoot(out)
-    old = pq.read_table(file, columns=["path"])["path"].to_pylist()
-    file.unlink()
+    """Take back what an earlier selection published, or began to: until a manifest is whole, a list stands for it."""
+    file, begun = out / MANIFEST, out / "mining" / _BEGUN
+    old = {str(row.get("path", "")) for row in read_rows(file)} if file.is_file() else set()
+    old |= set(json.loads(begun.read_text(encoding="utf8"))["paths"]) if begun.is_file() else set()
+    write_json(begun, {"paths": sorted(old | kept)})
+    file.unlink(missing_ok=True)
     (out / "manifest.csv").unlink(missing_ok=True)
-    for path in set(old) - kept:
-        Path(inside.file(path)).unlink(missing_ok=True)
-    for folder in {(out / path).parent for path in old}:
-        for one in (folder, folder.parent):
-            if one.is_dir() and one != out and not any(one.iterdir()):
-                one.rmdir()
+    inside = InsideRoot(out)
+    for path in old - kept:
+        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
+            stale = Path(inside.file(path))
+            stale.unlink()
+            for folder in (stale.parent, stale.parent.parent):
+                if folder != out.resolve() and not any(folder.iterdir()):
+                    folder.rmdir()
 
 
 def _row(sample: Sample, path: str, data: bytes, pool: Measured, selection: Selection) -> dict[str, Any]:
@@ -151,7 +163,7 @@ def _row(sample: Sample, path: str, data: bytes, pool: Measured, selection: Sele
         "kind": "generated",
         "condition": sample.condition,
         "licence": sample.licence,
-        **{key: value for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)},
+        **{key: _cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)},
         "published_sha256": bytes_sha256(data),
         "surrogates_failed": int(selection.failures[sample.sample_id]),
         "oracle_accepted": bool(own["valid"]),
@@ -159,6 +171,11 @@ def _row(sample: Sample, path: str, data: bytes, pool: Measured, selection: Sele
         "half": str(own["half"]),
         "set": "hard",
     }
+
+
+def _cell(value: Any) -> Any:
+    """What fits into a cell: lists and tables as JSON."""
+    return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
 
 
 def _manifest(rows: Sequence[dict[str, Any]]) -> pa.Table:
@@ -178,11 +195,12 @@ def _stated(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
 
 
 def _top_two(
-    oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], files: Sequence[bytes]
+    oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], there: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
     """The two classes an oracle finds likeliest: it neither mined nor is tested, so its best wrong one may distract.
 
-    Empty for an oracle that is no classifier.
+    Among the classes that are ``there`` in the hard set, as only these can be asked about; among all where it has but
+    one. Empty for an oracle that is no classifier.
     """
     first = getattr(oracle, "members", (oracle,))[0]
     classifier = getattr(first, "classifier", None)
@@ -195,6 +213,8 @@ def _top_two(
         members = map_labels(collection.classes, keys, classifier.labels).members
     scores = classifier.predict([decode_image(data) for data in files])
     best = np.stack([scores[:, list(own)].max(axis=1) for own in members], axis=1)
+    if len(there) > 1:
+        best[:, [one not in there for one in collection.classes]] = -np.inf
     order = np.argsort(-best, axis=1, kind="stable")[:, :2]
     return [(collection.classes[row[0]], collection.classes[row[-1]]) for row in order]
 
@@ -213,22 +233,3 @@ def _write_questions(rows: Sequence[dict[str, Any]], tops: Sequence[tuple[str, s
     for stale in (out / "questions").glob("*.csv"):
         if stale.stem not in texts:
             stale.unlink()
-
-
-def thumbnails(spec: MineSpec, *, size: int = 160) -> Callable[[Container[str]], dict[str, bytes]]:
-    """A function from ids of the pool to small JPEGs; images that are no longer there are left out."""
-
-    def make(wanted: Container[str]) -> dict[str, bytes]:
-        pictures = {}
-        try:
-            samples = read(DataSpec(spec.pool)).samples
-        except UserError:
-            return {}
-        for sample in samples:
-            if sample.sample_id in wanted:
-                with suppress(SampleError):
-                    image = sample.image.load(max_pixels=spec.max_pixels)
-                    pictures[sample.sample_id] = encode_image(small(image, size), format="jpeg", quality=85)
-        return pictures
-
-    return make

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.mine_results import Selection
+from holdfast.pipeline.hard.results import Selection
 from holdfast.stats.mining import share
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def mentions(prompts: pd.Series, word: str) -> pd.Series:
 
 
 def _licences(facts: dict[str, Any]) -> str:
-    licences = ", ".join(facts["licences"]) or "not stated in the pool's manifest: ask whoever made it"
-    generators = ", ".join(facts["generators"]) or "not stated"
+    licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask whoever made it"
+    generators = ", ".join(map(_plain, facts["generators"])) or "not stated"
     if any(one.startswith("embedded:") for one in facts["generators"]):
         generators += " (Holdfast's own, like the words of its drawn world: Apache-2.0)"
     return (

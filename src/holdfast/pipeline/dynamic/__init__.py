@@ -1,0 +1,1 @@
+"""Latent walks against a model, as far as an oracle still agrees."""

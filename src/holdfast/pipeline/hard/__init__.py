@@ -1,0 +1,1 @@
+"""What many models fail together: mining, why they fail, and what helps."""

@@ -1,0 +1,1 @@
+"""Questions to vision-language models, and classifiers on the same options."""

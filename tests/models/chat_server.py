@@ -44,12 +44,9 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, json.dumps(SEEN).encode())
 
     def do_POST(self) -> None:
-        global NOW
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         with LOCK:
-            NOW += 1
             SEEN["requests"] += 1
-            SEEN["most"] = max(SEEN["most"], NOW)
             SEEN["keys"].append(self.headers.get("Authorization", ""))
             SEEN["times"].append(time.monotonic())
             SEEN["path"] = self.path
@@ -61,9 +58,16 @@ class Handler(BaseHTTPRequestHandler):
             self.serve(json.loads(raw), attempt)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
-        finally:
-            with LOCK:
-                NOW -= 1
+
+    def think(self, seconds: float) -> None:
+        """Takes its time, and counts how many do so at once; it is over before the client can hear of it."""
+        global NOW
+        with LOCK:
+            NOW += 1
+            SEEN["most"] = max(SEEN["most"], NOW)
+        time.sleep(seconds)
+        with LOCK:
+            NOW -= 1
 
     def serve(self, request: dict, attempt: int) -> None:
         model, content = request["model"], request["messages"][0]["content"]
@@ -76,9 +80,9 @@ class Handler(BaseHTTPRequestHandler):
         if model == "sees":
             said = seen_class(url)
         elif model == "slow":
-            time.sleep(0.1)
+            self.think(0.1)
         elif model == "crawls":
-            time.sleep(0.2)
+            self.think(0.2)
         elif model.startswith("busy") and attempt == 1:
             return self.reply(429, b'{"error": {"message": "slow down"}}', {"Retry-After": "1"})
         elif model == "flaky" and attempt <= 2:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from tiny_diffusion import ddim, text_config, tiny_parts, tiny_tokenizer
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -23,32 +25,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-
-def tiny_tokenizer(length: int = 20):
-    import tokenizers
-    import transformers
-    from tokenizers import models, pre_tokenizers, processors
-
-    words = ["[pad]", "[unk]", "[begin]", "[end]", "a", "fox", "whale", "in", "the", "snow", "sea"]
-    inner = tokenizers.Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[unk]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.TemplateProcessing(
-        single="[begin] $A [end]", special_tokens=[("[begin]", 2), ("[end]", 3)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[pad]", unk_token="[unk]", bos_token="[begin]", eos_token="[end]",
-        model_max_length=length,
-    )  # fmt: skip
-
-
-def text_config(length: int = 20):
-    import transformers
-
-    return transformers.CLIPTextConfig(
-        vocab_size=11, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=length, bos_token_id=2, eos_token_id=3, pad_token_id=0, projection_dim=16,
-    )  # fmt: skip
 
 
 def save_vqgan(folder: Path) -> Path:
@@ -74,27 +50,8 @@ def vqgan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pipeline_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Stable Diffusion pipeline of random weights: 32 px, safetensors."""
     import diffusers
-    import transformers
 
-    torch.manual_seed(0)
-    blocks = {"block_out_channels": (8, 16), "norm_num_groups": 4}
-    unet = diffusers.UNet2DConditionModel(
-        sample_size=16, layers_per_block=1, cross_attention_dim=16, attention_head_dim=2,
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        **blocks,
-    )  # fmt: skip
-    vae = diffusers.AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        latent_channels=4,
-        **blocks,
-    )
-    scheduler = diffusers.DDIMScheduler(num_train_timesteps=100, steps_offset=1, clip_sample=False)
-    pipeline = diffusers.StableDiffusionPipeline(
-        vae=vae, text_encoder=transformers.CLIPTextModel(text_config()), tokenizer=tiny_tokenizer(), unet=unet,
-        scheduler=scheduler, safety_checker=None, feature_extractor=None,
-        requires_safety_checker=False,
-    )  # fmt: skip
+    pipeline = diffusers.StableDiffusionPipeline(scheduler=ddim(), **tiny_parts())
     folder = tmp_path_factory.mktemp("pipelines") / "tiny"
     pipeline.save_pretrained(folder)
     return folder

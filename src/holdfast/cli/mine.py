@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.judge import Accuracy
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
 if TYPE_CHECKING:
     from holdfast.pipeline.hard.mine import Mined
-
-
-class Wrong(StrEnum):
-    """What counts as wrong."""
-
-    full = "full"
-    restricted = "restricted"
 
 
 Option = typer.Option
@@ -55,7 +48,9 @@ def mine(
     labels: Annotated[
         Path | None, Option(help="CSV that maps categories to model outputs.", show_default=False)
     ] = None,
-    outcome: Annotated[Wrong, Option(help="Wrong over all outputs of a model, or among the categories.")] = Wrong.full,
+    outcome: Annotated[
+        Accuracy, Option(help="Wrong over all outputs of a model, or among the categories.")
+    ] = Accuracy.full,
     batch_size: Annotated[int, Option(min=1, help="Images a forward pass; halved when memory runs out.")] = 32,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     limit: Annotated[int, Option(min=0, help="At most so many prompts, evenly over categories; 0 takes all.")] = 0,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.judge import Accuracy
 from holdfast.cli.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from holdfast.stats.failure_modes import Modes
-
-
-class Wrong(StrEnum):
-    """What counts as wrong."""
-
-    full = "full"
-    restricted = "restricted"
 
 
 def modes(
@@ -32,8 +25,8 @@ def modes(
     ] = "",
     oracle: Annotated[str, typer.Option(help="Who reads them: a clip: model that is none of those tested.")] = "",
     outcome: Annotated[
-        Wrong, typer.Option(help="Wrong over all outputs of a model, or among the classes; a hard set has its own.")
-    ] = Wrong.full,
+        Accuracy, typer.Option(help="Wrong over all outputs of a model, or among the classes; a hard set has its own.")
+    ] = Accuracy.full,
     labels: Annotated[Path | None, typer.Option(help="CSV with names of classes.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the shuffles behind 'by chance'.")] = 0,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.judge import Accuracy
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
@@ -18,13 +19,6 @@ class How(StrEnum):
 
     default = "default"
     paper = "paper"
-
-
-class Right(StrEnum):
-    """What counts as right."""
-
-    full = "full"
-    restricted = "restricted"
 
 
 Option = typer.Option
@@ -46,7 +40,7 @@ def remedy(
     labels: Annotated[
         Path | None, Option(help="CSV that maps categories to model outputs.", show_default=False)
     ] = None,
-    outcome: Annotated[Right, Option(help="Right over all outputs, or among the categories.")] = Right.full,
+    outcome: Annotated[Accuracy, Option(help="Right over all outputs, or among the categories.")] = Accuracy.full,
     batch_size: Annotated[int, Option(min=1, help="Images a forward pass.")] = 32,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,

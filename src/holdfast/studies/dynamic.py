@@ -176,6 +176,10 @@ def columns(*names: str) -> list[Column]:
 
 
 COUNTS = [Column("validated", "Validated", "integer"), Column("survived", "of those right", "integer")]
+BOUNDS = [
+    Column("fmr_least", "FMR, rejected wrong", "percent"),
+    Column("fmr_most", "FMR, rejected right", "percent"),
+]
 
 
 def shared_images(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:

@@ -102,15 +102,11 @@ def _each_oracle(walks: pd.DataFrame, models: list[str], oracles: list[str]) -> 
         measure="fmr",
     )
     measures = dynamic.columns("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
-    bounds = [
-        Column("fmr_least", "FMR, rejected wrong", "percent"),
-        Column("fmr_most", "FMR, rejected right", "percent"),
-    ]
     return Finding(
         "FMR under each oracle",
         sentences,
         frame,
-        [Column("oracle", "Oracle"), Column("model", "Model"), *measures, *bounds, *dynamic.COUNTS],
+        [Column("oracle", "Oracle"), Column("model", "Model"), *measures, *dynamic.BOUNDS, *dynamic.COUNTS],
         chart=lambda width: dots(
             drawn, width, models=list(names_short.values()), rows=list(models_short.values()), title="FMR = PA / SA"
         ),

@@ -78,15 +78,17 @@ def _response(frame: pd.DataFrame, walks: pd.DataFrame, models: list[str], sizes
         frame.assign(line=frame["model"].map(short)), line="line", x="step_size", measures=list(PANELS)
     )
     shown = dynamic.columns("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
-    bounds = [
-        Column("fmr_least", "FMR, rejected wrong", "percent"),
-        Column("fmr_most", "FMR, rejected right", "percent"),
-    ]
     return Finding(
         "What the step size does",
         sentences,
         frame,
-        [Column("model", "Model"), Column("step_size", "Step", "number", digits=4), *shown, *bounds, *dynamic.COUNTS],
+        [
+            Column("model", "Model"),
+            Column("step_size", "Step", "number", digits=4),
+            *shown,
+            *dynamic.BOUNDS,
+            *dynamic.COUNTS,
+        ],
         chart=lambda width: dynamic.curves(
             drawn, width, lines=list(short.values()), panels=PANELS, across="step size", logarithmic=True, marks=True
         ),

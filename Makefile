@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup system lint test test-all demo bench docs clean
+.PHONY: setup system lint test test-all demo bench load docs clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,9 @@ test-all: lint
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and the server is killed under them
+	$(BIN)/python benchmarks/load.py
 
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo

@@ -18,6 +18,7 @@ import bench_generate
 import bench_start
 import bench_stats
 import bench_synth
+import bench_train
 import bench_walk
 from common import Row
 
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "diorama": bench_diorama.rows,
     "walk": bench_walk.rows,
     "generate": bench_generate.rows,
+    "train": bench_train.rows,
 }
 
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         perturb,
         remedy,
         report,
+        segment,
         synth,
+        train,
     )
     from holdfast.scenarios import parse_conditions, render, scenario
 
@@ -53,7 +55,9 @@ __all__ = [
     "render",
     "report",
     "scenario",
+    "segment",
     "synth",
+    "train",
 ]
 
 _HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")

@@ -8,19 +8,25 @@ run.rows().to_pandas()
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.names import split_list
+from holdfast.core.votes import Votes, read_votes
 from holdfast.data import load_collection
 from holdfast.data.nuisances import KINDS
 from holdfast.models import load_classifier
+from holdfast.pipeline.choosing import ChooseSpec, Chosen, choose_model
+from holdfast.pipeline.detected.detect import DetectSpec
+from holdfast.pipeline.detected.detect import detect as _detect
 from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions
 from holdfast.pipeline.dynamic.perturb import perturb as _perturb
 from holdfast.pipeline.evaluate import EvaluateSpec
 from holdfast.pipeline.evaluate import evaluate as _evaluate
+from holdfast.pipeline.explained.explain import Explained, ExplainSpec
+from holdfast.pipeline.explained.explain import explain as _explain
 from holdfast.pipeline.generated.generate import GenerateSpec
 from holdfast.pipeline.generated.generate import generate as _generate
 from holdfast.pipeline.hard.failure_modes import ModesSpec, gather, pictures_of
@@ -33,9 +39,14 @@ from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.questions.ask import AskSpec
 from holdfast.pipeline.questions.ask import ask as _ask
 from holdfast.pipeline.questions.rows import details as _answers
+from holdfast.pipeline.segmented.segment import SegmentSpec
+from holdfast.pipeline.segmented.segment import segment as _segment
+from holdfast.pipeline.segmented.testing import details as _segments
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
 from holdfast.pipeline.synth import synth as _synth
+from holdfast.pipeline.trained.train import TrainSpec
+from holdfast.pipeline.trained.train import train as _train
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.failure_modes import Modes
 from holdfast.stats.failure_modes import measure as _measure_modes
@@ -52,8 +63,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Results",
     "ask",
+    "choose",
     "compare",
+    "detect",
     "evaluate",
+    "explain",
     "generate",
     "load_classifier",
     "load_collection",
@@ -64,7 +78,9 @@ __all__ = [
     "perturb",
     "remedy",
     "report",
+    "segment",
     "synth",
+    "train",
 ]
 
 
@@ -135,11 +151,38 @@ class Results:
 
         return fmr_of_rows(self.run.rows(COLUMNS), space=space)
 
+    def fmr_corrected(self, votes: Votes | str | Path, **options: Any) -> pd.DataFrame:
+        """FMR where accepted images that people do not confirm count as not validated; see stats.fmr_people.
+
+        ``votes``: the export of a review of the run's accepted images.
+        """
+        from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
+
+        given = votes if isinstance(votes, Votes) else read_votes(votes)
+        return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
+
     def questions(self, **options: Any) -> pd.DataFrame:
         """What came out of a run of ``ask``, per model and kind of question; options of stats.questions.questions."""
         from holdfast.stats.questions import COLUMNS, questions_of_rows
 
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
+
+    def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
+        """Mean IoU, pixel accuracy and boundary F of a run of ``segment``, per model and condition, with intervals.
+
+        ``classes``: the same per class. Options of stats.segments.segments and by_class.
+        """
+        from holdfast.stats.segments import COLUMNS, by_class, measured, segments
+
+        frame = measured(self.run.rows(COLUMNS), _segments(self.path).rows())
+        return by_class(frame, **options) if classes else segments(frame, **options)
+
+    def segment_regression(self, **options: Any) -> Regression:
+        """IoU ~ model + scenario + class of a run of ``segment``; options of stats.regression.fit."""
+        from holdfast.stats.regression import fit
+        from holdfast.stats.segments import COLUMNS, cells_from_segments, measured
+
+        return fit(cells_from_segments(measured(self.run.rows(COLUMNS), _segments(self.path).rows())), **options)
 
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""
@@ -185,6 +228,34 @@ def compare(old: Results | str | Path, new: Results | str | Path, *, margin: flo
 
     first, second = (one if isinstance(one, Results) else open_run(one) for one in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)
+
+
+def choose(
+    runs: Results | str | Path | Sequence[Results | str | Path],
+    *,
+    out: str | Path | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Chosen:
+    """Which model to take for given conditions: ``Chosen.recommendation`` says it, ``Chosen.choice`` has the numbers.
+
+    Args:
+        runs: one or several run directories of one dataset.
+        out: the folder of the page, its tables and ``choice.json``; by default ``choice`` in the first run.
+        progress: told how far it is.
+        **options: the fields of ChooseSpec: weights, accuracy_weight, limit_size, limit_time, speed, device, …
+    """
+    from holdfast.report.choice import build
+    from holdfast.report.rows import join
+
+    given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
+    opened = [one.run if isinstance(one, Results) else Run.open(one) for one in given]
+    rows = join(opened).dataset
+    counts = reduce(rows, order=[condition.name for condition in parse_conditions("all")])
+    found = choose_model(counts, opened, ChooseSpec(**_texts(options)), progress=progress)
+    where = opened[0].path / "choice" if out is None else Path(out)
+    page = build(found.choice, found.recommendation, opened, where, settings=found.settings)
+    return replace(found, page=page)
 
 
 def evaluate(
@@ -255,6 +326,73 @@ def ask(
     kinds = tuple(split_list(questions) if isinstance(questions, str) else questions)
     spec = AskSpec(str(data), models=names, questions=kinds, **_texts(options))
     return Results(_ask(spec, Path(out), progress=progress)[0])
+
+
+def train(
+    data: str | Path,
+    *,
+    architectures: str | Iterable[str],
+    out: str | Path,
+    progress: Progress = silent,
+    **options: Any,
+) -> Results:
+    """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts.
+
+    Args:
+        data: a folder, manifest, COCO file or ``scheme:name``.
+        architectures: networks by name: ``timm:resnet50``, ``torchvision:alexnet``, ….
+        out: the run directory; one that is there is continued.
+        progress: told how far it is.
+        **options: the other fields of TrainSpec: masks, scenarios, folds, recipe, train_on, epochs, size, device, …
+    """
+    names = tuple(split_list(architectures) if isinstance(architectures, str) else architectures)
+    spec = TrainSpec(str(data), architectures=names, **_texts(options))
+    return Results(_train(spec, Path(out), progress=progress)[0])
+
+
+def segment(
+    data: str | Path,
+    *,
+    out: str | Path,
+    architectures: str | Iterable[str] = (),
+    models: str | Iterable[str] = (),
+    progress: Progress = silent,
+    **options: Any,
+) -> Results:
+    """Train segmenters within scenarios, or test those there are; ``Results.segments`` says what came out.
+
+    Args:
+        data: a folder, manifest, COCO file or ``scheme:name``, with masks.
+        out: the run directory; one that is there is continued.
+        architectures: networks to train: ``smp:FPN@resnet50``, ``torchvision:fcn_resnet50``, ``hf:upernet@vit``.
+        models: or segmenters to test: ``embedded:unet``, ``smp:FPN@FOLDER``, ``hf:FOLDER``, ``torchvision:…``.
+        progress: told how far it is.
+        **options: the other fields of SegmentSpec: scenarios, folds, train_on, recipe, epochs, size, masks, labels, …
+    """
+    networks, given = (tuple(split_list(one) if isinstance(one, str) else one) for one in (architectures, models))
+    spec = SegmentSpec(str(data), architectures=networks, models=given, **_texts(options))
+    return Results(_segment(spec, Path(out), progress=progress)[0])
+
+
+def detect(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Results:
+    """Train networks to tell original, generated and random backgrounds apart; the run's ``report`` is the page.
+
+    Args:
+        data: a folder, manifest, COCO file or ``scheme:name``, with masks.
+        out: the run directory; one that is there is continued.
+        progress: told how far it is.
+        **options: the other fields of DetectSpec: generator or generated, architectures, folds, recipe, device, …
+    """
+    from holdfast.report.detection import build_detection
+
+    options = _texts(options)
+    if isinstance(names := options.get("architectures", ()), str):
+        options["architectures"] = split_list(names)
+    if "architectures" in options:
+        options["architectures"] = tuple(options["architectures"])
+    run, _ = _detect(DetectSpec(str(data), **options), Path(out), progress=progress)
+    build_detection([run], Path(out) / "report")
+    return Results(run)
 
 
 def synth(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Summary:
@@ -348,6 +486,25 @@ def modes(
     found = [_measure_modes(gather(path, spec, progress=progress), seed=seed) for path in paths]
     shown = [(one, pictures_of(path)) for one, path in zip(found, paths, strict=True)]
     return build(shown, Path(out) if out else paths[0] / "modes"), found
+
+
+def explain(
+    run: str | Path, *, out: str | Path | None = None, progress: Progress = silent, **options: Any
+) -> Explained:
+    """Where the models of a run look: maps, their share on the foreground, what it has to do with lost accuracy.
+
+    Args:
+        run: a run directory of ``evaluate``, ``train`` or ``segment`` with masks.
+        out: the folder of the page; by default ``explain`` in the run.
+        progress: told how far it is.
+        **options: the fields of ExplainSpec: methods, limit, conditions, target, randomise, pictures, device, …
+    """
+    from holdfast.report.looking import build_looking
+
+    spec = ExplainSpec(**_texts(options))
+    found = _explain(Path(run), spec, progress=progress)
+    build_looking(Run.open(run), Path(out) if out else Path(run) / "explain", seed=spec.seed)
+    return found
 
 
 def remedy(hard: str | Path, *, model: str, out: str | Path, progress: Progress = silent, **options: Any) -> Remedied:

@@ -187,6 +187,14 @@ _DATA = (
     ("webdataset", "webdataset:load", "tar shards"),
     ("ximagenet12", "ximagenet12:load", "the XIMAGENET-12 folder layout"),
     ("imagenet-d", "imagenet_d:load", "the ImageNet-D folder layout"),
+    ("imagenet-c", "imagenet_c:load", "the ImageNet-C folder layout (corruption, severity)"),
+    ("imagenet-r", "imagenet_folders:load", "the ImageNet-R folder layout (200 classes)"),
+    ("imagenet-a", "imagenet_folders:load", "the ImageNet-A folder layout (200 classes)"),
+    ("imagenet-sketch", "imagenet_folders:load", "the ImageNet-Sketch folder layout"),
+    ("imagenet-v2", "imagenet_folders:load_v2", "the ImageNet-V2 folder layout (folders 0 to 999)"),
+    ("imagenet-9", "imagenet_9:load", "the ImageNet-9 layout (backgrounds challenge), its variants as conditions"),
+    ("objectnet", "objectnet:load", "the ObjectNet layout, the 113 classes that ImageNet has, borders cut off"),
+    ("mvtec", "mvtec:load", "the MVTec AD layout: industrial parts with masks of their defects"),
     ("torchvision", "torchvision:load", "MNIST, CIFAR10, ImageNet from a local root"),
     ("diorama", "holdfast.diorama.source:load", "drawn scenes of 12 classes with known factors (train, test, ood)"),
     (
@@ -196,7 +204,8 @@ _DATA = (
     ),
 )
 _ANNOTATORS = (
-    ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box"),
+    ("grabcut", "grabcut:load", "OpenCV GrabCut from a centred box, or from a person's box and points"),
+    ("sam", "sam:load", "SAM and SAM 2 of transformers, by name or folder; box and points, or a grid of points"),
     ("u2netp", "u2netp:load", "U²-Net (small), a salient-object network"),
     ("threshold", "threshold:load", "Otsu threshold against the border's colour"),
 )
@@ -220,11 +229,14 @@ _IMAGE_MAKERS = (
 _SEGMENTERS = (
     ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
     ("embedded", "smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
+    ("torchvision", "torchvision_segmenters:load", "torchvision's deeplabv3, fcn and lraspp, weights by tag or folder"),
+    ("hf", "transformers_segmenters:load", "transformers semantic segmentation, by name or folder"),
 )
 _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
     ("ensemble", "ensemble:load", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
+    ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),
 )
 _STUDIES = (
     ("dose", "dose:STUDY", "how much models lean on the background, by how far their training let them"),

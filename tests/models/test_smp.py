@@ -15,7 +15,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Segmenter
 from holdfast.diorama import CLASSES, draw_scene, render
-from holdfast.models import embedded, smp
+from holdfast.models import embedded, torch_segmenter
 
 ARGUMENTS = {
     "encoder_name": "tu-resnet18",
@@ -88,14 +88,14 @@ def test_options_change_the_answer_and_the_fingerprint(tmp_path: Path) -> None:
     small = load(f"smp:Unet@{folder}?size=64&mean=0.5&std=0.25&labels={tmp_path / 'names.txt'}")
     assert small.labels.names == ("background", "cat", "dog", "fox")
     assert small.fingerprint != plain.fingerprint
-    assert isinstance(small, smp.SmpSegmenter)
-    assert small.preparation == smp.Preparation((64, 64), (0.5,) * 3, (0.25,) * 3)
+    assert isinstance(small, torch_segmenter.TorchSegmenter)
+    assert small.preparation == torch_segmenter.Preparation((64, 64), (0.5,) * 3, (0.25,) * 3)
 
 
 def test_scores_are_resized_not_classes() -> None:
     """Two planes that cross halfway between two pixels: the edge lies where interpolation says."""
     scores = np.float32([[[1, 0], [1, 0]], [[0, 1], [0, 1]]])
-    assert smp._class_map(scores, (4, 8)).tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]] * 4
+    assert torch_segmenter.class_map(scores, (4, 8)).tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]] * 4
 
 
 @pytest.mark.parametrize(

@@ -110,3 +110,35 @@ def test_what_cannot_be_computed_says_why() -> None:
     assert "one category" in same.loc["cohen_kappa", "reason"]
     with pytest.raises(UserError, match="rated twice"):
         krippendorff_alpha(ratings("ab.", "..c"))
+
+
+def numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.apply(pd.to_numeric)
+
+
+def test_published_alphas_of_scales() -> None:
+    # The same paper, section D: ordinal 0.815, interval 0.849.
+    assert krippendorff_alpha(numbers(FOUR_MISSING), "ordinal") == pytest.approx(0.815, abs=5e-4)
+    assert krippendorff_alpha(numbers(FOUR_MISSING), "interval") == pytest.approx(0.849, abs=5e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_interval_alpha_is_the_mean_squared_difference_within_over_that_overall(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.integers(1, 6, (12, 4)).astype(float)
+    table[rng.random(table.shape) < 0.2] = np.nan
+    kept = [row[~np.isnan(row)] for row in table]
+    kept = [row for row in kept if len(row) >= 2]
+    everything = np.concatenate(kept)
+    within = sum(((row[:, None] - row[None]) ** 2).sum() / (len(row) - 1) for row in kept) / len(everything)
+    overall = ((everything[:, None] - everything[None]) ** 2).sum() / (len(everything) * (len(everything) - 1))
+    assert krippendorff_alpha(pd.DataFrame(table), "interval") == pytest.approx(1 - within / overall)
+
+
+def test_ordered_ratings_get_both_alphas_with_intervals() -> None:
+    found = agreement(numbers(FOUR_MISSING), ordered=True, resamples=300).set_index("measure")
+    for scale, value in (("ordinal", 0.815), ("interval", 0.849)):
+        row = found.loc[f"krippendorff_alpha_{scale}"]
+        assert row["estimate"] == pytest.approx(value, abs=5e-4)
+        assert row["low"] < row["estimate"] <= row["high"]

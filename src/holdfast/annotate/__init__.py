@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
-from holdfast.core.protocols import Annotator
+from holdfast.core.protocols import Annotator, GuidedAnnotator
 from holdfast.registry import annotators
+
+GUIDED = ("grabcut", "sam:NAME-OR-FOLDER")
+"""The mask makers of our own that take guidance."""
 
 
 def load_annotator(text: str) -> Annotator:
-    """The mask maker of a name such as ``u2netp`` or ``grabcut?margin=0.1&iterations=5``."""
+    """The mask maker of a name such as ``u2netp``, ``grabcut?margin=0.1&iterations=5`` or ``sam:FOLDER``."""
     name = parse_name(text, tagged=False)
     annotator: Annotator = annotators.get(name.scheme or name.name)(name)
+    return annotator
+
+
+def load_guided(text: str) -> GuidedAnnotator:
+    """The mask maker of a name, if a person can lead it with a box and points."""
+    annotator = load_annotator(text)
+    if not isinstance(annotator, GuidedAnnotator):
+        raise UserError(f"the mask maker {text!r} takes no box and no points; these do: {', '.join(GUIDED)}")
     return annotator

@@ -1,7 +1,8 @@
-"""OpenCV's GrabCut, started from a centred box: everything outside the box is background."""
+"""OpenCV's GrabCut, started from a centred box: everything outside the box is background; or led by a person."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -9,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.annotate.confidence import is_flat, mask_confidence, nothing
+from holdfast.annotate.guidance import Box, Point, checked_guidance
+from holdfast.annotate.guided import guided_cut
+from holdfast.annotate.mixtures import foreground_probability
 from holdfast.annotate.options import numbers, spelled
 from holdfast.annotate.shapes import largest_components
 from holdfast.core.fingerprint import fingerprint
@@ -49,9 +53,20 @@ class GrabCut:
         found = largest_components(labels == cv2.GC_PR_FGD, fraction=_COMPONENT_FRACTION)
         if not found.any():
             return nothing(image)
-        soft = _foreground_probability(working, background, foreground)
+        soft = foreground_probability(working, background, foreground)
         mask = cv2.resize(found.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR) > 0.5
         return MaskProposal(mask, mask_confidence(soft, found) if mask.any() else 0.0)
+
+    def embed(self, image: Image) -> Image:
+        """The image itself: what GrabCut computes depends on the guidance."""
+        return image
+
+    def guided(
+        self, embedding: Image, *, box: Box | None = None, inside: Sequence[Point] = (), outside: Sequence[Point] = ()
+    ) -> MaskProposal:
+        """The object that the box and the points mean; neither ``margin`` nor ``iterations`` play a part."""
+        height, width = embedding.shape[:2]
+        return guided_cut(embedding, checked_guidance(height, width, box, inside, outside))
 
     def _cut(self, image: Image) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
         height, width = image.shape[:2]
@@ -62,30 +77,6 @@ class GrabCut:
         cv2.setRNGSeed(0)  # its k-means starts from OpenCV's own generator
         cv2.grabCut(image, labels, box, background, foreground, self.iterations, cv2.GC_INIT_WITH_RECT)
         return labels, background, foreground
-
-
-def _foreground_probability(
-    image: Image, background: NDArray[np.float64], foreground: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    """How much likelier each pixel's colour is under the foreground's model than under the background's, 0..1."""
-    colours = image.reshape(-1, 3).astype(np.float64)
-    difference = _log_likelihood(background, colours) - _log_likelihood(foreground, colours)
-    probability = 1 / (1 + np.exp(np.clip(difference, -50, 50)))
-    return probability.reshape(image.shape[:2]).astype(np.float32)
-
-
-def _log_likelihood(model: NDArray[np.float64], colours: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of colours (n, 3) under OpenCV's Gaussian mixture: 5 weights, 5 means, 5 covariances in one row."""
-    weights, means, covariances = model[0, :5], model[0, 5:20].reshape(5, 3), model[0, 20:].reshape(5, 3, 3)
-    total = np.full(len(colours), -1e3)  # a floor, so that colours neither model knows count as undecided
-    for weight, mean, covariance in zip(weights, means, covariances, strict=True):
-        if weight <= 0:
-            continue
-        regular = covariance + 0.01 * np.eye(3)
-        offset = colours - mean
-        distance = np.einsum("ni,ij,nj->n", offset, np.linalg.inv(regular), offset, optimize=True)
-        total = np.logaddexp(total, np.log(weight) - 0.5 * (distance + np.linalg.slogdet(regular)[1]))
-    return total
 
 
 def load(name: Name) -> GrabCut:

@@ -43,12 +43,20 @@ def report(
     average: Mean = Average.macro,
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    votes: Annotated[
+        Path | None,
+        typer.Option(help="People's votes on a perturb run's images (review --export): FMR is corrected by them."),
+    ] = None,
 ) -> None:
     """What the numbers mean, as one page that opens from disk."""
     from holdfast import api
+    from holdfast.core.votes import read_votes
 
     where = out or runs[0] / "report"
-    page = api.report(list(runs), where, outcome=accuracy.value, average=average.value, resamples=resamples, seed=seed)
+    page = api.report(
+        list(runs), where, outcome=accuracy.value, average=average.value, resamples=resamples, seed=seed,
+        votes=None if votes is None else read_votes(votes),
+    )  # fmt: skip
     typer.echo(str(page))
 
 

@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import annotate as annotating
 from holdfast.cli import ask as questions
 from holdfast.cli import check, judge
+from holdfast.cli import choose as choosing
+from holdfast.cli import detect as detecting
+from holdfast.cli import explain as explaining
 from holdfast.cli import generate as generation
 from holdfast.cli import mine as mining
 from holdfast.cli import modes as failures
 from holdfast.cli import perturb as dynamic
 from holdfast.cli import remedy as mending
+from holdfast.cli import review as reviewing
+from holdfast.cli import segment as segmenting
+from holdfast.cli import serve as serving
 from holdfast.cli import study as studies
+from holdfast.cli import train as training
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
@@ -132,6 +140,15 @@ def synth(
     labels: Annotated[
         Path | None, typer.Option(help="CSV with other names of classes, for prompts and oracle.", show_default=False)
     ] = None,
+    review: Annotated[
+        bool, typer.Option("--review", help="Painted pictures that the oracle doubts wait for people, in OUT/review.")
+    ] = False,
+    review_margin: Annotated[
+        float, typer.Option(min=-1, max=1, help="Doubted are those it rejects, or accepts by less than this.")
+    ] = 0.2,
+    review_votes: Annotated[
+        Path | None, typer.Option(help="What people said of them (holdfast review --export).", show_default=False)
+    ] = None,
     device: Device = "auto",
     format: Annotated[str, typer.Option(help="png, jpeg, webdataset or parquet.")] = "png",
     quality: Annotated[int, typer.Option(help="JPEG quality.")] = 95,
@@ -155,7 +172,8 @@ def synth(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
         max_pixels=max_pixels, scenarios=scenarios, feather=feather, format=format, quality=quality, layout=layout,
         workers=workers, verify=verify, generator=generator, prompts=_text(prompts), oracle=oracle,
-        labels=_text(labels), device=device,
+        labels=_text(labels), device=device, review=review, review_margin=review_margin,
+        review_votes=_text(review_votes),
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         summary = run_synth(spec, out, progress=progress)
@@ -277,7 +295,8 @@ def doctor() -> None:
 
 for _verb in (
     check.check, dynamic.perturb, dynamic.sparse, generation.generate, mining.mine, failures.modes, mending.remedy,
-    questions.ask, judge.report, judge.compare, judge.audit, studies.study,
+    questions.ask, judge.report, judge.compare, judge.audit, studies.study, reviewing.review, serving.serve,
+    annotating.annotate, training.train, segmenting.segment, explaining.explain, choosing.choose, detecting.detect,
 ):  # fmt: skip
     app.command()(_verb)
 

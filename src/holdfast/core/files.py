@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holdfast.core.fingerprint import fingerprint
+
 UNFINISHED = ".unfinished-"
 """How the name of a file begins until it is complete; what a killed process leaves can be told by it."""
+
+_LONGEST = 120  # bytes, of the 255 that file systems allow: endings come behind it
 
 
 @contextmanager
@@ -60,3 +65,12 @@ def clear_unfinished(folder: Path) -> None:
     """Delete what killed processes left below a folder."""
     for leftover in folder.rglob(f"{UNFINISHED}*"):
         leftover.unlink(missing_ok=True)
+
+
+def safe_part(part: str) -> str:
+    """One part of a path, of letters, digits and a few marks; names that differ stay different."""
+    clean = re.sub(r"[^\w ()+,=-]", "_", part).strip() or "_"
+    # Two names that differ only in what was replaced must not meet in one file.
+    if clean == part and len(part.encode()) <= _LONGEST:
+        return clean
+    return f"{clean.encode()[: _LONGEST - 20].decode(errors='ignore')}-{fingerprint(part)[:8]}"

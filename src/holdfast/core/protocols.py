@@ -133,6 +133,34 @@ class Annotator(Protocol):
 
 
 @runtime_checkable
+class GuidedAnnotator(Protocol):
+    """A mask maker that a person leads with a box and points. ``fingerprint`` changes whenever its masks could.
+
+    Pixel coordinates: x to the right, y down, the middle of the first pixel at 0, 0.
+    """
+
+    name: str
+    fingerprint: str
+
+    def embed(self, image: Image) -> Any:
+        """What all guidance on one RGB image shares, computed once; to be kept by the caller, not to be changed."""
+
+    def guided(
+        self,
+        embedding: Any,
+        *,
+        box: tuple[float, float, float, float] | None = None,
+        inside: Sequence[tuple[float, float]] = (),
+        outside: Sequence[tuple[float, float]] = (),
+    ) -> MaskProposal:
+        """The object in the box (x0, y0, x1, y1), or at the points inside without one; never the points outside.
+
+        The mask has the image's size. UserError where the guidance makes no sense: neither box nor a point inside, or
+        some of it not in the image.
+        """
+
+
+@runtime_checkable
 class LatentGenerator(Protocol):
     """Images to a latent and back, differentiable. ``fingerprint`` changes whenever its images could."""
 
@@ -194,7 +222,11 @@ class Verdict:
 
 @runtime_checkable
 class Oracle(Protocol):
-    """Who decides whether an image still shows its class. ``classes`` are the dataset's, in its order."""
+    """Who decides whether an image still shows its class. ``classes`` are the dataset's, in its order.
+
+    One that has a method ``knows(images, labels) -> list[bool]`` can say nothing of the other images (people, who
+    judged some); those are then left out rather than counted as rejected.
+    """
 
     name: str
     fingerprint: str

@@ -137,6 +137,85 @@ ANSWERS = pa.schema(
 )
 """What only a question's row has."""
 
+JOBS = pa.schema(
+    [
+        ("job", pa.string()),
+        ("task", _category),
+        ("model", _category),  # the architecture
+        ("trained_on", _category),
+        ("fold", pa.int32()),  # tested, so not trained on
+        ("status", _category),  # ok | error
+        ("error", pa.string()),
+        ("epochs", pa.int32()),  # done
+        ("best_epoch", pa.int32()),  # from 1; whose weights were kept
+        ("validation", pa.float32()),  # accuracy or mIoU of that epoch
+        ("train_images", pa.int32()),
+        ("validation_images", pa.int32()),
+        ("test_images", pa.int32()),
+        ("left_out", pa.int32()),  # images that could not be rendered
+        ("class_balance", pa.string()),  # JSON: training images of each class
+        ("pieces", pa.int32()),  # into how many a batch was cut for lack of memory
+        ("seed", pa.int64()),
+        ("device", pa.string()),
+        ("seconds", pa.float32()),
+    ]
+)
+"""The trainings of a run, ``jobs.parquet``."""
+
+CURVES = pa.schema(
+    [
+        ("job", pa.string()),
+        ("model", _category),
+        ("trained_on", _category),
+        ("fold", pa.int32()),
+        ("epoch", pa.int32()),  # from 1
+        ("split", _category),  # train | validation
+        ("loss", pa.float32()),
+        ("accuracy", pa.float32()),  # null where segments are trained
+        ("miou", pa.float32()),  # null where classes are
+        ("seconds", pa.float32()),
+    ]
+)
+"""How trainings went, ``curves/part-*.parquet``."""
+
+
+SEGMENTS = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the row in the one table
+        ("class", _category),  # of the dataset, or background; only those that are in the truth or the answer
+        ("intersection", pa.int64()),  # pixels of the class in both
+        ("union", pa.int64()),  # in either
+        ("truth", pa.int64()),
+        ("predicted", pa.int64()),
+        ("truth_boundary", pa.int64()),  # pixels of the class with a neighbour that is not
+        ("truth_boundary_met", pa.int64()),  # of these, near the predicted boundary: recall
+        ("predicted_boundary", pa.int64()),
+        ("predicted_boundary_met", pa.int64()),  # of these, near the true boundary: precision
+    ]
+)
+"""What only a segmented row has: a row a class, ``details/segments``."""
+
+ATTRIBUTIONS = pa.schema(
+    [
+        ("row_id", pa.string()),  # of the row in the one table
+        ("method", _category),  # as it was written: gradcam, occlusion?window=16
+        ("target", _category),  # label | prediction: which answer is explained
+        ("target_class", _category),
+        ("layer", _category),  # that Grad-CAM looked at, else empty
+        ("status", _category),  # ok | empty (a map of zeros) | skipped | error
+        ("error", pa.string()),
+        ("share", pa.float32()),  # of the map on the mask, 0..1
+        ("area", pa.float32()),  # of the model's view that the mask covers, 0..1
+        ("ratio", pa.float32()),  # share over area
+        ("hit", pa.bool_()),  # the map's maximum is on the mask
+        ("share_randomised", pa.float32()),  # of the same network with shuffled weights
+        ("rank_correlation", pa.float32()),  # of the two maps, Spearman's
+        ("structural_similarity", pa.float32()),  # of the two maps
+        ("picture", pa.string()),  # file below the run directory, empty where it was not kept
+    ]
+)
+"""Where a model looked: several rows for one of the one table, one a method and target."""
+
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
     """The name of a row, known before it is computed: 32 hex digits.

@@ -43,14 +43,14 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     root = existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
     instances: dict[str, list[_Record]] = defaultdict(list)
     for annotation in annotations:
-        instances[_id(annotation, "image_id")].append(annotation)
+        instances[record_id(annotation, "image_id")].append(annotation)
     inside = InsideRoot(root)
     problems: list[Problem] = []
     samples = []
     names = [str(image.get("file_name") or "") for image in images]
     for sample_id, image in zip(unique_ids([without_suffix(one) for one in names], names), images, strict=True):
         try:
-            samples.append(_sample(sample_id, image, instances[_id(image, "id")], categories, licences, inside))
+            samples.append(_sample(sample_id, image, instances[record_id(image, "id")], categories, licences, inside))
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
     samples = without_repeats(samples, problems)
@@ -66,22 +66,28 @@ def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dic
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{str(file)!r} is not readable JSON: {error}") from error
+    try:
+        return parse_coco(content)
+    except UserError as error:
+        raise UserError(f"{str(file)!r} {error}") from error
+
+
+def parse_coco(content: Any) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
+    """Images, annotations, category names by id and licence names by id, of COCO's JSON; ids are ``record_id``'s."""
     parts = [
         content.get(part) if isinstance(content, dict) else None for part in ("images", "annotations", "categories")
     ]
     if not all(isinstance(part, list) and all(isinstance(one, dict) for one in part) for part in parts):
-        raise UserError(
-            f"{str(file)!r} is not a COCO instances file: it needs the lists images, annotations, categories"
-        )
+        raise UserError("is not a COCO instances file: it needs the lists images, annotations, categories")
     images, annotations, categories = parts
     assert images is not None and annotations is not None and categories is not None
-    names = {_id(one, "id"): str(one.get("name", one.get("id"))) for one in categories}
+    names = {record_id(one, "id"): str(one.get("name", one.get("id"))) for one in categories}
     given = content.get("licenses") or ()
-    licences = {_id(one, "id"): str(one.get("name", "")) for one in given if isinstance(one, dict)}
+    licences = {record_id(one, "id"): str(one.get("name", "")) for one in given if isinstance(one, dict)}
     return images, annotations, dict(sorted(names.items())), licences
 
 
-def _id(record: _Record, field: str) -> str:
+def record_id(record: _Record, field: str) -> str:
     """An id as text that sorts like the number it nearly always is; JSON may hold anything there."""
     return str(record.get(field)).rjust(20)
 
@@ -114,21 +120,21 @@ def _sample(
     inside: InsideRoot,
 ) -> Sample:
     path = inside.file(str(image.get("file_name") or ""))
-    known = [one for one in instances if _id(one, "category_id") in categories]
+    known = [one for one in instances if record_id(one, "category_id") in categories]
     if not known:
         raise SampleError("the image has no instance of a known category")
     largest = max(known, key=lambda one: (not one.get("iscrowd"), _area(one)))
-    category = _id(largest, "category_id")
+    category = record_id(largest, "category_id")
     height, width = image.get("height"), image.get("width")
     shapes = tuple(
-        one["segmentation"] for one in known if _id(one, "category_id") == category and one.get("segmentation")
+        one["segmentation"] for one in known if record_id(one, "category_id") == category and one.get("segmentation")
     )
     mask = None
     if shapes:
         if not (isinstance(height, int) and isinstance(width, int) and height > 0 and width > 0):
             raise SampleError("the image has instances, but no height and width")
         mask = CocoMask(shapes, height, width)
-    licence = licences.get(_id(image, "license"), "")
+    licence = licences.get(record_id(image, "license"), "")
     return Sample(sample_id, categories[category], FileImage(path), mask, licence=licence)
 
 

@@ -9,7 +9,7 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, parse_name
 from holdfast.core.types import Collection
-from holdfast.data import imagenet_d, ximagenet12
+from holdfast.data import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
 from holdfast.data.reading import existing, visible_folders
 from holdfast.data.webdataset import expand_braces
 
@@ -21,6 +21,16 @@ _BY_SUFFIX = {
     ".parquet": "manifest",
     ".tar": "webdataset",
 }
+
+_LAYOUTS = {
+    "ximagenet12": ximagenet12,
+    "imagenet-d": imagenet_d,
+    "imagenet-c": imagenet_c,
+    "imagenet-9": imagenet_9,
+    "objectnet": objectnet,
+    "mvtec": mvtec,
+}
+"""Those that a folder shows by itself."""
 
 
 def load_collection(text: str, *, masks: str | Path | None = None) -> Collection:
@@ -76,8 +86,5 @@ def _guess(path: str) -> tuple[str, str]:
     if (found / _SYNTH_MANIFEST).is_file():
         shards = any(found.glob("*.tar"))
         return ("webdataset", path) if shards else ("manifest", str(found / _SYNTH_MANIFEST))
-    if ximagenet12.matches(found):
-        return "ximagenet12", path
-    if imagenet_d.matches(found):
-        return "imagenet-d", path
-    return "folder", path
+    recognised = (scheme for scheme, layout in _LAYOUTS.items() if layout.matches(found))
+    return next(recognised, "folder"), path

@@ -269,6 +269,14 @@ def _objectnet(folder: Path) -> list[Category]:
     return found
 
 
+def objectnet_folders(folder: Path) -> dict[str, str]:
+    """ObjectNet's image folder → its category, by the file of its ``mappings`` folder that says so."""
+    file = folder / "mappings" / "folder_to_objectnet_label.json"
+    if not file.is_file():
+        raise UserError(f"{folder.name}/mappings has no {file.name}, so nothing says which class a folder is")
+    return {name: label.strip().lower() for name, label in _json_texts(file).items()}
+
+
 def _imagenet_indices(folder: Path) -> dict[str, int]:
     """ImageNet's name of a class → its output; empty where the files that say so are not there."""
     names, numbers = folder / "imagenet_to_label_2012_v2", folder / "pytorch_to_imagenet_2012_id.json"

@@ -34,6 +34,8 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
     The number of outputs is read from the checkpoint. Their names come from ``labels=FILE``, the JSON list
     ``classes`` in safetensors metadata, or a ``labels.txt`` beside the file; 1000 unnamed outputs are ImageNet's.
+    Where ``config.json`` lies beside a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
+    the network is built and how images are prepared.
     """
     options = checked(name, {"labels": str, **PREPROCESSING})
     architecture, at, path = untagged(name).partition("@")
@@ -44,8 +46,15 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     if library not in ("", "timm", "torchvision"):
         raise UserError(f"torch: knows architectures of timm/ and torchvision/, not of {library}/")
     state, classes = read_state(file)
-    module, preparation = _module(library or "timm", bare, state, file, preprocessing_overrides(options))
-    outputs = _head(library or "timm", module)[1]
+    overrides = preprocessing_overrides(options)
+    config = _beside(file, library or "timm", bare)
+    if config is None:
+        module, preparation = _module(library or "timm", bare, state, file, overrides)
+        outputs = _head(library or "timm", module)[1]
+    else:
+        module, preparation = _configured(config, state, file, overrides)
+        outputs = config["num_classes"]
+        classes = classes or (label_spaces.named(config["label_names"]) if config.get("label_names") else None)
     return TorchClassifier(
         display_name(name, f"{architecture}@{file.name}"),
         module,
@@ -54,6 +63,32 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         architecture=f"{library or 'timm'}/{bare}",
         device=device,
     )
+
+
+def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | None:
+    """The configuration that lies beside a checkpoint; UserError where it is of another architecture."""
+    from holdfast.models.local_dir import is_config, read_config
+
+    path = file.with_name("config.json")
+    if file.name != "model.safetensors" or not path.is_file() or not is_config(path):
+        return None
+    config = read_config(path)
+    if (config["library"], config["architecture"].partition(".")[0]) != (library, architecture.partition(".")[0]):
+        raise UserError(
+            f"{file} is not a checkpoint of {library}/{architecture}: the config.json beside it says "
+            f"{config['library']}/{config['architecture']}"
+        )
+    return config
+
+
+def _configured(
+    config: Mapping[str, Any], state: Mapping[str, torch.Tensor], file: Path, overrides: Mapping[str, Any]
+) -> tuple[Any, Preprocessing]:
+    from holdfast.models.local_dir import build
+
+    module = build(dict(config))
+    fill(module, _rename(state, module.state_dict()), f"{config['library']}/{config['architecture']}", file.name)
+    return module, timm.from_config({**config["pretrained_cfg"], **overrides})
 
 
 def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:

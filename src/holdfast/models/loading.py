@@ -10,7 +10,7 @@ from typing import cast
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
-from holdfast.core.protocols import Classifier
+from holdfast.core.protocols import Classifier, Segmenter
 
 
 def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
@@ -37,6 +37,23 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
     if called:
         classifier.name = called
     return classifier
+
+
+def load_segmenter(text: str, *, device: str = "auto") -> Segmenter:
+    """The segmenter of a name such as ``embedded:unet``, ``smp:FPN@FOLDER`` or ``hf:FOLDER``; ``name=`` as above."""
+    name = parse_name(text)
+    if not name.scheme:
+        known = ", ".join(f"{entry.name}:" for entry in registry.segmenters.entries())
+        raise UserError(
+            f"a segmenter is named scheme:name, for example embedded:unet, which {text!r} is not; schemes: {known}"
+        )
+    options = dict(name.options)
+    called = str(options.pop("name", ""))
+    load = registry.segmenters.get(name.scheme)
+    segmenter = cast(Segmenter, load(dataclasses.replace(name, options=options), device=device))
+    if called:
+        segmenter.name = called
+    return segmenter
 
 
 def available(scheme: str) -> list[str]:

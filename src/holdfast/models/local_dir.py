@@ -1,6 +1,7 @@
 """``local-dir:FOLDER``: a classifier as timm saves it, in a folder with ``config.json`` and ``model.safetensors``.
 
-The prefix is timm's own. Holdfast's trainings write such folders; ``timm.models.save_for_hf`` does, too.
+The prefix is timm's own. Holdfast's trainings write such folders; ``timm.models.save_for_hf`` does, too. Where Holdfast
+trained one of torchvision's, the configuration says so (``"library": "torchvision"``), and timm cannot read it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
-from holdfast.models import checkpoint, label_spaces, timm
+from holdfast.models import checkpoint, label_spaces, timm, torchvision
 from holdfast.models.options import checked, display_name, existing_file, untagged
 from holdfast.models.torch_classifier import TorchClassifier
 
@@ -38,6 +39,16 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     return assemble(display_name(name, folder.name), config, weights, labels, device=device)
 
 
+def is_config(file: Path) -> bool:
+    """Whether a ``config.json`` is one of timm's; those of other libraries have neither of these entries."""
+    if file.stat().st_size > MAX_CONFIG:
+        return False
+    try:
+        return {"architecture", "pretrained_cfg"} <= set(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
 def read_config(file: Path) -> dict[str, Any]:
     """The configuration, checked as far as it decides what is built."""
     if file.stat().st_size > MAX_CONFIG:
@@ -53,14 +64,20 @@ def read_config(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} asks timm to load more than its own weights ({', '.join(refused)}); take that out")
     if ":" in sizes[1]:  # hf-hub:NAME would fetch another configuration
         raise UserError(f"{file} names {sizes[1]!r}, which is not an architecture of timm's")
-    timm.check_architecture(sizes[1].partition(".")[0])
+    library = config.get("library", "timm")
+    if library == "torchvision":
+        torchvision.find_weights(sizes[1])
+    elif library == "timm":
+        timm.check_architecture(sizes[1].partition(".")[0])
+    else:
+        raise UserError(f"{file} names the library {library!r}; timm and torchvision are known")
     from timm.data import resolve_data_config
 
     prepared = resolve_data_config(pretrained_cfg=sizes[2])
     side = max(prepared["input_size"])
     if not side <= MAX_SIDE:
         raise UserError(f"{file} asks for images of {side} pixels; at most {MAX_SIDE} are allowed")
-    built = {"architecture": sizes[1], "num_classes": sizes[0], "model_args": arguments}
+    built = {"architecture": sizes[1], "num_classes": sizes[0], "model_args": arguments, "library": library}
     return {**config, **built, "pretrained_cfg": prepared}
 
 
@@ -70,23 +87,28 @@ def assemble(
     """The classifier of a configuration and its weights."""
     architecture = config["architecture"]
     module = build(config)
-    checkpoint.fill(module, weights, f"timm/{architecture}", f"the file of {shown}")
+    library = config.get("library", "timm")
+    checkpoint.fill(module, weights, f"{library}/{architecture}", f"the file of {shown}")
     return TorchClassifier(
         shown,
         module,
         labels,
         timm.from_config(config["pretrained_cfg"]),
-        architecture=f"timm/{architecture}/{json.dumps(config['model_args'], sort_keys=True)}",
+        architecture=f"{library}/{architecture}/{json.dumps(config['model_args'], sort_keys=True)}",
         device=device,
     )
 
 
 def build(config: dict[str, Any]) -> Any:
-    """The untrained module of timm's configuration file."""
+    """The untrained module of a configuration file."""
     from timm import create_model
 
     name, arguments = config["architecture"], config["model_args"]
     try:
+        if config.get("library", "timm") == "torchvision":
+            return torchvision.build(name, config["num_classes"])
         return create_model(name, pretrained=False, num_classes=config["num_classes"], **arguments)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"timm cannot build {name} as configured: {first_line(error)}") from error
+        raise UserError(
+            f"{config.get('library', 'timm')} cannot build {name} as configured: {first_line(error)}"
+        ) from error

@@ -178,7 +178,7 @@ class TorchClassifier:
         try:
             return self._probabilities(batch)
         except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             return None
 
@@ -206,7 +206,8 @@ class TorchClassifier:
             torch.cuda.empty_cache()
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on whatever device."""
     text = str(error).lower()
     signs = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError) or any(sign in text for sign in signs)

@@ -71,7 +71,7 @@ def _pretrained(architecture: str, weights: Any) -> Any:
     import torchvision.models
 
     try:
-        with _weights_only():
+        with weights_only():
             return torchvision.models.get_model(architecture, weights=weights, progress=False)
     except OSError as error:
         reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
@@ -84,7 +84,7 @@ def _pretrained(architecture: str, weights: Any) -> Any:
 
 
 @contextmanager
-def _weights_only() -> Iterator[None]:
+def weights_only() -> Iterator[None]:
     """The builders do not say ``weights_only``; this makes every torch.load inside them do so."""
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.protocols import Oracle
+from holdfast.core.votes import Votes
 from holdfast.oracle.lineage import DRAWN, IMAGENET, Lineage, lineages
 
 UNKNOWN = "not known"
@@ -24,6 +25,10 @@ _IMAGENET = (
     "the picture shows.",
 )
 _DRAWN = ("Trained on drawn scenes only; where its card says ρ > 0 it leans on the background that goes with a class.",)
+_HUMAN = (
+    "Knows only the images that people were shown, bit for bit, and nothing of any other.",
+    "Who the people were, how they were paid and how long they looked decides as well; the export has every vote.",
+)
 _ANY = ("Its own mistakes become verdicts: what it never saw, it rejects.",)
 _ENSEMBLE = ("Members that were trained on the same data err together, so a majority is less than it seems.",)
 
@@ -72,6 +77,16 @@ def card(oracle: Oracle) -> Card:
             "; ".join(f"{one.name}: {one.training_data}" for one in cards),
             tuple(dict.fromkeys([*_ENSEMBLE, *(bias for one in cards for bias in one.biases)])),
             "; ".join(dict.fromkeys(one.space for one in cards)),
+            oracle.fingerprint,
+        )
+    votes = getattr(oracle, "votes", None)
+    if isinstance(votes, Votes):
+        return Card(
+            oracle.name,
+            f"People of the campaign “{votes.campaign}”; {votes.at_least} of {votes.of} have to accept ({votes.rule}).",
+            "none: people looked",
+            _HUMAN,
+            "each image was asked about one class",
             oracle.fingerprint,
         )
     origin = getattr(getattr(oracle, "classifier", None), "name", oracle.name)

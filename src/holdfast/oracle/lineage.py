@@ -72,6 +72,8 @@ def lineages(text: str) -> list[Lineage]:
     if plain.startswith("ensemble:"):
         members = re.split(r"\+(?=[A-Za-z][\w-]+:)", plain.removeprefix("ensemble:"))
         return [one for member in members for one in lineages(member)]
+    if plain.startswith("human:"):  # a folder's name says nothing about people
+        return [Lineage(plain, "", frozenset())]
     plain = plain.removeprefix("classifier:")
     name = parse_name(plain)
     if name.scheme == "clip" and name.name == "embedded":

@@ -15,7 +15,7 @@ from holdfast.engine import core_count
 PACKAGES = (
     "holdfast", "numpy", "opencv-python-headless", "pillow", "pyarrow", "pandas", "duckdb", "scipy", "torch",
     "torchvision", "timm", "transformers", "accelerate", "diffusers", "open-clip-torch", "segmentation-models-pytorch",
-    "onnxruntime", "safetensors", "pycocotools", "statsmodels", "torchmetrics", "vl-convert-python",
+    "onnxruntime", "safetensors", "tensorboard", "pycocotools", "statsmodels", "torchmetrics", "vl-convert-python",
 )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def _plan(
     for sample in prepared.collection.samples:
         missing = []
         for condition in applicable(sample, conditions, stored_as_images):
-            ids = _row_ids(spec, prepared, tested, sample, condition, painter)
+            ids = row_ids(spec, prepared, tested, sample, condition, painter)
             left = [(position, one) for position, one in enumerate(ids) if one not in stored]
             stored.difference_update(ids)
             already += len(ids) - len(left)
@@ -181,7 +181,7 @@ def _superseded(
     ]
 
 
-def _row_ids(
+def row_ids(
     spec: EvaluateSpec,
     prepared: Prepared,
     tested: list[Tested],
@@ -189,6 +189,7 @@ def _row_ids(
     condition: Condition,
     painter: Painter | None,
 ) -> list[str]:
+    """The names of a sample's rows under a condition, one a model."""
     definition = condition.definition
     pool = prepared.pool_fingerprint if definition.donor else ""
     painted = [painter.identity(sample)] if painter and definition.paints else []

@@ -24,7 +24,7 @@ from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
 from holdfast.models import attacks, load_classifier
 from holdfast.pipeline.generated.backgrounds import Painter, keep_thumbnail
-from holdfast.pipeline.samples import PaintSpec, Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.samples import DataSpec, PaintSpec, Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import PAPER, Condition
 from holdfast.store import Run
@@ -64,7 +64,7 @@ class Job:
 TASK, PROTOCOL = "classify", "argmax"
 
 
-def row_key(spec: EvaluateSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
+def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
     """The key columns of one row."""
     rendered_here = sample.condition == ORIGINAL
     return {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import safe_part as safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Sample
-
-_LONGEST = 120  # bytes, of the 255 that file systems allow: endings come behind it
 
 
 def file_name(sample: Sample) -> str:
@@ -21,18 +19,9 @@ def file_name(sample: Sample) -> str:
     return "/".join([safe_part(sample.label), *(safe_part(part) for part in name.split("/"))])
 
 
-def check_apart(samples: Iterable[Sample], out: Path) -> None:
+def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:
     """Raises UserError where a collection's images lie below ``out``: results would mix with them or replace them."""
     root = out.resolve()
     for folder in {Path(path).parent for sample in samples if (path := getattr(sample.image, "path", None))}:
         if folder.resolve().is_relative_to(root):
-            raise UserError(f"the images of the dataset lie in {out} themselves; choose another --out")
-
-
-def safe_part(part: str) -> str:
-    """One part of a path, of letters, digits and a few marks; names that differ stay different."""
-    clean = re.sub(r"[^\w ()+,=-]", "_", part).strip() or "_"
-    # Two names that differ only in what was replaced must not meet in one file.
-    if clean == part and len(part.encode()) <= _LONGEST:
-        return clean
-    return f"{clean.encode()[: _LONGEST - 20].decode(errors='ignore')}-{fingerprint(part)[:8]}"
+            raise UserError(f"the images of the dataset lie in {out} themselves; choose another {option}")

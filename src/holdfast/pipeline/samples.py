@@ -67,7 +67,7 @@ def read(spec: DataSpec) -> Collection:
         splits = sorted({s.split for s in collection.samples if s.split})
         known = f"its splits are {', '.join(splits)}" if splits else "it has no splits"
         raise UserError(f"{spec.data} has no images in split {spec.split!r}; {known}")
-    samples = _evenly(samples, spec.limit) if spec.limit else samples
+    samples = evenly(samples, spec.limit) if spec.limit else samples
     return replace(collection, samples=tuple(samples))
 
 
@@ -105,7 +105,7 @@ def _hash(sample: Sample) -> tuple[str, str, str]:
         return image, "", str(error)
 
 
-def _evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
+def evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
     """The first sources of each class, so that a trial run sees every class; renderings stay with their source."""
     sources: dict[str, list[str]] = {}
     for sample in samples:
@@ -168,13 +168,14 @@ class Rendering:
     error: str = ""
     skipped: bool = False  # nothing is wrong with an image that merely has no mask
     rejected: bool = False  # made or not, a stated filter leaves it out
+    pending: bool = False  # made, and people have to say whether it is used
     details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected one
 
     @property
     def status(self) -> str:
         """As in the one table."""
         if self.rendered is not None:
-            return "ok"
+            return "pending" if self.pending else "ok"
         return "rejected" if self.rejected else "skipped" if self.skipped else "error"
 
 
@@ -208,6 +209,10 @@ def render_conditions(
                 rendered, reason = painter.judge(rendered, sample)
         except SampleError as error:
             yield Rendering(condition, None, error=str(error), rejected=isinstance(error, RejectedError))
+            continue
+        doubt = painter.doubt(rendered.details, reason) if painter is not None and condition.definition.paints else ""
+        if doubt:
+            yield Rendering(condition, rendered, moved=rendered.mask is not mask, error=doubt, pending=True)
             continue
         if reason:
             yield Rendering(condition, None, error=reason, rejected=True, details=rendered.details)

@@ -19,6 +19,7 @@ from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_ato
 from holdfast.engine import LocalExecutor, core_count
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generated.backgrounds import Painter, load_painter
+from holdfast.pipeline.generated.review import REVIEW, REVIEW_MARGIN, check_review, settle
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import (
     PaintSpec,
@@ -58,6 +59,9 @@ class SynthSpec(PaintSpec):
     layout: Layout = "plain"
     workers: int = 0
     verify: bool = False
+    review: bool = False  # pictures that the oracle doubts go to people
+    review_margin: float = REVIEW_MARGIN
+    review_votes: str | None = None  # what they said
 
 
 @dataclass
@@ -87,6 +91,9 @@ def make_spec(**values: Any) -> SynthSpec:
         raise UserError("the XIMAGENET-12 layout is a tree of folders: use --format png or jpeg")
     if not 1 <= spec.quality <= 100:
         raise UserError(f"--quality {spec.quality} is not between 1 and 100")
+    spec = replace(spec, review=spec.review or spec.review_votes is not None)
+    if spec.review:
+        check_review(oracle=spec.oracle, shards=spec.format in SHARD_FORMATS, margin=spec.review_margin)
     return spec
 
 
@@ -126,6 +133,8 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary
             # In this process: a generator is too large to be loaded once a worker.
             alone, work = replace(spec, workers=1), Synthesis(spec, prepared, out, painter)
             _write(alone, [_some(order, paints=True) for order in orders], work, summary, progress)
+        if spec.review:
+            settle(out, parts, spec.review_votes, summary)
         finish(out, parts, spec.format)
     return summary
 
@@ -137,6 +146,12 @@ def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
         for name in ("format", "layout"):
             if old.get(name) != getattr(spec, name):
                 raise UserError(f"{out} was written with --{name} {old.get(name)}; choose another --out")
+        margin = old.get("review_margin")
+        if spec.review_votes is not None and old.get("review") and margin != spec.review_margin:
+            raise UserError(
+                f"the pictures of {out} went to people by --review-margin {margin}; give the same with --review-votes, "
+                "or all would be painted anew"
+            )
     write_json(path, asdict(spec) | {"verb": "synth"} | ({"painter": painter.record()} if painter else {}))
 
 
@@ -229,7 +244,9 @@ class Synthesis:
         for order in batch.orders:
             for row, content, mask in self._order(order, batch.number):
                 rows.append(row)
-                if row["status"] != "ok":
+                if row["status"] == "pending":
+                    write_atomic(f"{self.out}/{REVIEW}/{row['path']}", content)
+                elif row["status"] != "ok":
                     summary.add(order.sample.sample_id, f"{row['status']}: {row['error']}")
                 elif self.spec.format in SHARD_FORMATS:
                     files.append((row, content, mask))
@@ -260,7 +277,8 @@ class Synthesis:
             content = encode_image(rendered.image, format=kind, quality=self.spec.quality)
             folder = folder_name(rendering.condition, self.spec.layout)
             row |= {
-                "status": "ok",
+                "status": rendering.status,
+                "error": rendering.error or None,
                 "path": f"{folder}/{name}.{'jpg' if kind == 'jpeg' else 'png'}",
                 "sha256": bytes_sha256(content),
                 "height": rendered.image.shape[0],

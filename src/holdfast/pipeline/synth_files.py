@@ -44,7 +44,10 @@ MANIFEST = pa.schema(
         ("oracle", pa.string()),
         ("oracle_accepted", pa.bool_()),
         ("oracle_score", pa.float32()),
+        ("oracle_margin", pa.float32()),
         ("oracle_saw", pa.string()),
+        ("people_votes", pa.int32()),  # of a picture that went to people (--review)
+        ("people_yes", pa.int32()),
         ("seed", pa.int64()),
         ("sha256", pa.string()),  # of the encoded image
         ("height", pa.int32()),
@@ -61,7 +64,8 @@ MANIFEST = pa.schema(
 )
 DETAILS = (
     "donor_id", "donor_label", "donor_unmasked", "prompt", "cut_words", "asked_background", "generator",
-    "generator_fingerprint", "image_seed", "attempt", "oracle", "oracle_accepted", "oracle_score", "oracle_saw",
+    "generator_fingerprint", "image_seed", "attempt", "oracle", "oracle_accepted", "oracle_score", "oracle_margin",
+    "oracle_saw",
 )  # fmt: skip
 """The columns that a scenario fills."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,28 @@ import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
+from holdfast.core.votes import Votes
 from holdfast.report import page
 from holdfast.report.accuracy import maps, scenarios
 from holdfast.report.certainty import confidence
 from holdfast.report.comparison import comparison
+from holdfast.report.detection import build_detection, is_detection
 from holdfast.report.dynamic import TITLE as DYNAMIC_TITLE
 from holdfast.report.dynamic import dynamic
 from holdfast.report.evidence import RESAMPLES, Evidence, ScoreConditions
 from holdfast.report.filmstrip import filmstrips
 from holdfast.report.fit import fit
+from holdfast.report.fmr_people import corrected
 from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
+from holdfast.report.looking import looking, read_looks
 from holdfast.report.parts import Notice, Section
 from holdfast.report.provenance import trouble, what_was_run
-from holdfast.report.questions import ASKED, asked, question_section
-from holdfast.report.questions import TITLE as QUESTIONS_TITLE
+from holdfast.report.questions import ASKED, Asked, asked, question_section
 from holdfast.report.rows import Rows, join
+from holdfast.report.segmentation import segmentation
+from holdfast.report.segmented import SEGMENTED, Segmented, found_in
 from holdfast.report.study import about_world
+from holdfast.report.training import on_originals, trained, training
 from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
 from holdfast.report.walked import walked
 from holdfast.report.walks import stopped
@@ -37,6 +44,7 @@ from holdfast.stats.reduce import Counts, Outcome, reduce
 from holdfast.store import Run
 
 TITLE = "What the models hold on to"
+_ONE_MODEL = "What the model holds on to"
 
 _WALKED = ds.field("kind") == DYNAMIC
 _NO_FAILURE = _WALKED & (
@@ -57,6 +65,7 @@ def build(
     score_conditions: ScoreConditions | None = None,
     background_conditions: ScoreConditions | None = None,
     note: str = "",
+    votes: Votes | None = None,
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
@@ -69,25 +78,43 @@ def build(
         resamples: of every bootstrap.
         seed: of every bootstrap.
         note: what a reader must know first, at the top of the page; drawn scenes bring their own.
+        votes: of people who were shown accepted images of walks, by which FMR is corrected.
         score_conditions: which conditions the robustness score is over; by default all that keep the object.
         background_conditions: which of them leave the object as it is, for the score over those; by default none.
     """
+    if is_detection(runs):  # kinds of pictures are no classes that a model holds on to
+        return build_detection(runs, out, note=note)
     rows = join(runs)
     still = _without_walks(rows)
-    evidence = Evidence(
-        reduce(still.dataset), outcome, average, resamples, seed, score_conditions, background_conditions
-    )
-    whole = evidence if still is rows else Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), outcome, average)
+    counts = reduce(still.dataset)
+    evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
+    whole = Evidence(counts, outcome, average, resamples, seed)
+    if still is not rows:
+        whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), outcome, average)
     questions = asked(rows)
-    # A run of questions only has no rows that conditions, scores and errors of classification are about.
-    alone = questions if rows.dataset.count_rows(filter=~ASKED) == 0 else None
+    segmented = found_in(rows, resamples=resamples, seed=seed)
+    # A run of questions or segments only has no rows that conditions, scores and errors of classification are about.
+    other = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED)
+    alone: Asked | Segmented | None = (questions or segmented) if not other else None
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     with ThreadPoolExecutor(1) as aside:
         # The chart library is bundled while the statistics are computed: that takes a second and no Python.
         library = aside.submit(page.chart_library)
-        sections = _sections(evidence, still, pictures) if still.runs and alone is None else []
+        # A run of models that were only trained and tested within scenarios has nothing else to tell.
+        only_within = bool(trained(runs)) and not evidence.models and len(counts.cells) > 0
+        if still.runs and alone is None and not only_within:
+            sections = _sections(evidence, _on_originals(still) if evidence.every else still, pictures)
+        else:
+            sections = []
+        if trained(runs):
+            sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(counts, **settings)))
+        looks = read_looks(runs)
+        sections += [] if looks is None else [looking(looks, resamples=resamples, seed=seed)]
         sections += [] if questions is None else [question_section(questions, pictures)]
-        sections += [] if still is rows else _walk_sections(rows, settings)
+        sections += [] if segmented is None else [segmentation(segmented)]
+        if votes is not None and still is rows:
+            raise UserError("--votes corrects FMR, and there is no latent walk here; holdfast perturb makes them")
+        sections += [] if still is rows else _walk_sections(rows, settings, votes)
         errors = trouble(whole, runs, ended=rows.dataset.count_rows(filter=_NO_FAILURE))
         if alone is not None:
             errors.lead = errors.lead[1:]  # of classified rows; questions tell their own
@@ -98,15 +125,33 @@ def build(
         return page.write(
             sections,
             out,
-            title=QUESTIONS_TITLE if alone else TITLE if len(whole.models) != 1 else "What the model holds on to",
+            title=alone.title if alone else TITLE if len(_told(evidence, whole).models) != 1 else _ONE_MODEL,
             subject=_subject(runs),
-            facts=alone.facts() if alone else _facts(whole),
+            facts=alone.facts() if alone else _facts(_told(evidence, whole)),
             limits=alone.limits() if alone else _limits(whole, walks=still is not rows),
             note=note or _world(runs),
             run_names=listing([run.run_id for run in runs], 6),
         )
     except OSError as error:
         raise UserError(f"cannot write the report to {out}: {error.strerror}") from error
+
+
+def _evidence(counts: Counts, *settings: Any) -> Evidence:
+    """The evidence of models trained on originals or not here; those trained on other conditions enter the score."""
+    if not len(counts.cells) or counts.cells["trained_on"].astype(str).isin(["", ORIGINAL]).all():
+        return Evidence(counts, *settings)
+    return replace(Evidence(on_originals(counts), *settings), every=counts)
+
+
+def _told(evidence: Evidence, whole: Evidence) -> Evidence:
+    """Whose models the page is about."""
+    return evidence if evidence.every is not None and evidence.models else whole
+
+
+def _on_originals(rows: Rows) -> Rows:
+    """The answers of models trained on originals or not here."""
+    known = (ds.field("trained_on") == ORIGINAL) | (ds.field("trained_on") == "")
+    return Rows(rows.runs, rows.dataset.filter(known))
 
 
 def _without_walks(rows: Rows) -> Rows:
@@ -117,13 +162,14 @@ def _without_walks(rows: Rows) -> Rows:
     return Rows(runs, rows.dataset.filter(~_WALKED))
 
 
-def _walk_sections(rows: Rows, settings: dict[str, Any]) -> list[Section]:
+def _walk_sections(rows: Rows, settings: dict[str, Any], votes: Votes | None) -> list[Section]:
     walks = walked(rows)
     if walks is None:
         notice = Notice("No walk of any image ended; the reasons are below.")
         return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
-    first = dynamic(walks, resamples=settings["resamples"], seed=settings["seed"])
-    return [first, stopped(walks), filmstrips(walks)]
+    drawn = {"resamples": settings["resamples"], "seed": settings["seed"]}
+    people = [] if votes is None else [corrected(walks, votes, **drawn)]
+    return [dynamic(walks, **drawn), *people, stopped(walks), filmstrips(walks)]
 
 
 def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) -> list[Section]:
@@ -156,7 +202,7 @@ def html_summary(
     background_conditions: ScoreConditions | None = None,
 ) -> str:
     """The verdicts and the table of scores as a piece of HTML for a notebook; options as of ``build``."""
-    evidence = Evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
+    evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
     template = page.templates().get_template("summary.html.j2")
     if not evidence.models:
         return str(template.render(verdicts=[], table=None, facts=_facts(evidence)))

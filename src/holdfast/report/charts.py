@@ -171,7 +171,9 @@ HEAT = ("#14213d", "#2b4a75", "#5d86ad", "#a9c3d6", "#e3ebee", "#fbf9f4")
 """Accuracy from 0 (dark) to 1 (pale): what fails stands out; monotone in lightness, so it prints in grey."""
 
 
-def density(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str]) -> Chart:
+def density(
+    frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str], measure: str = "accuracy"
+) -> Chart:
     """Accuracy by class (rows) and condition (columns): shades, and numbers where they fit.
 
     Args:
@@ -179,13 +181,18 @@ def density(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Se
         width: of the figure.
         rows: in order from the top.
         columns: in order from the left.
+        measure: what the shades are of.
     """
     desk = width >= WIDE
     longest = room(rows, 190, 12) if desk else room(rows, 100, 11)
     inner = width - longest - (80 if desk else 8)
     length = 120 if desk else inner - 20
     layers = _shades(
-        rows, columns, longest, angle=-60 if desk else -90, legend=_scale("right" if desk else "bottom", length)
+        rows,
+        columns,
+        longest,
+        angle=-60 if desk else -90,
+        legend=_scale("right" if desk else "bottom", length, measure),
     )
     if inner / max(len(columns), 1) >= 22:
         ink = {"condition": {"test": "datum.estimate < 0.52", "value": "white"}, "value": INK}
@@ -198,14 +205,20 @@ def density(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Se
 
 
 def density_panels(
-    frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str], models: Sequence[str]
+    frame: pd.DataFrame,
+    width: int,
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    models: Sequence[str],
+    measure: str = "accuracy",
 ) -> Chart:
     """``density`` for many models: small maps without numbers, ``model`` naming the panel."""
     desk = width >= WIDE
     across = 3 if desk else 1
     longest = room(rows, 130 if desk else 100, 11)
     inner = (width - longest - 30) // across - 16 if desk else width - longest - 16
-    layers = _shades(rows, columns, longest, angle=-90, legend=_scale("top", 160))
+    layers = _shades(rows, columns, longest, angle=-90, legend=_scale("top", 160, measure))
     return {
         "data": {"name": "rows"},
         "datasets": {"rows": records(placed(frame, models), 3)},
@@ -231,16 +244,16 @@ def _shades(rows: Sequence[str], columns: Sequence[str], longest: int, *, angle:
         "legend": legend,
     }
     tip: list[Chart] = [{"field": "row", "title": "class"}, {"field": "column", "title": "condition"}]
-    tip.append({"field": "estimate", "type": "quantitative", "title": "accuracy", "format": ".1%"})
+    tip.append({"field": "estimate", "type": "quantitative", "title": legend["title"], "format": ".1%"})
     tip.append({"field": "n", "title": "photos"})
     mark = {"type": "rect", "stroke": "white", "strokeWidth": 1}
     return [{"mark": mark, "encoding": {"x": x, "y": y, "color": shade, "tooltip": tip}}]
 
 
-def _scale(place: str, length: int) -> Chart:
+def _scale(place: str, length: int, measure: str) -> Chart:
     return {
         "format": "%",
-        "title": "accuracy",
+        "title": measure,
         "gradientThickness": 10,
         "gradientLength": length,
         "orient": place,

@@ -46,6 +46,8 @@ class Evidence:
     seed: int = 0
     score_conditions: ScoreConditions | None = None
     background_conditions: ScoreConditions | None = None
+    every: Counts | None = None
+    """With models trained on other conditions, which only the score's inner part is about; None: there are none."""
 
     @cached_property
     def models(self) -> list[str]:
@@ -167,7 +169,7 @@ class Evidence:
     def _scores_over(self, conditions: Sequence[str]) -> pd.DataFrame | str:
         try:
             return scores(
-                self.counts,
+                self.counts if self.every is None else self.every,
                 conditions=[name for name in conditions if name != ORIGINAL],
                 outcome=self.outcome,
                 average=self.average,

@@ -119,7 +119,7 @@ def _photo(
         wrong = sum(answer.kind == "wrong" for answer in given)
         known = sum(answer.said != NO_ANSWER for answer in given)
         jpeg = images.get((str(sample), condition), b"")
-        width, height = _size(jpeg)
+        width, height = jpeg_size(jpeg)
         picture = base64.b64encode(jpeg).decode() if width else ""
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
         if gone(condition):
@@ -147,7 +147,7 @@ def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, conditio
     return Answer(name, f"{kind}: {prediction}", sign, kind)
 
 
-def _size(jpeg: bytes) -> tuple[int, int]:
+def jpeg_size(jpeg: bytes) -> tuple[int, int]:
     """Width and height; zeros for what is no JPEG or too large."""
     from PIL import Image, UnidentifiedImageError
 

@@ -78,7 +78,7 @@ def _tile(evidence: Evidence, name: str, row: Any, jpegs: dict[str, bytes]) -> T
     verdict = Answer("oracle", f"saw {saw}", "✓" if row["valid"] else "✗", "right" if row["valid"] else "wrong")
     asked = str(row["prompt"]) or f"{row['category']}, {row['kind']} {row['nuisance']}".strip()
     jpeg = jpegs.get(name, b"")
-    width, height = _size(jpeg)
+    width, height = picture_size(jpeg)
     return Tile(
         f"“{asked}”",
         base64.b64encode(jpeg).decode() if width else "",
@@ -90,7 +90,7 @@ def _tile(evidence: Evidence, name: str, row: Any, jpegs: dict[str, bytes]) -> T
     )
 
 
-def _size(jpeg: bytes) -> tuple[int, int]:
+def picture_size(jpeg: bytes) -> tuple[int, int]:
     """Width and height; zeros for what is no JPEG."""
     from PIL import Image, UnidentifiedImageError
 

@@ -40,6 +40,7 @@ class Asked:
 
     runs: Sequence[Run]
     frame: pd.DataFrame
+    title: str = TITLE
 
     @cached_property
     def table(self) -> pd.DataFrame:

@@ -93,7 +93,7 @@ def families(images: pd.DataFrame) -> pd.DataFrame:
 def walked(rows: Rows) -> Walked | None:
     """The walks among the rows; None where no walk ended."""
     table = rows.dataset.to_table(
-        columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score"],
+        columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
         filter=ds.field("kind") == DYNAMIC,
     )
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ds.field("kind") == DYNAMIC)]

@@ -9,9 +9,13 @@ from holdfast.scenarios.rendering import render
 
 # isort: off
 from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack, generated
+from holdfast.scenarios import displacement, vibration, corruptions
 # isort: on
 
-FAMILIES = (original, blur, colour, brightness, cutout, background, diagnostic, attack, generated)
+FAMILIES = (
+    *(original, blur, colour, brightness, cutout, background, diagnostic, attack, generated),
+    *(displacement, vibration, corruptions),
+)
 
 __all__ = [
     "FAMILIES",

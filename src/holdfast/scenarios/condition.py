@@ -14,8 +14,8 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
 from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
 
-GROUPS = ("static", "diagnostic", "all", "attacks")
-"""``all`` is the first two: attacks are made against a model, take long, and are asked for by name."""
+GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks")
+"""``all`` is the first two: the others answer other questions, some take long, and they are asked for by name."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def make_condition(
 def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
-    Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, and ``attacks``; with a tag, a
-    group means those of its scenarios that have that variant or severity. What is named twice counts once; the order
-    is the reader's.
+    Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, ``industrial``, ``corruptions``
+    and ``attacks``; with a tag, a group means those of its scenarios that have that variant or severity. What is named
+    twice counts once; the order is the reader's.
     """
     FEATHER.checked(feather, of="the scenarios")
     found: list[Condition] = []

@@ -65,7 +65,7 @@ def run_scenario(
     if result.mask is guarded_mask:
         result = Rendered(result.image, mask, result.details)
     promise = definition.promise(condition.parameters)
-    _check_output(definition, result, image, promise)
+    _check_output(definition, result, image, promise, masked=mask is not None)
     _check_promise(definition, result.image, image, mask, promise)
     return result
 
@@ -94,15 +94,15 @@ def _check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
             raise SampleError("the mask covers the whole image: nothing is background")
 
 
-def _check_output(definition: Scenario, result: Rendered, image: Image, promise: Leaves) -> None:
-    """A picture of another size is right only with its own mask, and from a scenario that promises nothing."""
+def _check_output(definition: Scenario, result: Rendered, image: Image, promise: Leaves, *, masked: bool) -> None:
+    """A picture of another size is right only with its own mask, if it had one, and where nothing is promised."""
     made, mask = result.image, result.mask
     if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] not in (3, 4):
         raise PromiseError(f"scenario {definition.id} did not return an HWC uint8 image of 3 or 4 channels")
     if not made.flags.c_contiguous:
         raise PromiseError(f"scenario {definition.id} returned an image that is not contiguous in memory")
     fits = mask is not None and mask.dtype == np.bool_ and mask.shape == made.shape[:2]
-    if made.shape[:2] != image.shape[:2] and (not fits or promise != "nothing"):
+    if made.shape[:2] != image.shape[:2] and ((masked and not fits) or promise != "nothing"):
         raise PromiseError(
             f"scenario {definition.id} made {_size(made)} of {_size(image)} pixels without a mask that says so"
         )

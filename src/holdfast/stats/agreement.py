@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,8 +15,13 @@ if TYPE_CHECKING:
 
 FEW_ITEMS = 2
 
+Scale = Literal["nominal", "ordinal", "interval"]
+"""Whether ratings are names, ranks, or numbers whose distances count."""
 
-def agreement(ratings: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+
+def agreement(
+    ratings: pd.DataFrame, *, ordered: bool = False, resamples: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
     """Every measure that the ratings allow, with 95 % intervals from resampled items.
 
     A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items used), ``raters``, ``reason`` ('' or why there is
@@ -26,22 +32,30 @@ def agreement(ratings: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 
     - ``cohen_kappa`` = (P_o − P_e) / (1 − P_e), P_e from the two raters' own margins; two raters, items both rated.
     - ``fleiss_kappa``: the same with P_e = Σ_c p_c² from pooled margins; every item rated equally often.
     - ``krippendorff_alpha`` (nominal) = 1 − D_o / D_e from coincidences; missing ratings allowed.
+    - ``krippendorff_alpha_ordinal``, ``krippendorff_alpha_interval``: the same with disagreements weighted by the
+      squared difference of the ratings' ranks or values; for ratings that are numbers.
 
     Args:
         ratings: a row per item, a column per rater, missing where a rater did not see the item. For raters that
             change from item to item (crowds), columns are just "first rating", "second rating", …
+        ordered: whether the ratings are numbers on a scale.
         resamples: of whole items.
         seed: of the resampling.
     """
     import pandas as pd
 
     found = []
-    for name, prepare, statistic in (
+    measures: list[tuple[str, Callable[[pd.DataFrame], tuple[Floats, str]], Callable[[Floats], Floats]]] = [
         ("percent_agreement", _pair_sums, _percent),
         ("cohen_kappa", _cohen_sums, _cohen),
         ("fleiss_kappa", _fleiss_sums, _fleiss),
         ("krippendorff_alpha", _pair_sums, _alpha),
-    ):
+    ]
+    if ordered:
+        values = _values(ratings)
+        measures.append(("krippendorff_alpha_ordinal", _coincidences, _scaled_alpha(values, "ordinal")))
+        measures.append(("krippendorff_alpha_interval", _coincidences, _scaled_alpha(values, "interval")))
+    for name, prepare, statistic in measures:
         sums, reason = prepare(ratings)
         row = {"measure": name, "estimate": np.nan, "low": np.nan, "high": np.nan}
         if not reason:
@@ -73,10 +87,13 @@ def fleiss_kappa(ratings: pd.DataFrame) -> float:
     return _single(sums, reason, _fleiss(sums.sum(axis=0, keepdims=True)))
 
 
-def krippendorff_alpha(ratings: pd.DataFrame) -> float:
-    """Krippendorff's α for nominal ratings; see ``agreement``."""
-    sums, reason = _pair_sums(ratings)
-    return _single(sums, reason, _alpha(sums.sum(axis=0, keepdims=True)))
+def krippendorff_alpha(ratings: pd.DataFrame, scale: Scale = "nominal") -> float:
+    """Krippendorff's α; see ``agreement``. Ratings on an ordinal or interval scale are numbers."""
+    if scale == "nominal":
+        sums, reason = _pair_sums(ratings)
+        return _single(sums, reason, _alpha(sums.sum(axis=0, keepdims=True)))
+    sums, reason = _coincidences(ratings)
+    return _single(sums, reason, _scaled_alpha(_values(ratings), scale)(sums.sum(axis=0, keepdims=True)))
 
 
 def _single(sums: Floats, reason: str, value: Floats) -> float:
@@ -117,6 +134,39 @@ def _alpha(sums: Floats) -> Floats:
     observed = n - sums[:, 2]
     expected = (n**2 - (totals**2).sum(axis=1)) / np.maximum(n - 1, 1)
     return _one_minus(observed, expected)
+
+
+def _values(ratings: pd.DataFrame) -> Floats:
+    """The distinct ratings as numbers, in order."""
+    numbers = ratings.to_numpy(np.float64).reshape(-1)
+    return np.unique(numbers[~np.isnan(numbers)])
+
+
+def _coincidences(ratings: pd.DataFrame) -> tuple[Floats, str]:
+    """Per item rated twice or more: how often values c and k meet, (n_c n_k − [c = k] n_c) / (m − 1), flattened."""
+    numbers, values = ratings.to_numpy(np.float64), _values(ratings)
+    tally = np.array([(numbers == value).sum(axis=1) for value in values], np.float64).reshape(len(values), -1).T
+    tally = tally[tally.sum(axis=1) >= 2]
+    if not len(tally):
+        return np.zeros((0, len(values) ** 2)), "no item was rated twice"
+    pairs = tally[:, :, None] * tally[:, None, :]
+    pairs[:, range(len(values)), range(len(values))] -= tally
+    return (pairs / (tally.sum(axis=1) - 1)[:, None, None]).reshape(len(tally), -1), ""
+
+
+def _scaled_alpha(values: Floats, scale: Scale) -> Callable[[Floats], Floats]:
+    """α from summed coincidences. A value's rank is the middle of the places that its ratings take."""
+
+    def alpha(sums: Floats) -> Floats:
+        met = sums.reshape(len(sums), len(values), len(values))
+        totals = met.sum(axis=2)
+        place = np.cumsum(totals, axis=1) - totals / 2 if scale == "ordinal" else np.broadcast_to(values, totals.shape)
+        apart = (place[:, :, None] - place[:, None, :]) ** 2
+        n = totals.sum(axis=1)
+        expected = (totals[:, :, None] * totals[:, None, :] * apart).sum(axis=(1, 2)) / np.maximum(n - 1, 1)
+        return _one_minus((met * apart).sum(axis=(1, 2)), expected)
+
+    return alpha
 
 
 def _fleiss_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:

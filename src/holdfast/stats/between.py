@@ -274,7 +274,7 @@ def clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -
         return better
     first, second = np.array(list(combinations(range(models), 2))).T
     difference = accuracy[first] - accuracy[second]
-    half = _simultaneous_pairs(moved, first, second, level)
+    half = simultaneous_pairs(moved, first, second, level)
     certain = len(first) * 2.0 ** (1 - photos) < 1 - level  # all photos agree: a sign test, Bonferroni
     clear = np.where(half > 0, np.abs(difference) > half, certain & (np.abs(difference) > 1e-12))
     better[first[clear & (difference > 0)], second[clear & (difference > 0)]] = True
@@ -282,7 +282,7 @@ def clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -
     return better
 
 
-def _simultaneous_pairs(moved: Floats, first: NDArray[np.intp], second: NDArray[np.intp], level: float) -> Floats:
+def simultaneous_pairs(moved: Floats, first: NDArray[np.intp], second: NDArray[np.intp], level: float) -> Floats:
     """Half widths of all differences of columns; 0 where a difference never moves."""
     covariance = np.cov(moved, rowvar=False)
     own = covariance[first, first] + covariance[second, second]

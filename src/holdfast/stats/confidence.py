@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.bootstrap import Floats
-from holdfast.stats.cells import KEYS, ordered
+from holdfast.stats.cells import KEYS, ordered, wilson
 from holdfast.stats.reduce import BINS, Counts
 
 if TYPE_CHECKING:
@@ -59,6 +59,24 @@ def expected_calibration_error(step: np.ndarray, n: Floats, right: Floats, confi
     coarse = ((step + 0.5) * ECE_BINS / BINS).astype(int)
     gaps = np.bincount(coarse, right - confidence, ECE_BINS)
     return float(np.abs(gaps).sum() / n.sum())
+
+
+def reliability(counts: Counts) -> pd.DataFrame:
+    """The reliability curve: accuracy by confidence in the 15 bins of the calibration error, empty bins left out.
+
+    A row per model × trained_on × condition × ``bin``. Columns: ``n`` answers; their mean ``confidence``; ``accuracy``
+    with Wilson's 95 % interval ``low``, ``high``.
+    """
+    import pandas as pd
+
+    frame = counts.confidence.assign(bin=((counts.confidence["bin"] + 0.5) * ECE_BINS / BINS).astype(int))
+    sums = frame.groupby([*KEYS, "bin"], observed=True)[["n", "right", "confidence"]].sum().reset_index()
+    low, high = wilson(sums["right"].to_numpy(), sums["n"].to_numpy())
+    sums = sums.assign(
+        confidence=sums["confidence"] / sums["n"], accuracy=sums["right"] / sums["n"], low=low, high=high
+    )
+    columns = [*KEYS, "bin", "n", "confidence", "accuracy", "low", "high"]
+    return ordered(counts, pd.DataFrame(sums[columns]).sort_values("bin", kind="stable"))
 
 
 def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:

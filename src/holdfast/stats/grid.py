@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Average = Literal["macro", "micro"]
 """Every class counts the same, or every photo does."""
 
-WITHOUT_OBJECT = ("only_background", "silhouette")
-"""Conditions that take the object away: a right answer there is no merit, so averages leave them out unless asked."""
+WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
+"""Conditions that take the object away (the last two are ImageNet-9's): a right answer there is no merit, so averages
+leave them out unless asked."""
 
 _EQUAL = 1e-12  # differences of averages below this are rounding
 

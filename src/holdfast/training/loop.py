@@ -6,13 +6,14 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.seeds import seed_from
+from holdfast.models.torch_classifier import out_of_memory
 from holdfast.training import checkpoint
 from holdfast.training.schedules import constant
 
@@ -25,8 +26,16 @@ LOOK_EVERY = 50
 """Steps between two looks at the loss: each look waits for the device, and doing so every step would idle it."""
 
 
+SMALLEST = 2
+"""Images of the smallest piece of a batch: batch norms need two."""
+
+
 class DivergedError(HoldfastError):
     """The loss is no longer a number. The last checkpoint is from before."""
+
+
+class TooLargeError(HoldfastError):
+    """Memory runs out even with the smallest pieces of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +71,15 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode."""
+    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode.
+
+    ``history`` holds the rows of the epochs before it, those of earlier calls as well.
+    """
 
     number: int
     metrics: Mapping[str, float]
     model: torch.nn.Module
+    history: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ class Fitted:
 
     Attributes:
         model: the trained module (averaged where asked for), in evaluation mode, on its device.
-        history: one row of numbers an epoch.
+        history: one row of numbers an epoch; ``pieces`` says into how many a batch was cut where memory ran out.
         complete: whether it came to its end; False after a time limit that only paused it.
         seconds: spent in training, earlier calls included.
     """
@@ -102,8 +115,12 @@ def fit(
     *,
     schedule: Callable[[float], float] = constant,
     on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None = None,
+    stop: Callable[[Sequence[Mapping[str, float]]], bool] | None = None,
 ) -> Fitted:
     """Train a module in place.
+
+    Where memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
+    gradients add up: the same step, but for batch norms, which then see fewer images at once.
 
     Args:
         model: on any device; it is moved.
@@ -113,10 +130,13 @@ def fit(
         options: see there.
         schedule: from the share of training done, 0..1, to a factor of the learning rates.
         on_epoch: called after every epoch; what it returns joins the epoch's row of the history.
+        stop: whether training ends early, asked before every epoch with the history so far.
     """
     run = _Run(model, optimiser, options, schedule)
     run.resume()
     while run.epochs_done < options.epochs and not run.ended_early:
+        if stop is not None and run.history and stop(run.history):
+            break
         if run.epoch_would_be_late():
             return run.fitted(complete=False)
         totals = run.epoch(batches, loss)
@@ -142,6 +162,7 @@ class _Run:
     seconds_before: float = field(init=False, default=0.0)
     resumed_at: float = field(init=False, default=0.0)
     ended_early: bool = field(init=False, default=False)
+    pieces: int = field(init=False, default=1)
     started: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -184,6 +205,7 @@ class _Run:
         self.history = [dict(row) for row in found.progress["history"]]
         self.seconds_before = found.progress["seconds"]
         self.ended_early = found.progress["ended_early"]
+        self.pieces = int(self.history[-1].get("pieces", 1)) if self.history else 1
         self.resumed_at = self.epochs_done / self.options.epochs
 
     def epoch_would_be_late(self) -> bool:
@@ -226,7 +248,8 @@ class _Run:
             raise UserError(f"epoch {self.epochs_done} has no batches; give the training more images")
         self.stop_if_diverged(totals)
         means = {name: float(total) / taken for name, total in totals.items()}
-        return {**means, "seconds": time.monotonic() - began}
+        cut = {"pieces": float(self.pieces)} if self.pieces > 1 else {}
+        return {**means, **cut, "seconds": time.monotonic() - began}
 
     def step(self, batch: Any, loss: Loss, totals: dict[str, Any], done: float) -> None:
         """One batch: loss, gradients, weights, averaged weights."""
@@ -234,17 +257,53 @@ class _Run:
 
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.schedule(done)
-        with self.accelerator.autocast():
-            losses = loss(self.model, send_to_device(batch, self.accelerator.device))
-        self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(losses["loss"])
+        batch = send_to_device(batch, self.accelerator.device)
+        losses = self.gradients(batch, loss)
+        while losses is None:
+            self.halve(batch)
+            losses = self.gradients(batch, loss)
         if self.options.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
         self.optimiser.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.plain)
         for name, value in losses.items():
-            totals[name] = totals.get(name, 0.0) + value.detach()
+            totals[name] = totals.get(name, 0.0) + value
+
+    def gradients(self, batch: Any, loss: Loss) -> dict[str, Any] | None:
+        """The gradients of a batch, piece by piece, and its mean losses; None when memory ran out.
+
+        The caller tries again only after this frame has let go of what it held.
+        """
+        self.optimiser.zero_grad(set_to_none=True)
+        means: dict[str, Any] = {}
+        try:
+            for piece, share in _pieces(batch, self.pieces):
+                with self.accelerator.autocast():
+                    losses = loss(self.model, piece)
+                self.accelerator.backward(losses["loss"] * share if self.pieces > 1 else losses["loss"])
+                for name, value in losses.items():
+                    means[name] = means.get(name, 0.0) + value.detach() * share
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            return None
+        return means
+
+    def halve(self, batch: Any) -> None:
+        """Cut batches into twice as many pieces. Raises TooLargeError where they would be too small."""
+        import torch
+
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.empty_cache()
+        images = _length(batch)
+        if images // (2 * self.pieces) < SMALLEST:
+            raise TooLargeError(
+                f"memory runs out on {self.accelerator.device} with {-(-images // self.pieces)} images at once; train "
+                "with smaller images, a smaller architecture or fewer jobs side by side"
+            )
+        self.pieces *= 2
 
     def stop_if_diverged(self, totals: Mapping[str, Any]) -> None:
         """Raises DivergedError once the sum of the losses is not finite."""
@@ -259,7 +318,7 @@ class _Run:
     ) -> None:
         """The callback, the row of the history and the checkpoint."""
         if on_epoch is not None:
-            row |= on_epoch(Epoch(self.epochs_done, row, self.result())) or {}
+            row |= on_epoch(Epoch(self.epochs_done, row, self.result(), tuple(self.history))) or {}
         self.history.append(row)
         if self.options.checkpoints is None:
             return
@@ -303,3 +362,34 @@ def _identity(options: TrainingOptions) -> dict[str, Any]:
         for key, value in dataclasses.asdict(options).items()
         if key not in ("checkpoints", "time_limit", "finish_in_time", "on_cpu")
     }
+
+
+def _pieces(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
+    """The parts of a batch with the share of it that each is."""
+    if count == 1:
+        return [(batch, 1.0)]
+    length = _length(batch)
+    edges = [length * place // count for place in range(count + 1)]
+    return [(_cut(batch, slice(low, high)), (high - low) / length) for low, high in itertools.pairwise(edges)]
+
+
+def _length(batch: Any) -> int:
+    """How many images a batch has; 1 where it cannot be cut."""
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.ndim else 1
+    members = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
+    return max((_length(member) for member in members), default=1)
+
+
+def _cut(batch: Any, part: slice) -> Any:
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return batch[part] if batch.ndim else batch
+    if isinstance(batch, Mapping):
+        return {name: _cut(member, part) for name, member in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(_cut(member, part) for member in batch)
+    return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +35,18 @@ def write_model(
     text: str,
     *,
     note: str = DRAWN_WORLD,
+    classes: Sequence[str] = (),
 ) -> None:
     """``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card for people, README.md.
 
-    The card comes last: where it is, the model is complete.
+    The card comes last: where it is, the model is complete. ``classes`` go into the weights' metadata, where ``torch:``
+    finds them.
     """
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
-    stored = save(dict(weights), metadata={"format": "pt"})
+    named = {"classes": json.dumps(list(classes))} if classes else {}
+    stored = save(dict(weights), metadata={"format": "pt", **named})
     write_atomic(folder / "model.safetensors", stored)
     facts = {**facts, "sha256": bytes_sha256(stored)}
     write_atomic(folder / "config.json", (json.dumps({**config, "holdfast": facts}, indent=2) + "\n").encode())

@@ -124,6 +124,11 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> Setting:
         name, classes=collection.classes, keys=keys, load_classifier=load_classifier, map_labels=map_labels,
         device=spec.device,
     )  # fmt: skip
+    if hasattr(oracle, "knows"):
+        raise UserError(
+            f"{spec.oracle} cannot judge images that a walk is yet to make; walk with a model as oracle, let people "
+            "review its images, and correct FMR by their votes: holdfast report RUN --votes VOTES"
+        )
     generator = load_generator(spec.generator, device=spec.device)
     size = _working_size(spec, generator, collection)
     sparse = read_mask(Path(spec.sparse)) if spec.sparse else None

@@ -62,11 +62,13 @@ class Painter:
         keys: Mapping[str, ClassKeys] | None = None,
         seed: int = 0,
         at_once: int = 1,
+        review_margin: float | None = None,
     ) -> None:
         self.maker = maker
         self.prompts = prompts
         self.oracle = oracle
         self.at_once = at_once
+        self.review_margin = review_margin
         self.inpaints = _inpaints(maker)
         self._keys = keys or {}
         self._seed = seed
@@ -84,7 +86,8 @@ class Painter:
         """Hash of everything the picture of a sample depends on besides image, mask and the condition."""
         judge = self.oracle.fingerprint if self.oracle else ""
         asked = self.request(sample)
-        return fingerprint([self.maker.fingerprint, self.inpaints, asked.prompt, asked.seed, judge])
+        doubts = [] if self.review_margin is None else [self.review_margin]
+        return fingerprint([self.maker.fingerprint, self.inpaints, asked.prompt, asked.seed, judge, *doubts])
 
     def record(self) -> dict[str, Any]:
         """What a run writes down of it, as JSON."""
@@ -161,10 +164,23 @@ class Painter:
             "oracle": self.oracle.name,
             "oracle_accepted": verdict.accepted,
             "oracle_score": verdict.score if np.isfinite(verdict.score) else None,
+            "oracle_margin": verdict.margin if np.isfinite(verdict.margin) else None,
             "oracle_saw": verdict.saw,
         }
         details = {**rendered.details, **said}
-        return Rendered(rendered.image, rendered.mask, details), "" if verdict.accepted else NOT_RECOGNISED
+        # People say why; a model's reason would be another for every picture.
+        why = verdict.reason if hasattr(self.oracle, "knows") else NOT_RECOGNISED
+        return Rendered(rendered.image, rendered.mask, details), "" if verdict.accepted else why
+
+    def doubt(self, details: Mapping[str, Any], reason: str) -> str:
+        """Why people should look at a judged picture, or '': the oracle rejects it, or accepts it by a small margin."""
+        if self.review_margin is None or "oracle_margin" not in details:
+            return ""
+        margin = details["oracle_margin"]
+        if reason:
+            return reason
+        close = margin is None or margin < self.review_margin
+        return f"accepted by a margin below {self.review_margin:g}" if close else ""
 
     def _facts(self, sample: Sample, attempt: int) -> dict[str, Any]:
         asked = self.request(sample)
@@ -227,7 +243,8 @@ def load_painter(spec: Any, collection: Collection, conditions: Sequence[Conditi
         )  # fmt: skip
     maker = load_image_maker(spec.generator, device=spec.device)
     at_once = 1 if resolve_device(spec.device) == "cpu" else AT_ONCE
-    return Painter(maker, prompts, oracle, keys=keys, seed=spec.seed, at_once=at_once)
+    margin = getattr(spec, "review_margin", None) if getattr(spec, "review", False) else None
+    return Painter(maker, prompts, oracle, keys=keys, seed=spec.seed, at_once=at_once, review_margin=margin)
 
 
 def _inpaints(maker: TextToImage) -> bool:

@@ -58,6 +58,8 @@ def paint_again(
     """
     if not spec.again:
         return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
+    if hasattr(oracle, "knows"):
+        return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
     hard = pool.images[selection.hard].drop_duplicates("prompt_id")
     if (hard["prompt"] == "").any():
         return None, ["the pool does not record its prompts, so they cannot be painted anew"]

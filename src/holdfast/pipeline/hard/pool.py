@@ -243,6 +243,9 @@ def _verdicts(part: Sequence[tuple[str, Sample]], oracle: Oracle, max_pixels: in
     with ThreadPoolExecutor(core_count()) as threads:
         loaded = list(threads.map(load, [sample for _, sample in part]))
     good = [(one, sample, image) for (one, sample), image in zip(part, loaded, strict=True) if image is not None]
+    if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
+        known = oracle.knows([image for *_, image in good], [sample.label for _, sample, _ in good])
+        good = [one for one, is_known in zip(good, known, strict=True) if is_known]
     verdicts = oracle.judge([image for _, _, image in good], [sample.label for _, sample, _ in good])
     for (one, sample, _), verdict in zip(good, verdicts, strict=True):
         yield {

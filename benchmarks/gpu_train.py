@@ -1,0 +1,109 @@
+"""How busy training keeps a GPU: ResNet-50 at 224², photographs under a scenario that is made on the fly.
+
+    python benchmarks/gpu_train.py                     # an H200; about 4 minutes
+    python benchmarks/gpu_train.py --quick --device cpu
+
+Prints, for pictures held in memory and for pictures rendered anew in every epoch: images/s, the share of the same
+steps on tensors that lie on the device already (nothing but the network), and nvidia-smi's utilisation, sampled five
+times a second while epochs run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+from common import photographs
+
+from holdfast.data import load_collection
+from holdfast.pipeline.donors import make_pool
+from holdfast.pipeline.trained import architectures
+from holdfast.pipeline.trained.fitting import Fit, Places, on_device
+from holdfast.pipeline.trained.pictures import InMemory, Rendered, Renderer, Source, showing, tensors_of
+from holdfast.pipeline.trained.plan import Job, TrainSpec
+from holdfast.scenarios import parse_conditions
+
+
+class Sampler(threading.Thread):
+    """nvidia-smi's utilisation while something runs."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.values: list[float] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self.over.wait(0.2):
+            try:
+                self.values.append(float(subprocess.check_output(command, text=True).split()[0]))
+            except (OSError, ValueError, subprocess.CalledProcessError):
+                return
+
+
+def trained(source: Source, images: int, options: argparse.Namespace, folder: Path) -> tuple[float, list[float]]:
+    """Images a second from the second epoch on (the first finds the fastest kernels), and utilisation."""
+    spec = TrainSpec("photos", recipe="fast", epochs=options.epochs, size=options.size, batch_size=options.batch)
+    network = architectures.resolve(options.network, size=options.size)
+    (condition,) = parse_conditions(options.scenario)
+    job = Job(network, condition, condition.name, 0, "bench", ())
+    sampler = Sampler()
+
+    def watch(done: int, total: int) -> None:
+        if done == 1 and not sampler.is_alive():
+            sampler.start()
+
+    fitting = Fit(spec, job, ("day", "night"), source, Places(list(range(images)), []), folder, options.device, watch)
+    fitting.train()
+    sampler.over.set()
+    seconds = sum(row["seconds"] for row in fitting.rows[1:])
+    return (len(fitting.rows) - 1) * (images // options.batch) * options.batch / seconds, sampler.values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--network", default="timm:resnet50")
+    parser.add_argument("--scenario", default="random_background")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--images", type=int, default=8192)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 32, 2
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        photographs(folder / "data", options.images)
+        samples = load_collection(str(folder / "data")).samples
+        (condition,) = parse_conditions(options.scenario)
+        pool = make_pool(samples, None, max_pixels=10**8)
+        renderer, shown = Renderer(pool, options.size), showing(samples, condition)
+        start = time.perf_counter()
+        held = tensors_of(renderer, shown, ("day", "night"))
+        rate = len(held) / (time.perf_counter() - start)
+        print(f"rendering: {rate:.0f} images/s, once for all epochs, folds and networks", flush=True)
+        sources: dict[str, Source] = {
+            "nothing but the network": InMemory(held.images[: options.batch].to(options.device).repeat(
+                len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
+            "held in memory": on_device(held.images, held.labels, options.device),
+            "rendered anew": Rendered(renderer, shown, held.labels),
+        }  # fmt: skip
+        best = 0.0
+        for what, source in sources.items():
+            rate, busy = trained(source, len(held), options, folder / what)
+            best = best or rate
+            told = f", GPU busy {sum(busy) / len(busy):.0f} %" if busy else ""
+            print(f"{what}: {rate:.0f} images/s, {rate / best:.2f} of the network alone{told}", flush=True)
+        if options.device.startswith("cuda"):
+            print(torch.cuda.get_device_name(), torch.__version__)
+
+
+if __name__ == "__main__":
+    main()

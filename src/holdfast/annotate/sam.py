@@ -1,0 +1,279 @@
+"""``sam:NAME-OR-FOLDER[@REVISION]``: SAM and SAM 2 of the transformers library, led by a box and points.
+
+Without guidance (``holdfast mask --with sam:…``) nobody says which object is meant. Then a grid of points is tried, and
+the mask wins whose predicted overlap, stability and shape together are best: whole, of a plausible size, not all of the
+border.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image as PillowImage
+
+from holdfast.annotate.confidence import is_flat, nothing, shape_confidence
+from holdfast.annotate.guidance import Box, Point, checked_guidance
+from holdfast.core.errors import SampleError, UserError, first_line
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.hub import mind_the_hub
+from holdfast.core.names import Name
+from holdfast.core.protocols import MaskProposal
+from holdfast.core.types import Image
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+# By the model_type of a configuration; the published weights of SAM 2 name the model for videos, which holds this one.
+_CLASSES = {
+    "sam": ("SamModel", "SamProcessor"),
+    "sam2": ("Sam2Model", "Sam2Processor"),
+    "sam2_video": ("Sam2Model", "Sam2Processor"),
+}
+_OFFLINE = (
+    "the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here; give a local folder, "
+    "or use grabcut, which takes a box and points as well ({reason})"
+)
+_STABLE = 1.0  # a mask is stable where moving the cut of its logits by this much changes little, as its authors do it
+_MARGIN = 0.1  # of the sides: where the grid of points begins
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """An image after the encoder: what every prompt on it shares.
+
+    ``seen`` is the height and width that the image has within the encoder's input, which SAM pads to a square.
+    """
+
+    height: int
+    width: int
+    seen: tuple[int, int]
+    padded: tuple[int, int]
+    features: Any
+
+
+class Sam:
+    """SAM or SAM 2 as a mask maker with and without guidance."""
+
+    def __init__(self, name: str, model: Any, processor: Any, *, device: str, points: int) -> None:
+        self.name = name
+        self.device = device
+        self.points = points
+        self.model = model.to(device).eval().requires_grad_(False)
+        self.processor = processor
+        settings = {"processor": json.loads(processor.image_processor.to_json_string()), "points": points}
+        kind = type(model).__name__
+        self.fingerprint = fingerprint(["sam", 1, kind, _shape_of(model.config), settings, _weights_sha256(model)])
+
+    def embed(self, image: Image) -> Embedding:
+        """The image's features, computed once; they stay on the device."""
+        import torch
+
+        height, width = image.shape[:2]
+        self._check_size(height, width)
+        # As a picture: of an array the processor guesses which axis holds the colours, wrongly for one row or column.
+        inputs = self.processor(images=PillowImage.fromarray(image), return_tensors="pt")
+        pixels = inputs["pixel_values"].to(self.device)
+        padded = (int(pixels.shape[-2]), int(pixels.shape[-1]))
+        seen = tuple(int(side) for side in inputs.get("reshaped_input_sizes", [padded])[0])
+        with torch.inference_mode():
+            features = self.model.get_image_embeddings(pixels)
+        return Embedding(height, width, (seen[0], seen[1]), padded, features)
+
+    def guided(
+        self,
+        embedding: Embedding,
+        *,
+        box: Box | None = None,
+        inside: Sequence[Point] = (),
+        outside: Sequence[Point] = (),
+    ) -> MaskProposal:
+        """Of the masks that SAM offers, the one of the best predicted overlap, which is the confidence, too."""
+        guidance = checked_guidance(embedding.height, embedding.width, box, inside, outside)
+        points = [*guidance.inside, *guidance.outside]
+        labels = [1] * len(guidance.inside) + [0] * len(guidance.outside)
+        boxes = [list(guidance.box)] if guidance.box else None
+        logits, overlaps = self._decode(embedding, [points] if points else None, [labels] if labels else None, boxes)
+        best = int(overlaps[0].argmax())
+        mask = self._full_size(embedding, logits[0, best])
+        return MaskProposal(mask, float(np.clip(overlaps[0, best].item(), 0, 1)) if mask.any() else 0.0)
+
+    def propose(self, image: Image) -> MaskProposal:
+        """The best mask of a grid of points; its confidence is the product it was chosen by."""
+        if is_flat(image):
+            return nothing(image)
+        embedding = self.embed(image)
+        across, down = (
+            np.linspace(_MARGIN, 1 - _MARGIN, self.points) * (side - 1) for side in (embedding.width, embedding.height)
+        )
+        grid = [[(float(x), float(y))] for y in down for x in across]
+        logits, overlaps = self._decode(embedding, grid, [[1]] * len(grid), None)
+        logits, overlaps = logits.flatten(0, 1), overlaps.flatten()
+        # The part of the small masks that shows the image and not the padding.
+        rows, columns = (
+            max(1, round(logits.shape[axis] * embedding.seen[axis - 1] / embedding.padded[axis - 1])) for axis in (1, 2)
+        )
+        shown = logits[:, :rows, :columns]
+        scores = overlaps.clip(0, 1) * _stability(shown)
+        shapes = [
+            shape_confidence(mask) if score else 0.0
+            for mask, score in zip((shown > 0).cpu().numpy(), scores.tolist(), strict=True)
+        ]
+        products = scores.cpu().numpy() * np.asarray(shapes, np.float32)
+        best = int(products.argmax())
+        if not products[best] > 0:
+            return nothing(image)
+        mask = self._full_size(embedding, logits[best])
+        return MaskProposal(mask, float(np.clip(products[best], 0, 1)) if mask.any() else 0.0)
+
+    def _check_size(self, height: int, width: int) -> None:
+        longest = self.processor.image_processor.size.get("longest_edge")
+        if longest and min(height, width) * longest / max(height, width) < 0.5:
+            raise SampleError(f"the image is {width} × {height} pixels, too narrow for {self.name}")
+
+    def _decode(
+        self,
+        embedding: Embedding,
+        points: Sequence[Sequence[Point]] | None,
+        labels: Sequence[Sequence[int]] | None,
+        boxes: Sequence[Sequence[float]] | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (prompts, masks, height, width), small, and predicted overlaps (prompts, masks)."""
+        import torch
+
+        down, across = embedding.seen[0] / embedding.height, embedding.seen[1] / embedding.width
+        scale = torch.tensor([across, down])
+        prompts: dict[str, Any] = {}
+        if points is not None:
+            prompts["input_points"] = torch.tensor([points], dtype=torch.float32) * scale
+            prompts["input_labels"] = torch.tensor([labels])
+        if boxes is not None:
+            prompts["input_boxes"] = torch.tensor([boxes], dtype=torch.float32) * scale.repeat(2)
+        with torch.inference_mode():
+            answer = self.model(
+                image_embeddings=embedding.features,
+                multimask_output=True,
+                **{key: value.to(self.device) for key, value in prompts.items()},
+            )
+        return answer.pred_masks[0], answer.iou_scores[0]
+
+    def _full_size(self, embedding: Embedding, logits: torch.Tensor) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """One small mask at the image's size."""
+        sizes: dict[str, Any] = {"original_sizes": [[embedding.height, embedding.width]]}
+        if "longest_edge" in self.processor.image_processor.size:
+            sizes["reshaped_input_sizes"] = [list(embedding.seen)]
+        masks = self.processor.post_process_masks([logits[None, None].float().cpu()], **sizes)
+        return np.asarray(masks[0][0, 0].numpy(), np.bool_)
+
+
+def _stability(logits: torch.Tensor) -> torch.Tensor:
+    """How little masks (n, height, width) change with their cut, 0..1."""
+    import torch
+
+    narrow, wide = (logits > _STABLE).sum((1, 2)), (logits > -_STABLE).sum((1, 2))
+    return torch.where(wide > 0, narrow / wide.clamp(min=1), 0.0)
+
+
+def load(name: Name) -> Sam:
+    """A model by its hub name or local folder, with its own processor.
+
+    Weights are read from safetensors only and code in the repository is never run. Options: ``device`` (auto, cpu,
+    cuda, cuda:1 …), ``points`` (5; the side of the grid that is tried without guidance).
+    """
+    for option in name.options:
+        if option not in ("device", "points"):
+            raise unknown("option of sam:", option, ("device", "points"))
+    points = name.options.get("points", 5)
+    if type(points) is not int or not 1 <= points <= 32:
+        raise UserError(f"sam's points must be a whole number from 1 to 32, not {points!r}")
+    if not name.scheme or not name.name:
+        raise UserError("sam reads sam:NAME-OR-FOLDER, for example sam:facebook/sam-vit-base")
+    local = Path(name.name).is_dir()
+    where, _, revision = (name.name, "", "") if local else name.name.partition("@")
+    shown = f"sam:{Path(where).resolve().name if local else name.name}"
+    device = _device(str(name.options.get("device", "auto")))
+    model, processor = _fetch(where, revision or "main", shown, local=local)
+    called = shown if points == 5 else f"{shown}?points={points}"
+    return Sam(called, model, processor, device=device, points=points)
+
+
+def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, Any]:
+    import transformers
+    from safetensors import SafetensorError
+
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if not local:
+        mind_the_hub()
+    try:
+        with _quiet():
+            kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
+            if kind not in _CLASSES:
+                raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")
+            model_class, processor_class = (getattr(transformers, one) for one in _CLASSES[kind])
+            processor = processor_class.from_pretrained(where, **trust)
+            model, report = model_class.from_pretrained(where, **trust, use_safetensors=True, output_loading_info=True)
+    except OSError as error:
+        if local:
+            raise UserError(f"{shown} cannot be loaded: {first_line(error)}") from error
+        raise UserError(_OFFLINE.format(name=shown, reason=first_line(error))) from error
+    except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
+        raise UserError(f"{shown} is no SAM that can be loaded: {first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:  # transformers fills what is missing with random numbers and only warns
+        raise UserError(f"{shown} lacks weights: {', '.join(missing[:3])}")
+    return model, processor
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers without its bars and notes, which would break into ours."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _device(device: str) -> str:
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return next(kind for kind, found in there.items() if found)
+    try:
+        found = there.get(torch.device(device).type, False)
+    except RuntimeError:
+        found = False
+    if not found:
+        raise UserError(f"this machine has no device {device!r} that torch can use; try device=auto or device=cpu")
+    return device
+
+
+def _shape_of(config: Any) -> dict[str, Any]:
+    """The settings that shape the computation, without what differs between library versions and machines."""
+    settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
+    return {key: value for key, value in settings.items() if key not in volatile}
+
+
+def _weights_sha256(model: Any) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,82 @@
+"""``holdfast detect``: can a network tell original, generated and random backgrounds apart?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.train import How
+from holdfast.core.limits import DEFAULT_MAX_PIXELS
+from holdfast.core.names import split_list
+
+Option = typer.Option
+
+
+def detect(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A folder, manifest, COCO file or scheme:name (holdfast ls data).")
+    ],
+    out: Annotated[Path, Option(help="The run; one that is there is continued.")],
+    masks: Annotated[Path | None, Option(help="Masks in a tree parallel to the images.", show_default=False)] = None,
+    generator: Annotated[
+        str, Option(help="What paints generated backgrounds (holdfast ls image-makers).", show_default=False)
+    ] = "",
+    generated: Annotated[
+        Path | None,
+        Option(help="Instead: what holdfast synth wrote of generated_background and DATA.", show_default=False),
+    ] = None,
+    prompts: Annotated[
+        Path | None, Option(help="TOML with a prompt a class for --generator.", show_default=False)
+    ] = None,
+    oracle: Annotated[
+        str, Option(help="Who must still recognise a painted picture (holdfast ls oracles).", show_default=False)
+    ] = "",
+    labels: Annotated[
+        Path | None, Option(help="CSV with other names of classes, for prompts and oracle.", show_default=False)
+    ] = None,
+    architectures: Annotated[str, Option(help="Networks by name, separated by commas.")] = "timm:resnet50",
+    folds: Annotated[int, Option(min=1, help="Of cross-validation by photo; 1 is one split.")] = 5,
+    recipe: Annotated[How, Option(help="AdamW, one cycle, augmentation; or the paper's Adam at 1e-4.")] = How.fast,
+    epochs: Annotated[int, Option(min=0, help="Instead of the recipe's; 0 keeps them.")] = 0,
+    batch_size: Annotated[int, Option(min=0, help="Pictures a step; 0 keeps the recipe's.")] = 0,
+    size: Annotated[int, Option(min=0, help="Pixels of the square pictures; 0 keeps the recipe's 224.")] = 0,
+    rate: Annotated[float, Option(min=0, help="Learning rate instead of the recipe's; 0 keeps it.")] = 0.0,
+    pretrained: Annotated[bool, Option("--pretrained", help="Begin with trained weights, not from scratch.")] = False,
+    early_stopping: Annotated[
+        int, Option(min=0, help="End after so many epochs without a better validation accuracy; 0 never.")
+    ] = 0,
+    feather: Annotated[float, Option(min=0, help="Soft edges of pasted objects, in pixels.")] = 0.0,
+    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    split: Annotated[str, Option(help="Only samples of this split.", show_default=False)] = "",
+    limit: Annotated[int, Option(min=0, help="At most so many photos, evenly over classes; 0 takes all.")] = 0,
+    seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,
+    max_pixels: Annotated[int, Option(min=1, help="Refuse larger images before decoding them.")] = DEFAULT_MAX_PIXELS,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
+) -> None:
+    """Train a network to tell original, generated and random backgrounds apart, and see by what it does."""
+    from holdfast import api
+    from holdfast.pipeline.detected.detect import LEFT_OUT
+    from holdfast.stats.detection import accuracies
+
+    with TerminalProgress(quiet=quiet) as progress:
+        found = api.detect(
+            data, out=out, masks=masks, generator=generator, generated=generated, prompts=prompts, oracle=oracle,
+            labels=labels, architectures=split_list(architectures), folds=folds, recipe=recipe.value, epochs=epochs,
+            batch_size=batch_size, size=size, rate=rate, pretrained=pretrained, early_stopping=early_stopping,
+            feather=feather, device=device, split=split, limit=limit, seed=seed, max_pixels=max_pixels,
+            progress=progress,
+        )  # fmt: skip
+    for row in accuracies(found.counts).to_dict("records"):
+        typer.echo(
+            f"{row['model']}: {row['accuracy']:.1%} ({row['low']:.1%} to {row['high']:.1%}) of {row['n']} pictures; "
+            "chance is 33.3%"
+        )
+    left_out = sum(LEFT_OUT in str(one) for one in found.run.samples()["problem"].to_pylist())
+    if left_out:
+        typer.echo(f"  {left_out} photos are left out, because not all three kinds could be made of them")
+    for row in found.counts.trouble.head(10).to_dict("records"):
+        typer.echo(f"  {row['n']} × {row['status']}: {row['error']} (first: {row['example']})")
+    typer.echo(str(out / "report" / "index.html"))

@@ -1,0 +1,238 @@
+"""Exported votes: one row a vote and question, the questions they answer, and the rule that makes a verdict of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError, first_line
+
+VOTES = pa.schema(
+    [
+        ("campaign", pa.string()),
+        ("kind", pa.string()),  # quality | naturalness | oracle
+        ("sample_id", pa.string()),
+        ("source_id", pa.string()),  # the prompt or photo: images of one are one cluster
+        ("label", pa.string()),
+        ("asked", pa.string()),  # the class in the question
+        ("condition", pa.string()),
+        ("nuisance", pa.string()),
+        ("generator", pa.string()),  # who made the image, '' where it is not known
+        ("model", pa.string()),  # whom it was made against, '' where none
+        ("sha256", pa.string()),  # of the file; '' where it could not be read
+        ("pixels_sha256", pa.string()),  # of the decoded RGB array, by which an image is known again
+        ("role", pa.string()),  # judge | positive | negative | repeat
+        ("task", pa.int64()),  # a number in this campaign
+        ("task_status", pa.string()),  # finished | discarded | expired | open
+        ("task_reason", pa.string()),  # why it was discarded
+        ("person", pa.int64()),  # a number in this campaign, no name
+        ("vote", pa.int64()),  # a number in this campaign, in order of time; shared by its questions
+        ("question", pa.string()),
+        ("answer", pa.string()),
+        ("expected", pa.string()),  # of a sentinel: answers that pass, apart by |
+        ("seconds", pa.float64()),  # from showing the picture to the answer, as the browser measured
+        ("voted_at", pa.timestamp("us", tz="UTC")),
+        ("counts", pa.bool_()),  # whether it enters verdicts
+        ("superseded", pa.bool_()),  # the person came back and answered again
+    ]
+)
+
+FILE = "votes.parquet"
+_METADATA = b"holdfast"
+_LARGEST = 1 << 31
+
+Decision = Literal["accepted", "rejected", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question: its answers in order, and how many steps apart two answers of one person to one image may be."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    tolerance: int = 0
+
+    @property
+    def is_rating(self) -> bool:
+        """Whether the answers are numbers on a scale."""
+        return all(answer.lstrip("-").isdigit() for answer in self.answers)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which answers of one person are a yes: alternatives of conditions, each a question and the answers that meet it.
+
+    Read from ``recognisable|usable``, ``recognisable&usable``, ``natural>=4``; & binds before |. A question by itself
+    is met by "yes", and a rating by its middle or more.
+    """
+
+    text: str
+    alternatives: tuple[tuple[tuple[str, frozenset[str]], ...], ...]
+
+    def says_yes(self, answers: Mapping[str, str]) -> bool:
+        """One person's verdict from their answers, question → answer."""
+        return any(all(answers.get(name) in allowed for name, allowed in each) for each in self.alternatives)
+
+
+def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
+    """The rule of a text; UserError for a question that was not asked or an answer it does not have."""
+    by_id = {question.id: question for question in questions}
+
+    def condition(term: str) -> tuple[str, frozenset[str]]:
+        found = re.fullmatch(r"\s*([\w-]+)\s*(?:>=\s*(\S+)\s*)?", term)
+        if not found or found[1] not in by_id:
+            raise UserError(
+                f"the rule {text!r} should name questions that were asked, joined by | or &: {', '.join(by_id)}"
+            )
+        answers = by_id[found[1]].answers
+        if found[2] is not None and not by_id[found[1]].is_rating:
+            raise UserError(f"{found[1]} is answered by {' or '.join(answers)}, so the rule takes no >=; name it alone")
+        if found[2] is None:
+            return found[1], frozenset({"yes"} if "yes" in answers else answers[len(answers) // 2 :])
+        if found[2] not in answers:
+            raise UserError(f"{found[1]} has no answer {found[2]!r}; it has {', '.join(answers)}")
+        return found[1], frozenset(answers[answers.index(found[2]) :])
+
+    return Rule(
+        text, tuple(tuple(condition(term) for term in alternative.split("&")) for alternative in text.split("|"))
+    )
+
+
+def decide(yes: int, votes: int, *, at_least: int, of: int) -> Decision:
+    """The verdict on an image that so many of its voters said yes to.
+
+    Accepted from ``at_least`` yes on, of ``of`` people; rejected when those who have not voted could not bring it there
+    any more; undecided until then. Where more people voted than were wanted, the same share of them has to say yes.
+    """
+    needed = at_least if votes <= of else -(-at_least * votes // of)
+    if yes >= needed:
+        return "accepted"
+    return "undecided" if yes + max(of - votes, 0) >= needed else "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What people said of one image and class."""
+
+    sample_id: str
+    asked: str
+    sha256: str
+    pixels_sha256: str
+    votes: int
+    yes: int
+    decision: Decision
+
+    @property
+    def share(self) -> float:
+        """Of those who voted, how many said yes; 0 where nobody voted."""
+        return self.yes / self.votes if self.votes else 0.0
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The votes of one campaign.
+
+    Attributes:
+        table: columns of ``VOTES``.
+        campaign: its name.
+        kind: quality, naturalness or oracle.
+        questions: in order.
+        rule: which answers are a yes.
+        at_least: how many people must say yes,
+        of: so many wanted an image.
+        facts: what else the export recorded.
+    """
+
+    table: pa.Table
+    campaign: str
+    kind: str
+    questions: tuple[Question, ...]
+    rule: str
+    at_least: int
+    of: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_rule(self, rule: str = "", at_least: int = 0) -> Votes:
+        """The same votes under another rule or threshold; '' and 0 keep the export's."""
+        rule, at_least = rule or self.rule, at_least or self.at_least
+        parse_rule(rule, self.questions)
+        if not 1 <= at_least <= self.of:
+            raise UserError(f"at_least is 1 to {self.of}, the people an image was shown to, not {at_least}")
+        return replace(self, rule=rule, at_least=at_least)
+
+    def ballots(self) -> list[dict[str, Any]]:
+        """A row per vote that counts: sample_id, asked, hashes, person, ``answers`` (question → answer) and ``yes``."""
+        rule = parse_rule(self.rule, self.questions)
+        columns = ["sample_id", "asked", "sha256", "pixels_sha256", "person", "vote", "question", "answer"]
+        rows = self.table.filter(self.table["counts"]).select(columns).to_pylist()
+        found: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            question, answer = row.pop("question"), row.pop("answer")
+            found.setdefault(row["vote"], row | {"answers": {}})["answers"][question] = answer
+        return [row | {"yes": rule.says_yes(row["answers"])} for row in found.values()]
+
+    def tallies(self) -> list[Tally]:
+        """The verdict on every image and class that somebody judged, in the order of the first vote."""
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in self.ballots():
+            groups.setdefault((row["sample_id"], row["asked"]), []).append(row)
+        found = []
+        for (sample_id, asked), rows in groups.items():
+            votes, yes, decision = self.count(row["yes"] for row in rows)
+            hashes = rows[0]["sha256"], rows[0]["pixels_sha256"]
+            found.append(Tally(sample_id, asked, *hashes, votes, yes, decision))
+        return found
+
+    def count(self, yes: Any) -> tuple[int, int, Decision]:
+        """Votes, how many of them are a yes, and the decision."""
+        given = [bool(one) for one in yes]
+        return len(given), sum(given), decide(sum(given), len(given), at_least=self.at_least, of=self.of)
+
+    def to_arrow(self) -> pa.Table:
+        """The table with everything else in its metadata, as it is written to Parquet."""
+        said = {name: getattr(self, name) for name in ("campaign", "kind", "rule", "at_least", "of")}
+        said |= {"questions": [asdict(one) for one in self.questions], "facts": dict(self.facts)}
+        return self.table.cast(VOTES).replace_schema_metadata({_METADATA: json.dumps(said, ensure_ascii=False)})
+
+
+def from_arrow(table: pa.Table) -> Votes:
+    """The votes of a table that ``to_arrow`` made; ValueError where it is something else."""
+    said = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
+    if not isinstance(said, dict) or "questions" not in said:
+        raise ValueError("it does not say which questions were asked")
+    try:
+        questions = tuple(
+            Question(str(one["id"]), str(one["text"]), tuple(map(str, one["answers"])), int(one["tolerance"]))
+            for one in said["questions"]
+        )
+        votes = Votes(
+            table.select(VOTES.names).cast(VOTES), str(said["campaign"]), str(said["kind"]), questions,
+            str(said["rule"]), int(said["at_least"]), int(said["of"]), dict(said.get("facts", {})),
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it lacks {error}") from error
+    return votes.with_rule()
+
+
+def read_votes(path: Path | str) -> Votes:
+    """The votes that ``holdfast review --export`` wrote: its folder, or votes.parquet in it."""
+    file = Path(path)
+    file = file / FILE if file.is_dir() else file
+    if not file.is_file():
+        raise UserError(f"there are no votes at {path}; holdfast review --export writes them ({FILE})")
+    if file.suffix.lower() == ".csv":
+        raise UserError(f"{path} lacks the questions and the rule; name the {FILE} beside it")
+    if file.stat().st_size > _LARGEST:
+        raise UserError(f"{path} is larger than any file of votes")
+    try:
+        return from_arrow(pq.read_table(file, partitioning=None))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UserError(f"{path} is not a file of votes of holdfast review --export: {first_line(error)}") from error

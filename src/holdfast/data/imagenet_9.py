@@ -1,0 +1,181 @@
+"""The ImageNet-9 layout (backgrounds challenge): ``<variant>/val/<00_dog … 08_fish>/…`` and ``fg_mask/val/…npy``."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.names import Name, split_list
+from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.images import FileImage, read_file
+from holdfast.data.labels import IMAGENET_OUTPUTS
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+)
+from holdfast.registry import unknown
+
+CLASSES = (
+    *("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish"),
+)
+"""In the order of the numbers that their folders begin with."""
+
+VARIANTS = {
+    "original": ORIGINAL,
+    "mixed_same": "same_class_background",
+    "mixed_rand": "random_background",
+    "mixed_next": "mixed_next",
+    "only_fg": "segmented",
+    "no_fg": "no_fg",
+    "only_bg_t": "only_background",
+    "only_bg_b": "only_bg_b",
+}
+"""Variant → condition: ours where the recipe is, so that the background's effect and the verdict come by themselves.
+
+``mixed_next`` takes the background from the next class, ``no_fg`` leaves a black silhouette, ``only_bg_b`` a black box.
+"""
+
+MAPPING = "in_to_in9.json"
+_WITH_OBJECT = frozenset({"original", "mixed_same", "mixed_rand", "mixed_next", "only_fg"})
+_FOLDER = re.compile(r"0([0-8])_.+")
+_MIXED = re.compile(r"fg_(n\d{8}_\d+)_bg_(n\d{8}_\d+)")
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``imagenet-9:DIR``: the nine classes and every variant beside ``original``.
+
+    An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the photo of its
+    foreground as source. Masks are those of ``fg_mask``, where the object is in the picture. Which of ImageNet's
+    outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside it; without it, only models with
+    these nine outputs can be tested. Options: ``variants`` (a comma list of the published names), ``mapping`` (that
+    file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
+    """
+    options = text_options(name, ("variants", "mapping", "mask_format"))
+    root = existing(name.name, "the folder")
+    if (root / "bg_challenge").is_dir():
+        root = root / "bg_challenge"
+    there = [variant for variant in VARIANTS if (root / variant / "val").is_dir()]
+    if not there:
+        raise UserError(
+            f"{str(root)!r} is not in the ImageNet-9 layout: it has no folder original/val or mixed_rand/val"
+        )
+    wanted = split_list(options.get("variants", "")) or there
+    for variant in wanted:
+        if variant not in there:
+            raise unknown(f"variant in {str(root)!r}", variant, there)
+    problems: list[Problem] = []
+    samples = [sample for variant in wanted for sample in _read_variant(root, variant, problems)]
+    if masks is not None:
+        joined = attach_masks(samples, masks, format=options.get("mask_format", "auto"), by_source=True)
+        shown = [_with_object(sample) for sample in samples]
+        samples = [one if has else sample for one, sample, has in zip(joined, samples, shown, strict=True)]
+    keys = _keys(root, options.get("mapping", ""), problems)
+    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=CLASSES, keys=keys)
+
+
+def matches(root: Path) -> bool:
+    """Whether a folder is unmistakably in this layout."""
+    return any(
+        (root / variant / "val").is_dir() and any(map(_FOLDER.fullmatch, visible_folders(root / variant / "val")))
+        for variant in VARIANTS
+    )
+
+
+def _with_object(sample: Sample) -> bool:
+    return sample.attributes["published_as"] in _WITH_OBJECT
+
+
+def _read_variant(root: Path, variant: str, problems: list[Problem]) -> list[Sample]:
+    samples = []
+    for folder in visible_folders(root / variant / "val"):
+        number = _FOLDER.fullmatch(folder)
+        if number is None:
+            problems.append(Problem(f"{variant}/val/{folder}", "the folder is none of 00_dog to 08_fish"))
+            continue
+        base = root / variant / "val" / folder
+        files = list(walk_images(base, problems))
+        for stem, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True):
+            samples.append(_sample(root, variant, folder, CLASSES[int(number[1])], stem, f"{base}/{file}"))
+    return samples
+
+
+def _sample(root: Path, variant: str, folder: str, label: str, stem: str, path: str) -> Sample:
+    mixed = _MIXED.fullmatch(stem)
+    photo = mixed[1] if mixed else stem
+    source_id = f"{folder}/{photo}"
+    mask = root / "fg_mask" / "val" / folder / f"{photo}.npy"
+    sample = Sample(
+        source_id if variant == "original" else f"{variant}/{folder}/{stem}",
+        label,
+        FileImage(path),
+        source_id=source_id,
+        condition=VARIANTS[variant],
+        attributes={"published_as": variant, **({"background": mixed[2]} if mixed else {})},
+    )
+    return replace(sample, mask=NumpyMask(mask)) if variant in _WITH_OBJECT and mask.is_file() else sample
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyMask:
+    """A mask in a ``.npy`` file: HW, not 0 on the foreground."""
+
+    path: str | Path
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the stored bytes."""
+        return bytes_sha256(read_file(self.path))
+
+    def load(self, height: int, width: int) -> Mask:
+        """HW bool of exactly this size. The header is checked before anything is reserved; objects are refused."""
+        stream = io.BytesIO(read_file(self.path))
+        try:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, kind = read(stream)
+            if shape != (height, width) or kind.kind not in "biuf":
+                raise SampleError(f"the mask is {kind} of shape {shape}, its image {width} × {height} pixels")
+            stream.seek(0)
+            values = np.load(stream, allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise SampleError(f"the mask {Path(self.path).name} is no NumPy array: {error}") from error
+        found: Mask = values != 0
+        return found
+
+
+def _keys(root: Path, given: str, problems: list[Problem]) -> dict[str, ClassKeys]:
+    file = existing(given, "the mapping") if given else None
+    places = [file] if file else [root / MAPPING, root.parent / MAPPING]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        problems.append(
+            Problem(MAPPING, "the mapping is not here: only models with these nine outputs can be tested without it")
+        )
+        return {}
+    try:
+        mapping = json.loads(found.read_text(encoding="utf-8"))
+        numbers = {int(output): number for output, number in mapping.items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"{found.name} is not ImageNet-9's mapping: {error}") from error
+    if any(
+        type(number) is not int or not -1 <= number < len(CLASSES) or not 0 <= output < IMAGENET_OUTPUTS
+        for output, number in numbers.items()
+    ):
+        raise UserError(f"{found.name} is not ImageNet-9's mapping: it should lead from 0…999 to -1…8")
+    return {
+        label: ClassKeys(imagenet_indices=tuple(sorted(one for one, other in numbers.items() if other == number)))
+        for number, label in enumerate(CLASSES)
+    }

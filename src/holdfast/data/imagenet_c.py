@@ -1,0 +1,133 @@
+"""The ImageNet-C layout: ``<corruption>/<severity>/<wnid>/…``, perhaps below ``noise``, ``blur`` and so on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, split_list
+from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.imagenet_folders import is_wnid
+from holdfast.data.images import FileImage
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+    wordnet_keys,
+)
+from holdfast.registry import unknown
+
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    *("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+)
+"""The published fifteen, and the four that are meant for validation; also the ids of our own scenarios."""
+
+ARCHIVES = ("noise", "blur", "weather", "digital", "extra")
+"""The archives they come in, whose names some keep as folders."""
+
+SEVERITIES = (1, 2, 3, 4, 5)
+_MOVED = "elastic_transform"  # where the original's mask does not fit
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``imagenet-c:DIR``.
+
+    An image's condition is its corruption, its variant ``severity_1`` to ``severity_5``, as those of our own scenarios
+    are called; its source is the photo (``wnid/stem``), so that all its corruptions are one cluster. Options:
+    ``corruptions`` and ``severities`` (comma lists; all that are there by default), ``mask_format`` (of masks given by
+    hand, which bear the photos' ids and have the images' size).
+    """
+    options = text_options(name, ("corruptions", "severities", "mask_format"))
+    root = existing(name.name, "the folder")
+    found = _corruption_folders(root)
+    if not found:
+        raise UserError(
+            f"{str(root)!r} is not in the ImageNet-C layout: it has none of the folders {', '.join(CORRUPTIONS[:3])}, …"
+        )
+    wanted = split_list(options.get("corruptions", "")) or list(found)
+    for corruption in wanted:
+        if corruption not in found:
+            raise unknown(f"corruption in {str(root)!r}", corruption, found)
+    problems: list[Problem] = []
+    samples: list[Sample] = []
+    classes: set[str] = set()
+    for corruption in wanted:
+        for severity in _severities(options.get("severities", "")):
+            folder = found[corruption] / str(severity)
+            if not folder.is_dir():
+                problems.append(Problem(f"{corruption}/{severity}", "the severity has no folder"))
+                continue
+            for wnid in visible_folders(folder):
+                if not is_wnid(wnid):
+                    problems.append(Problem(f"{corruption}/{severity}/{wnid}", "the folder's name is no WordNet id"))
+                    continue
+                classes.add(wnid)
+                samples += _read_class(folder, wnid, corruption, severity, problems)
+    if masks is not None:
+        samples = _masked(samples, masks, options.get("mask_format", "auto"))
+    return finish(
+        collection_name(root),
+        samples,
+        problems,
+        where=repr(str(root)),
+        classes=sorted(classes),
+        keys=wordnet_keys(classes),
+    )
+
+
+def matches(root: Path) -> bool:
+    """Whether a folder is unmistakably in this layout."""
+    folders = visible_folders(root)
+    known = {*CORRUPTIONS, *ARCHIVES}
+    return bool(folders) and known.issuperset(folders) and any(map(_has_severities, _corruption_folders(root).values()))
+
+
+def _has_severities(folder: Path) -> bool:
+    return any((folder / str(severity)).is_dir() for severity in SEVERITIES)
+
+
+def _corruption_folders(root: Path) -> dict[str, Path]:
+    """Corruption → its folder, in the published order."""
+    places = [root, *(root / archive for archive in ARCHIVES)]
+    found = {}
+    for corruption in CORRUPTIONS:
+        there = [place / corruption for place in places if (place / corruption).is_dir()]
+        if there:
+            found[corruption] = there[0]
+    return found
+
+
+def _severities(text: str) -> list[int]:
+    chosen = split_list(text)
+    if not all(one in map(str, SEVERITIES) for one in chosen):
+        raise UserError(f"severities of imagenet-c: are numbers from 1 to 5 with commas between, not {text!r}")
+    return sorted({int(one) for one in chosen}) or list(SEVERITIES)
+
+
+def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problems: list[Problem]) -> list[Sample]:
+    files = [f"{wnid}/{relative}" for relative in walk_images(folder / wnid, problems)]
+    return [
+        Sample(
+            f"{corruption}/{severity}/{source_id}",
+            wnid,
+            FileImage(f"{folder}/{file}"),
+            source_id=source_id,
+            condition=corruption,
+            attributes={"variant": f"severity_{severity}"},
+        )
+        for source_id, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True)
+    ]
+
+
+def _masked(samples: list[Sample], masks: Path, mask_format: str) -> list[Sample]:
+    in_place = [sample for sample in samples if sample.condition != _MOVED]
+    joined = {one.sample_id: one for one in attach_masks(in_place, masks, format=mask_format, by_source=True)}
+    return [joined.get(sample.sample_id, sample) for sample in samples]

@@ -1,0 +1,137 @@
+"""Test sets of ImageNet's classes, a folder a class: ImageNet-R, -A and -Sketch by WordNet id, ImageNet-V2 by index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
+from holdfast.core.types import ClassKeys, Collection, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.images import FileImage
+from holdfast.data.labels import IMAGENET_OUTPUTS
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+    wordnet_keys,
+)
+
+TITLES = {
+    "imagenet-r": "ImageNet-R",
+    "imagenet-a": "ImageNet-A",
+    "imagenet-sketch": "ImageNet-Sketch",
+    "imagenet-v2": "ImageNet-V2",
+}
+_WNID = re.compile(r"n\d{8}")
+_INDEX = re.compile(r"\d{1,4}")
+_RENDITION = re.compile(r"([a-z]+)_\d+")
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``imagenet-r:DIR``, ``imagenet-a:DIR`` or ``imagenet-sketch:DIR``: ``<wnid>/…``, or one folder above that.
+
+    The classes are those whose folders are there (200 of the first two), so that a restricted prediction is one among
+    them, as these sets are scored. Of ImageNet-R, the file's name says what an image is (``art_0.jpg``): its attribute
+    ``rendition``. Option: ``mask_format`` (of masks given by hand).
+    """
+    title = TITLES[name.scheme]
+    root = _class_root(name, title, is_wnid, "named by WordNet ids such as n01443537")
+    problems: list[Problem] = []
+    folders = _expected(root, is_wnid, "is no WordNet id", problems)
+    samples = [sample for folder in folders for sample in read_class(root, folder, folder, problems)]
+    if name.scheme == "imagenet-r":
+        samples = [_with_rendition(sample) for sample in samples]
+    return _finished(name, root, samples, problems, masks, folders, wordnet_keys(folders))
+
+
+def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``imagenet-v2:DIR``: ``<index>/…`` from 0 to 999, or one folder above that; labels are WordNet ids.
+
+    Folders are taken by their number. Sorted as text, 10 comes before 2, and nearly every label would be another's.
+    Option: ``mask_format`` (of masks given by hand).
+    """
+    root = _class_root(name, TITLES["imagenet-v2"], _is_index, "numbered from 0 to 999")
+    problems: list[Problem] = []
+    folders = sorted(_expected(root, _is_index, "is no number from 0 to 999", problems), key=int)
+    wnids = imagenet_wnids()
+    twice = next((second for first, second in pairwise(folders) if int(first) == int(second)), "")
+    if twice:
+        raise UserError(f"{str(root)!r} has two folders for class {int(twice)}; which is the right one?")
+    labels = {folder: wnids[int(folder)] for folder in folders}
+    samples = [sample for folder in folders for sample in read_class(root, folder, labels[folder], problems)]
+    keys = {label: ClassKeys((label,), (int(folder),)) for folder, label in labels.items()}
+    return _finished(name, root, samples, problems, masks, list(labels.values()), keys)
+
+
+def imagenet_wnids() -> list[str]:
+    """WordNet ids of ImageNet-1k's thousand outputs, in their order."""
+    from timm.data import ImageNetInfo
+
+    return list(ImageNetInfo("imagenet-1k").label_names())
+
+
+def is_wnid(folder: str) -> bool:
+    """Whether a folder is named as a class of ImageNet is: n01443537."""
+    return _WNID.fullmatch(folder) is not None
+
+
+def _is_index(folder: str) -> bool:
+    return _INDEX.fullmatch(folder) is not None and int(folder) < IMAGENET_OUTPUTS
+
+
+def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: str) -> Path:
+    """The folder whose folders are classes: the one that was named, or the only one below it that has some."""
+    text_options(name, ("mask_format",))
+    root = existing(name.name, "the folder")
+    if not root.is_dir():
+        raise UserError(f"{str(root)!r} is not a folder")
+    if any(map(fits, visible_folders(root))):
+        return root
+    below = [root / one for one in visible_folders(root) if any(map(fits, visible_folders(root / one)))]
+    if len(below) == 1:
+        return below[0]
+    if below:
+        choices = ", ".join(one.name for one in below)
+        raise UserError(f"{str(root)!r} has several test sets; name one of them: {choices}")
+    raise UserError(f"{str(root)!r} is not in the {title} layout: it has no class folders {expected}")
+
+
+def _expected(root: Path, fits: Callable[[str], bool], fault: str, problems: list[Problem]) -> list[str]:
+    folders = visible_folders(root)
+    problems.extend(Problem(folder, f"the folder's name {fault}") for folder in folders if not fits(folder))
+    return [folder for folder in folders if fits(folder)]
+
+
+def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> list[Sample]:
+    """The images below one folder, with ids ``folder/stem``."""
+    files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
+    ids = unique_ids([without_suffix(file) for file in files], files)
+    return [Sample(one, label, FileImage(f"{root}/{file}")) for one, file in zip(ids, files, strict=True)]
+
+
+def _with_rendition(sample: Sample) -> Sample:
+    found = _RENDITION.fullmatch(sample.sample_id.rpartition("/")[2])
+    return Sample(sample.sample_id, sample.label, sample.image, attributes={"rendition": found[1]}) if found else sample
+
+
+def _finished(
+    name: Name,
+    root: Path,
+    samples: list[Sample],
+    problems: list[Problem],
+    masks: Path | None,
+    classes: list[str],
+    keys: dict[str, ClassKeys],
+) -> Collection:
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=str(name.options.get("mask_format", "auto")))
+    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=classes, keys=keys)

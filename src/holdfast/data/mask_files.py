@@ -1,0 +1,169 @@
+"""Masks in one file for many images, as other programs write and read them: COCO instances and V7 Darwin JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.types import Mask, MaskSource
+from holdfast.data.coco import parse_coco, record_id
+from holdfast.data.darwin import is_darwin, parse_darwin
+from holdfast.data.masks import CocoMask
+
+MAX_BYTES = 512 << 20
+"""Of one JSON file."""
+
+MAX_FILES = 100_000
+"""Of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskEntry:
+    """What a file says of one image.
+
+    Attributes:
+        path: the image's path as the file has it, with forward slashes; never opened, only compared.
+        size: (height, width) of the image, or None where the file does not say.
+        masks: by class; a class's several objects are united. Empty where nothing was drawn.
+        notes: what was left out, in words.
+    """
+
+    path: str
+    size: tuple[int, int] | None
+    masks: Mapping[str, MaskSource]
+    notes: tuple[str, ...] = field(default=())
+
+    def load(self, label: str, height: int, width: int) -> Mask:
+        """The mask of a class, HW; where the file does not know the class, of everything in the image.
+
+        Raises SampleError for another size, or a mask that cannot be read.
+        """
+        if self.size is not None and self.size != (height, width):
+            told = f"{self.size[1]} × {self.size[0]}"
+            raise SampleError(f"the mask is for an image of {told} pixels, this one has {width} × {height}")
+        if label in self.masks:
+            return self.masks[label].load(height, width)
+        mask = np.zeros((height, width), np.bool_)
+        for source in self.masks.values():
+            mask |= source.load(height, width)
+        return mask
+
+
+def read_mask_files(path: Path) -> list[MaskEntry]:
+    """Read a COCO file, a Darwin file, or a folder of Darwin files; which one it is shows in the content."""
+    if not path.is_dir():
+        return parse_mask_file(_bytes(path), name=path.name)
+    entries: list[MaskEntry] = []
+    hidden = re.compile(r"(^|/)\.")  # V7's exports keep properties in .v7/
+    files = sorted(file for file in path.rglob("*.json") if not hidden.search(file.relative_to(path).as_posix()))
+    if len(files) > MAX_FILES:
+        raise UserError(f"{str(path)!r} holds more than {MAX_FILES} files; take it in by parts")
+    for file in files:
+        entries += parse_mask_file(_bytes(file), name=file.relative_to(path).as_posix())
+    if not entries:
+        raise UserError(f"there is no .json file with masks in {str(path)!r}")
+    return entries
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{str(path)!r} is larger than {MAX_BYTES >> 20} MiB; take it in by parts")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+
+
+def parse_mask_file(data: bytes, *, name: str = "the file") -> list[MaskEntry]:
+    """The entries of a COCO or Darwin file's content; UserError where it is neither."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} is not readable JSON: {error}") from error
+    try:
+        if is_darwin(content) and not isinstance(content.get("images"), list):
+            item = parse_darwin(content)
+            return [MaskEntry(item.path, item.size, item.masks, item.notes)]
+        return _coco_entries(content)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def _coco_entries(content: Any) -> list[MaskEntry]:
+    images, annotations, categories, _ = parse_coco(content)
+    shapes: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    without: dict[str, int] = defaultdict(int)
+    for one in annotations:
+        image, label = record_id(one, "image_id"), categories.get(record_id(one, "category_id"))
+        if label is None or not one.get("segmentation"):
+            without[image] += 1
+        else:
+            shapes[image][label].append(one["segmentation"])
+    entries = []
+    for record in images:
+        image = record_id(record, "id")
+        height: Any = record.get("height")
+        width: Any = record.get("width")
+        sized = type(height) is int and type(width) is int and height > 0 and width > 0
+        notes = []
+        masks: dict[str, MaskSource] = {}
+        if sized:
+            masks = {label: CocoMask(tuple(found), height, width) for label, found in sorted(shapes[image].items())}
+        elif shapes[image]:
+            notes.append("objects of an image without height and width left out")
+        if without[image]:
+            notes.append(f"{without[image]} annotation(s) without an outline or a category left out")
+        path = PurePosixPath(str(record.get("file_name") or "").replace("\\", "/")).as_posix()
+        entries.append(MaskEntry(path, (height, width) if sized else None, masks, tuple(notes)))
+    return entries
+
+
+def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[dict[int, MaskEntry], list[str]]:
+    """Which entry speaks of which of these images (by place), and the entries' paths that no image has.
+
+    The folders need not be the same: an entry is that of the image whose path, less its suffix, shares most of its last
+    parts with it, the name at least; where two share as many, that with the same suffix, and else it is neither's. The
+    later of two entries for an image counts.
+    """
+    by_name: dict[str, list[int]] = defaultdict(list)
+    parts = [_parts(path) for path in paths]
+    for place, one in enumerate(parts):
+        if one:
+            by_name[one[-1]].append(place)
+    matched: dict[int, MaskEntry] = {}
+    unknown: list[str] = []
+    for entry in entries:
+        wanted = _parts(entry.path)
+        places = by_name.get(wanted[-1], []) if wanted else []
+        shared = {place: _shared(parts[place], wanted) for place in places}
+        most = max(shared.values(), default=0)
+        best = [place for place in places if shared[place] == most]
+        if len(best) > 1:
+            best = [place for place in best if PurePosixPath(paths[place]).suffix == PurePosixPath(entry.path).suffix]
+        if len(best) == 1:
+            matched[best[0]] = entry
+        else:
+            unknown.append(entry.path)
+    return matched, unknown
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return PurePosixPath(os.path.splitext(path.replace("\\", "/"))[0].strip("/")).parts  # noqa: PTH122
+
+
+def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+    count = 0
+    for one, other in zip(reversed(first), reversed(second), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

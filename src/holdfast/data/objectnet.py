@@ -1,0 +1,101 @@
+"""The ObjectNet layout: ``images/<class>/….png`` with a red border, and ``mappings/`` to ImageNet's classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.names import Name
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
+from holdfast.data.folder import collection_name
+from holdfast.data.images import decode_image, read_file
+from holdfast.data.nuisances import objectnet_folders, read_categories
+from holdfast.data.reading import (
+    attach_masks,
+    existing,
+    finish,
+    text_options,
+    unique_ids,
+    visible_folders,
+    walk_images,
+    without_suffix,
+)
+
+LICENCE = "ObjectNet: CC BY 4.0, never to be tuned on, images on the web only with their red border"
+BORDER = 1
+_LARGEST_BORDER = 64
+
+
+def load(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``objectnet:DIR``: the 113 of its 313 classes that ImageNet has.
+
+    Which folder is which class and which outputs mean it, the release's ``mappings`` say. The red border by which
+    ObjectNet is told apart is cut off (a pixel on every side; JPEG copies smear it: ``?border=2``). Options:
+    ``border``, ``mask_format`` (of masks given by hand, which have the size without the border).
+    """
+    options = text_options(name, ("border", "mask_format"))
+    border = options.get("border", str(BORDER))
+    if not border.isdecimal() or int(border) > _LARGEST_BORDER:
+        raise UserError(f"border of objectnet: is a whole number of pixels from 0 to {_LARGEST_BORDER}, not {border!r}")
+    root = existing(name.name, "the folder")
+    images = root / "images"
+    if not images.is_dir() or not (root / "mappings").is_dir():
+        raise UserError(f"{str(root)!r} is not in the ObjectNet layout: it should have the folders images and mappings")
+    categories = {one.name: one for one in read_categories(root)}
+    labels = objectnet_folders(root)
+    problems: list[Problem] = []
+    samples: list[Sample] = []
+    elsewhere = 0
+    for folder in visible_folders(images):
+        label = labels.get(folder)
+        if label is None:
+            problems.append(Problem(f"images/{folder}", "folder_to_objectnet_label.json does not know the folder"))
+        elif label not in categories:
+            elsewhere += 1
+        else:
+            samples += _read_class(images, folder, label, int(border), problems)
+    if elsewhere:
+        problems.append(Problem("images", f"{elsewhere} class(es) that ImageNet does not have were passed over"))
+    if masks is not None:
+        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
+    there = {labels.get(folder) for folder in visible_folders(images)}
+    present = {label: category.keys for label, category in categories.items() if label in there}
+    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=present, keys=present)
+
+
+def matches(root: Path) -> bool:
+    """Whether a folder is unmistakably in this layout."""
+    return (root / "images").is_dir() and (root / "mappings" / "objectnet_to_imagenet_1k.json").is_file()
+
+
+def _read_class(images: Path, folder: str, label: str, border: int, problems: list[Problem]) -> list[Sample]:
+    files = [f"{folder}/{relative}" for relative in walk_images(images / folder, problems)]
+    ids = unique_ids([without_suffix(file) for file in files], files)
+    return [
+        Sample(one, label, BorderedImage(f"{images}/{file}", border), licence=LICENCE)
+        for one, file in zip(ids, files, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class BorderedImage:
+    """An image file of which so many pixels on every side are not part of the picture."""
+
+    path: str | Path
+    border: int
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the stored bytes and of what is cut off."""
+        return bytes_sha256(read_file(self.path) + f"\0border {self.border}".encode())
+
+    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
+        """Decode to HWC uint8 RGB without the border."""
+        image = decode_image(read_file(self.path), max_pixels=max_pixels)
+        height, width = image.shape[:2]
+        if min(height, width) <= 2 * self.border:
+            raise SampleError(f"the image is {width} × {height} pixels: without its border nothing is left")
+        return np.ascontiguousarray(image[self.border : height - self.border, self.border : width - self.border])

@@ -1,0 +1,29 @@
+"""Attribution maps: which parts of a picture an answer rests on."""
+
+from holdfast.explain.gradcam import gradcam
+from holdfast.explain.integrated_gradients import integrated_gradients
+from holdfast.explain.measures import Look, look, rank_correlation, structural_similarity
+from holdfast.explain.methods import METHODS, Method, parse_methods
+from holdfast.explain.networks import Network, of_classifier, of_segmenter
+from holdfast.explain.occlusion import occlusion
+from holdfast.explain.overlay import overlay
+from holdfast.explain.randomise import randomised, shuffled
+
+__all__ = [
+    "METHODS",
+    "Look",
+    "Method",
+    "Network",
+    "gradcam",
+    "integrated_gradients",
+    "look",
+    "occlusion",
+    "of_classifier",
+    "of_segmenter",
+    "overlay",
+    "parse_methods",
+    "randomised",
+    "rank_correlation",
+    "shuffled",
+    "structural_similarity",
+]

@@ -1,0 +1,147 @@
+"""Which layer of a network still has places in it, and how its output becomes a grid of features."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.explain.networks import Network
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+COARSE = 4
+"""Cells a side below which a grid is passed over for an earlier one, where there is any."""
+
+MAX_PREFIX = 16
+"""Class and register tokens before those of the picture."""
+
+_INSIDE_ATTENTION = re.compile(r"(^|\.)[^.]*(attn|attention)[^.]*\.", re.IGNORECASE)
+_ENCODERS = ("encoder", "backbone")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a layer's output lies: ``channels_first`` NCHW, ``channels_last`` NHWC, ``tokens`` (n, prefix + h·w, C)."""
+
+    layout: str
+    height: int
+    width: int
+    prefix: int = 0
+
+    def features(self, output: torch.Tensor) -> torch.Tensor:
+        """NCHW, without the tokens that stand for no place."""
+        if self.layout == "tokens":
+            places = output[:, self.prefix :].transpose(1, 2)
+            return places.reshape(len(output), -1, self.height, self.width)
+        return output if self.layout == "channels_first" else output.permute(0, 3, 1, 2)
+
+
+def find_layer(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], name: str = "") -> str:
+    """The layer for Grad-CAM: the one of that name, else the last whose places the score depends on.
+
+    After the last block of a transformer with a class token, no other token matters any more; so the search goes
+    back until gradients reach places. In a network that scores every pixel, only its encoder is searched: what comes
+    after leads back to the picture's grid, up to the answer itself.
+    """
+    import torch
+
+    module = _module(network)
+    if name:
+        if name not in dict(module.named_modules()):
+            raise unknown(f"layer of {network.name}", name, [one for one, _ in module.named_modules() if one])
+        return name
+    size = (int(batch.shape[-2]), int(batch.shape[-1]))
+    with watched(network) as outputs:
+        score = network.score(batch.detach().requires_grad_(), *targets)
+    found = [(one, output, grid) for one, output in outputs if (grid := grid_of(output, size, module)) is not None]
+    if network.dense:
+        inner = [entry for entry in found if any(part in _ENCODERS for part in entry[0].split("."))]
+        found = inner or [entry for entry in found if entry[2].height == min(each[2].height for each in found)]
+    gradients = torch.autograd.grad(score.sum(), [output for _, output, _ in found], allow_unused=True) if found else ()
+    reached = [
+        (one, grid)
+        for (one, _, grid), gradient in zip(found, gradients, strict=True)
+        if gradient is not None and bool(grid.features(gradient).abs().amax() > 0)
+    ]
+    if not reached:
+        raise UserError(f"Grad-CAM finds no layer of {network.name} with places in it; name one: gradcam?layer=NAME")
+    fine = [one for one, grid in reached if min(grid.height, grid.width) >= COARSE]
+    return fine[-1] if fine else reached[-1][0]
+
+
+@contextmanager
+def watched(network: Network, only: str = "") -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Outputs of layers in the order in which they come, by name; of one layer, or of all that may hold features."""
+    import torch
+
+    outputs: list[tuple[str, torch.Tensor]] = []
+
+    def keep(name: str) -> Any:
+        def hook(_: torch.nn.Module, __: Any, output: Any) -> None:
+            if isinstance(output, tuple) and output and torch.is_tensor(output[0]):
+                output = output[0]  # transformers' blocks
+            if torch.is_tensor(output) and output.requires_grad:
+                outputs.append((name, output))
+
+        return hook
+
+    chosen = [
+        (name, module)
+        for name, module in _module(network).named_modules()
+        if (name == only if only else name and not _INSIDE_ATTENTION.search(name) and _holds_features(module))
+    ]
+    handles = [module.register_forward_hook(keep(name)) for name, module in chosen]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> Grid | None:
+    """How an output lies over a picture of this size; None where it has no places.
+
+    A grid has the picture's proportions: strides across and down are the same.
+    """
+    shape = tuple(output.shape)
+    if len(shape) == 4:
+        for layout, (height, width) in (("channels_first", shape[2:]), ("channels_last", shape[1:3])):
+            if height > 1 and width > 1 and _fits(height, width, size):
+                return Grid(layout, height, width)
+    if len(shape) == 3:
+        known: list[Any] = [one.num_prefix_tokens for one in module.modules() if hasattr(one, "num_prefix_tokens")]
+        for prefix in (int(known[0]),) if known else range(MAX_PREFIX + 1):
+            places = shape[1] - prefix
+            height = round((places * size[0] / size[1]) ** 0.5) if places > 1 else 0
+            if height > 1 and places % height == 0 and _fits(height, places // height, size):
+                return Grid("tokens", height, places // height, prefix)
+    return None
+
+
+def _fits(height: int, width: int, size: tuple[int, int]) -> bool:
+    """Strides agree but for rounding up at the edges."""
+    if height > size[0] or width > size[1]:
+        return False
+    stride = max(size[0] / height, size[1] / width)
+    return abs(size[0] / stride - height) < 1 and abs(size[1] / stride - width) < 1
+
+
+def _holds_features(module: torch.nn.Module) -> bool:
+    """Projections between features (queries, hidden layers of an MLP) are none themselves."""
+    import torch
+
+    return not isinstance(module, torch.nn.Linear)
+
+
+def _module(network: Network) -> torch.nn.Module:
+    if network.module is None or not network.differentiable:
+        raise UserError(
+            f"Grad-CAM needs a network's layers and gradients, and {network.name} shows none; try occlusion"
+        )
+    return network.module

@@ -1,0 +1,180 @@
+"""A ``Segmenter`` around a torch module, whatever library it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import Image, LabelSpace
+from holdfast.models.local_dir import LOADING, MAX_SIDE
+from holdfast.models.options import preprocessing_overrides
+from holdfast.models.torch_classifier import resolve_device, weights_sha256
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_CONFIG = 1_000_000
+"""Bytes of a segmenter's configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a segmenter sees: a picture squeezed to ``input_size`` (height, width), normalised."""
+
+    input_size: tuple[int, int] = (256, 256)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+
+
+class TorchSegmenter:
+    """A ``Segmenter`` around a module that maps a normalised batch to scores, (n, labels, height, width)."""
+
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        labels: LabelSpace,
+        preparation: Preparation,
+        *,
+        architecture: str,
+        device: str = "auto",
+        batch_size: int = 16,
+    ) -> None:
+        self.name = name
+        self.labels = labels
+        self.preparation = preparation
+        self.batch_size = batch_size
+        self.device = resolve_device(device)
+        self.fingerprint = fingerprint(
+            {
+                "architecture": architecture,
+                "weights": weights_sha256(module),
+                "preparation": asdict(preparation),
+                "labels": labels,
+            }
+        )
+        self._module = module.float().eval().requires_grad_(False).to(self.device)
+
+    def segment(self, images: Sequence[Image]) -> list[NDArray[np.uint8]]:
+        """For every RGB image of any size its class map, HW: places in ``labels``."""
+        maps: list[NDArray[np.uint8]] = []
+        for start in range(0, len(images), self.batch_size):
+            several = images[start : start + self.batch_size]
+            scores = self._scores(np.stack([self._prepared(image) for image in several]))
+            maps += [class_map(one, image.shape[:2]) for one, image in zip(scores, several, strict=True)]
+        return maps
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """What computes the scores of a prepared batch."""
+        return self._module
+
+    def shown(self, image: Image) -> Image:
+        """The picture as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
+        normal = self._prepared(image).transpose(1, 2, 0)
+        numbers = normal * np.asarray(self.preparation.std) + np.asarray(self.preparation.mean)
+        return np.ascontiguousarray((numbers * 255).round().clip(0, 255).astype(np.uint8))
+
+    def logits(self, batch: torch.Tensor) -> torch.Tensor:
+        """Scores, (n, labels, height, width), of an RGB batch NCHW in 0..1 of the input size; gradients reach it."""
+        import torch
+
+        batch = batch.to(self.device)
+        mean, std = (
+            torch.tensor(values, dtype=batch.dtype, device=batch.device).view(-1, 1, 1)
+            for values in (self.preparation.mean, self.preparation.std)
+        )
+        scores: torch.Tensor = self._module((batch - mean) / std)
+        return scores
+
+    def _prepared(self, image: Image) -> NDArray[np.float32]:
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
+            raise SampleError(f"models see RGB images (height, width, 3) of uint8, not {image.shape} of {image.dtype}")
+        height, width = self.preparation.input_size
+        numbers: NDArray[Any] = image.astype(np.float32) / 255
+        shrinks = image.shape[0] > height or image.shape[1] > width
+        numbers = cv2.resize(numbers, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        normal = (numbers - np.asarray(self.preparation.mean)) / np.asarray(self.preparation.std)
+        return np.ascontiguousarray(normal.transpose(2, 0, 1), np.float32)
+
+    def _scores(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        import torch
+
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with torch.inference_mode(), exact:
+            scores = self._module(torch.from_numpy(batch).to(self.device))
+            if scores.ndim != 4 or scores.shape[1] != len(self.labels):
+                raise UserError(f"{self.name} answers with shape {tuple(scores.shape)}, not {len(self.labels)} labels")
+            answer: NDArray[np.float32] = scores.float().cpu().numpy()
+        return answer
+
+
+def class_map(scores: NDArray[np.float32], size: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The best class of every pixel. Scores rather than classes are resized: edges stay smooth."""
+    height, width = size
+    if scores.shape[1:] == (height, width):
+        return np.asarray(scores.argmax(0), np.uint8)
+    shrinks = height < scores.shape[1] or width < scores.shape[2]
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    best = np.full((height, width), -np.inf, np.float32)
+    answer = np.zeros((height, width), np.uint8)
+    for index, plane in enumerate(scores):  # one class at a time: a hundred planes of a photo would not fit in memory
+        larger = cv2.resize(plane, (width, height), interpolation=how)
+        better = larger > best
+        best[better], answer[better] = larger[better], index
+    return answer
+
+
+def prepared_as(shown: str, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Preparation:
+    """How images are prepared: as the model's facts say, but for what ``size``, ``mean`` and ``std`` change."""
+    known = {key: tuple(facts[key]) for key in ("input_size", "mean", "std") if key in facts}
+    if not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in known.get("input_size", ())):
+        raise UserError(f"{shown} asks for images of {known['input_size']} pixels; at most {MAX_SIDE} are allowed")
+    changes = preprocessing_overrides(options)
+    if "input_size" in changes:
+        changes["input_size"] = changes["input_size"][1:]
+    return Preparation(**{**known, **changes})
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A segmenter's ``config.json``; UserError where it is none, or asks for more than its own weights."""
+    if not file.is_file():
+        raise UserError(f"there is no segmenter's configuration at {str(file)!r}")
+    if file.stat().st_size > MAX_CONFIG:
+        raise UserError(f"{file.parent.name}/{file.name} is too large for a segmenter's configuration")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{file.parent.name}/{file.name} is not JSON") from error
+    if not isinstance(config, dict) or not isinstance(config.get("classes"), int) or not 1 <= config["classes"] <= 256:
+        raise UserError(f"{file.parent.name}/{file.name} does not say how many classes, 1 to 256, the segmenter has")
+    # Encoders are timm's: what would make it read other files or fetch them is refused.
+    refused = [key for key, value in config.items() if key in LOADING or "hf-hub:" in str(value)]
+    if refused:
+        raise UserError(f"{file.parent.name}/{file.name} asks for more than its own weights ({', '.join(refused)})")
+    return config
+
+
+def picked(model: Any, output: str) -> torch.nn.Module:
+    """A module from a batch to the scores that another one hides in its answer, under a key or an attribute."""
+    import torch
+
+    class Picked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.model(batch)[output]
+            return scores
+
+    return Picked()

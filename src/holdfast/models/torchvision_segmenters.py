@@ -1,0 +1,125 @@
+"""``torchvision:ARCHITECTURE[@WEIGHTS-OR-FOLDER]``: torchvision's semantic segmenters (deeplabv3, fcn, lraspp).
+
+The tag names weights of torchvision's, or a folder with ``config.json`` and ``model.safetensors`` as
+``holdfast segment`` writes it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.names import Name
+from holdfast.core.types import LabelSpace
+from holdfast.models import checkpoint, label_spaces
+from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
+from holdfast.models.timm import OFFLINE
+from holdfast.models.torch_segmenter import TorchSegmenter, picked, prepared_as, read_config
+from holdfast.models.torchvision import weights_only
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+_OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
+
+
+def load(name: Name, *, device: str) -> TorchSegmenter:
+    """A segmenter with weights of torchvision's (the default ones without a tag) or of a folder.
+
+    Options: ``labels=FILE``, ``size``, ``mean`` and ``std``. Images are squeezed to a square: 520 pixels for
+    torchvision's own weights.
+    """
+    options = checked(name, _OPTIONS)
+    architecture, _, path = untagged(name).partition("@")  # a folder's name may hold an @ as well
+    name = Name(name.scheme, architecture, path, name.options)
+    known_architecture(architecture)
+    folder = Path(path) if path and (Path(path) / "config.json").is_file() else None
+    if folder is not None:
+        return _from_folder(name, folder, options, device)
+    import torchvision.models
+
+    choices = torchvision.models.get_model_weights(name.name)
+    if name.tag and name.tag not in choices.__members__:
+        if "/" in name.tag:
+            raise UserError(f"there is no segmenter's configuration in the folder {name.tag!r}")
+        raise unknown(f"set of weights for {name.name}", name.tag, choices.__members__)
+    weights = choices[name.tag] if name.tag else choices.DEFAULT
+    module = _pretrained(name.name, weights)
+    own = weights.transforms()
+    side = int(own.resize_size[0])
+    facts = {"input_size": (side, side), "mean": tuple(own.mean), "std": tuple(own.std)}
+    names = LabelSpace(tuple(weights.meta["categories"]))
+    body = f"{name.name}@{name.tag}" if name.tag else name.name
+    return TorchSegmenter(
+        display_name(name, body),
+        picked(module, "out"),
+        label_spaces.from_option(options.get("labels"), len(names), names),
+        prepared_as(name.name, facts, options),
+        architecture=f"torchvision/{name.name}",
+        device=device,
+    )
+
+
+def _from_folder(name: Name, folder: Path, options: Mapping[str, Any], device: str) -> TorchSegmenter:
+    config = read_config(folder / "config.json")
+    stated = config.get("architecture", name.name)
+    if stated != name.name:
+        raise UserError(f"the folder {folder.name} holds a {stated}, not a {name.name}")
+    facts = config.get("holdfast", {})
+    shown = display_name(name, f"{name.name}@{folder.name}")
+    module = build(name.name, config["classes"])
+    state, _ = checkpoint.read_state(existing_file(str(folder / "model.safetensors"), what="segmenter's weights"))
+    checkpoint.fill(module, state, f"torchvision/{name.name}", shown)
+    own = LabelSpace(tuple(facts["label_names"])) if "label_names" in facts else None
+    return TorchSegmenter(
+        shown,
+        picked(module, "out"),
+        label_spaces.from_option(options.get("labels"), config["classes"], own),
+        prepared_as(shown, facts, options),
+        architecture=f"torchvision/{name.name}",
+        device=device,
+    )
+
+
+def known_architecture(name: str) -> None:
+    """UserError with the nearest names where torchvision has no such segmenter."""
+    import torchvision.models
+
+    known = torchvision.models.list_models(module=torchvision.models.segmentation)
+    if name not in known:
+        raise unknown("segmenter of torchvision", name, known)
+
+
+def build(architecture: str, outputs: int) -> torch.nn.Module:
+    """The module without trained weights; it answers with a dictionary whose ``out`` are the scores."""
+    import torchvision.models
+
+    module: torch.nn.Module = torchvision.models.get_model(
+        architecture, weights=None, weights_backbone=None, num_classes=outputs
+    )
+    return module
+
+
+def _pretrained(architecture: str, weights: Any) -> Any:
+    import torchvision.models
+
+    try:
+        with weights_only():
+            return torchvision.models.get_model(architecture, weights=weights, progress=False)
+    except OSError as error:
+        reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
+        raise UserError(reason) from error
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise UserError(
+            f"the downloaded weights of torchvision:{architecture} are damaged; delete them from torch's cache "
+            f"({first_line(error)})"
+        ) from error
+
+
+def config_of(architecture: str, outputs: int) -> dict[str, Any]:
+    """What ``config.json`` says of a trained one."""
+    return {"library": "torchvision", "architecture": architecture, "classes": outputs}

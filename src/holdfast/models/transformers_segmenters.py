@@ -1,0 +1,215 @@
+"""``hf:NAME-OR-FOLDER[@REVISION]``: semantic segmenters of the transformers library (SegFormer, UPerNet, BEiT …)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.hub import mind_the_hub
+from holdfast.core.names import Name
+from holdfast.core.types import LabelSpace
+from holdfast.models import label_spaces
+from holdfast.models.options import PREPROCESSING, checked, display_name, untagged
+from holdfast.models.timm import OFFLINE
+from holdfast.models.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
+from holdfast.models.transformers import no_progress_bars, shape_of
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+_OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean", "std")}}
+_KEY = "logits"
+
+
+def load(name: Name, *, device: str) -> TorchSegmenter:
+    """A segmenter by its hub name or local folder.
+
+    Weights are read from safetensors only and code in the repository is never run. Images are squeezed to the size of
+    its image processor and normalised as that says. Options: ``labels=FILE``, ``size``, ``mean``, ``std``.
+    """
+    options = checked(name, _OPTIONS)
+    folder = Path(untagged(name))
+    local = folder.is_dir()
+    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
+    model, settings = _fetch(where, revision, local=local)
+    names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
+    if len(names) > 256:
+        raise UserError(f"hf:{where} has {len(names)} classes; class maps hold at most 256")
+    shown = display_name(name, folder.name if local else untagged(name))
+    return TorchSegmenter(
+        shown,
+        picked(model, _KEY),
+        label_spaces.from_option(options.get("labels"), len(names), LabelSpace(tuple(names))),
+        prepared_as(shown, _facts(settings), options),
+        architecture=f"transformers/{type(model).__name__}/{_identity(model.config)}",
+        device=device,
+    )
+
+
+def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, dict[str, Any]]:
+    import transformers
+
+    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if not local:
+        mind_the_hub()
+    try:
+        with no_progress_bars():
+            settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(where, revision=revision)
+            _check(transformers.AutoConfig.from_pretrained(where, **trust), where)
+            model, report = transformers.AutoModelForSemanticSegmentation.from_pretrained(
+                where, **trust, use_safetensors=True, output_loading_info=True
+            )
+    except OSError as error:
+        if local:
+            raise UserError(f"hf:{Path(where).name} cannot be loaded: {first_line(error)}") from error
+        raise UserError(OFFLINE.format(name=f"hf:{where}", reason=first_line(error))) from error
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"hf:{where} is not a segmenter that can be loaded: {first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills what is missing with random numbers and only warns.
+        raise UserError(f"hf:{where} has no trained segmenter: {', '.join(missing[:3])} are not in its weights")
+    return model, dict(settings)
+
+
+def _identity(config: Any) -> str:
+    """What shapes the computation; not what Holdfast wrote about the training."""
+    return json.dumps({key: value for key, value in shape_of(config).items() if key != "holdfast"}, sort_keys=True)
+
+
+def _check(config: Any, where: str) -> None:
+    """A configuration that names another pretrained backbone would reach for a hub."""
+    inner = getattr(config, "backbone_config", None)
+    if any(getattr(one, "use_pretrained_backbone", False) for one in (config, inner) if one is not None):
+        raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
+
+
+def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An image processor's settings as ``prepared_as`` reads them."""
+    size = settings.get("size") or {}
+    edge = size if isinstance(size, int) else size.get("shortest_edge") or size.get("longest_edge") or 512
+    sides = (edge, edge) if isinstance(size, int) else (size.get("height") or edge, size.get("width") or edge)
+    facts: dict[str, Any] = {"input_size": tuple(int(side) for side in sides)}
+    if not settings.get("do_normalize", True):
+        return facts | {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    return facts | {
+        own: tuple(settings[theirs])
+        for own, theirs in (("mean", "image_mean"), ("std", "image_std"))
+        if settings.get(theirs)
+    }
+
+
+def _vit(size: int, options: Mapping[str, int]) -> Any:
+    """A plain ViT: BEiT's with absolute positions and without layer scale, its maps brought to four scales."""
+    import transformers
+
+    layers, width = options.get("layers", 12), options.get("hidden_size", 768)
+    return transformers.BeitConfig(
+        image_size=size,
+        patch_size=options.get("patch", 16),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=options.get("heads", 12),
+        intermediate_size=4 * width,
+        use_absolute_position_embeddings=True,
+        use_relative_position_bias=False,
+        use_shared_relative_position_bias=False,
+        use_mask_token=False,
+        layer_scale_init_value=0.0,
+        out_indices=[max(1, round(layers * part / 4)) for part in (1, 2, 3, 4)],
+        add_fpn=True,
+        reshape_hidden_states=True,
+    )
+
+
+def _swin(size: int, options: Mapping[str, int]) -> Any:
+    import transformers
+
+    return transformers.SwinConfig(
+        image_size=size,
+        embed_dim=options.get("hidden_size", 96),
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+
+
+def _convnext(size: int, options: Mapping[str, int]) -> Any:
+    import transformers
+
+    return transformers.ConvNextConfig(out_features=["stage1", "stage2", "stage3", "stage4"])
+
+
+BACKBONES: Mapping[str, Callable[[int, Mapping[str, int]], Any]] = {"vit": _vit, "swin": _swin, "convnext": _convnext}
+NETWORKS = (*(f"upernet@{backbone}" for backbone in BACKBONES), "segformer")
+"""What can be built from configuration, without weights."""
+
+
+def configuration(name: Name, size: int) -> dict[str, Any]:
+    """The settings of an untrained network: ``upernet@vit``, ``segformer`` …, or those of a local folder.
+
+    Options of ``upernet@``: ``hidden_size``, ``layers``, ``heads`` and ``patch`` of the backbone, ``decoder`` channels.
+    """
+    import transformers
+
+    folder = Path(untagged(name))
+    if (folder / "config.json").is_file():
+        checked(name, {})
+        if (folder / "config.json").stat().st_size > MAX_CONFIG:
+            raise UserError(f"{folder.name}/config.json is too large for a segmenter's configuration")
+        try:
+            config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"hf:{folder.name} cannot be loaded: {first_line(error)}") from error
+    elif untagged(name) == "segformer":
+        checked(name, {})
+        config = transformers.SegformerConfig()
+    elif untagged(name) in NETWORKS:
+        options = checked(name, dict.fromkeys(("hidden_size", "layers", "heads", "patch", "decoder"), int))
+        backbone = BACKBONES[name.tag](size, options)
+        config = transformers.UperNetConfig(
+            backbone_config=backbone, hidden_size=options.get("decoder", 512), use_auxiliary_head=False
+        )
+    else:
+        raise unknown("segmenter of transformers to build, or folder", untagged(name), NETWORKS)
+    _check(config, untagged(name))
+    made: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {key: value for key, value in made.items() if key not in _VOLATILE}
+
+
+_VOLATILE = ("_name_or_path", "transformers_version", "id2label", "label2id", "num_labels", "dtype", "holdfast")
+
+
+def build(settings: Mapping[str, Any], outputs: int) -> torch.nn.Module:
+    """The network of settings, untrained; its answer has ``logits``."""
+    import transformers
+
+    try:
+        config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(dict(settings))
+        config.num_labels = outputs
+        module: torch.nn.Module = transformers.AutoModelForSemanticSegmentation.from_config(config)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"transformers cannot build a segmenter of {settings.get('model_type')}: {first_line(error)}"
+        ) from error
+    return module
+
+
+def config_of(model: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """What ``config.json`` says of a trained one, its classes named."""
+    config = model.config
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: place for place, name in enumerate(names)}
+    config.architectures = [type(model).__name__]
+    return dict(json.loads(config.to_json_string(use_diff=True)))
+
+
+def processor_of(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> dict[str, Any]:
+    """``preprocessor_config.json``, which transformers reads as well."""
+    return {
+        "image_processor_type": "SegformerImageProcessor", "do_resize": True, "size": {"height": size, "width": size},
+        "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(mean),
+        "image_std": list(std), "do_reduce_labels": False, "resample": 2,
+    }  # fmt: skip

@@ -1,0 +1,349 @@
+"""What people are asked, about which images, and how far it has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from random import Random
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, select, true, update
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.core.errors import UserError
+from holdfast.people.identity import is_id, new_token, one_line
+from holdfast.people.tables import campaigns, images, items, people, places, tasks
+
+STATUSES = ("open", "paused", "closed")
+ROLES = ("positive", "negative", "training")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question about a picture.
+
+    ``text`` may hold ``{category}``; ``answers`` are in order, with a key of the keyboard each; two answers to a
+    picture that is shown again may lie ``tolerance`` steps apart.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    keys: tuple[str, ...]
+    tolerance: int = 0
+
+
+def _yes_no(id: str, text: str) -> Question:
+    return Question(id, text, ("yes", "no"), ("y", "n"))
+
+
+_STEPS = ("1", "2", "3", "4", "5")
+
+KINDS: dict[str, tuple[Question, ...]] = {
+    "quality": (
+        _yes_no("recognisable", "Can you recognise the {category}?"),
+        _yes_no("usable", "Can it be used as a {category}?"),
+    ),
+    "naturalness": (Question("natural", "How natural does this picture look?", _STEPS, _STEPS, tolerance=1),),
+    "oracle": (_yes_no("shows", "Does this picture show a {category}?"),),
+}
+"""The kinds of campaign and what each asks about every picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The rules of a campaign; the defaults are ImageNet-D's."""
+
+    people_per_image: int = 10
+    images_per_task: int = 20  # all pictures, sentinels among them
+    repeats: int = 2
+    positives: int = 1
+    negatives: int = 1
+    minutes: float = 30.0  # after which an unfinished task goes back
+    most_failures: int = 3  # discarded tasks after which a person gets no more
+    rule: str = "recognisable|usable"
+    at_least: int = 6  # of people_per_image, who answer as the rule wants
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no task can be made with."""
+        for name, least, most in _RANGES:
+            if not least <= getattr(self, name) <= most:
+                raise UserError(f"{name} is a number from {least} to {most}, not {getattr(self, name)}")
+        if self.at_least > self.people_per_image:
+            raise UserError(f"at_least ({self.at_least}) is at most people_per_image ({self.people_per_image})")
+        if self.judged_per_task < max(1, self.repeats):
+            raise UserError(
+                f"a task of {self.images_per_task} pictures has no room for its sentinels; images_per_task must be "
+                f"{self.positives + self.negatives + self.repeats + max(1, self.repeats)} at least"
+            )
+
+    @property
+    def judged_per_task(self) -> int:
+        """How many pictures of a task are new ones whose votes count."""
+        return self.images_per_task - self.repeats - self.positives - self.negatives
+
+
+_RANGES = (
+    ("people_per_image", 1, 1000),
+    ("images_per_task", 1, 200),
+    ("repeats", 0, 50),
+    ("positives", 0, 50),
+    ("negatives", 0, 50),
+    ("minutes", 0.1, 10_080.0),
+    ("most_failures", 1, 1000),
+    ("at_least", 1, 1000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinel:
+    """A picture whose answer is known.
+
+    ``asked`` is the class in its question (of a negative not its own); ``expected`` maps questions to the answers
+    that are right. Training pictures are shown with their answers before a task.
+    """
+
+    image_id: int
+    role: str
+    asked: str
+    expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign as it stands."""
+
+    id: int
+    name: str
+    kind: str
+    status: str
+    source_id: int
+    settings: Settings
+    created_at: float
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What is asked about every picture."""
+        return KINDS[self.kind]
+
+
+def create_campaign(
+    connection: Connection,
+    *,
+    name: str,
+    kind: str,
+    source_id: int,
+    image_ids: Sequence[int],
+    sentinels: Sequence[Sentinel],
+    settings: Settings,
+    now: float,
+) -> int:
+    """Begin a campaign, open at once.
+
+    Args:
+        connection: a transaction.
+        name: for people to choose by; no other campaign has it.
+        kind: one of ``KINDS``.
+        source_id: where the images to judge are from.
+        image_ids: what is to be judged, each under its own label.
+        sentinels: positives, negatives and training pictures, of any source; none of them is judged as well.
+        settings: the rules.
+        now: UTC seconds.
+
+    Raises:
+        UserError: the name is taken, there is nothing to judge, or too few sentinels for the settings.
+    """
+    name = one_line(name)
+    _check(connection, name, kind, image_ids, sentinels, settings)
+    labels = dict(connection.execute(select(images.c.id, images.c.label).where(images.c.source_id == source_id)).all())
+    unknown = [image_id for image_id in image_ids if image_id not in labels]
+    if unknown:
+        raise UserError(f"source {source_id} has no image {unknown[0]}")
+    values = {"source_id": source_id, "name": name, "kind": kind, "status": "open", "created_at": now}
+    row = insert(campaigns).values(**values, settings=asdict(settings)).returning(campaigns.c.id)
+    try:
+        campaign_id: int = connection.execute(row).scalar_one()
+    except IntegrityError:  # somebody made it just now
+        raise UserError(f"there is a campaign {name!r} already; choose another name") from None
+    lots = Random(f"{settings.seed}/{name}")
+    common = {"campaign_id": campaign_id, "held": 0, "counted": 0}
+    rows = [
+        common | {"image_id": i, "role": "judge", "asked": labels[i], "expected": {}, "token": None} for i in image_ids
+    ]
+    rows += [
+        common
+        | {"image_id": s.image_id, "role": s.role, "asked": s.asked}
+        | {"expected": {question: list(answers) for question, answers in s.expected.items()}}
+        | {"token": new_token() if s.role == "training" else None}
+        for s in sentinels
+    ]
+    connection.execute(insert(items), [row | {"lot": lots.random()} for row in rows])
+    return campaign_id
+
+
+def _check(
+    connection: Connection,
+    name: str,
+    kind: str,
+    image_ids: Sequence[int],
+    sentinels: Sequence[Sentinel],
+    settings: Settings,
+) -> None:
+    if not name:
+        raise UserError("a campaign needs a name")
+    if kind not in KINDS:
+        raise UserError(f"campaigns are of kind {', '.join(KINDS)}, not {kind!r}")
+    if connection.scalar(select(campaigns.c.id).where(campaigns.c.name == name)) is not None:
+        raise UserError(f"there is a campaign {name!r} already; choose another name")
+    if not image_ids:
+        raise UserError("a campaign needs at least one image to judge")
+    all_ids = [*image_ids, *(sentinel.image_id for sentinel in sentinels)]
+    if len(set(all_ids)) < len(all_ids):
+        twice = Counter(all_ids).most_common(1)[0][0]
+        raise UserError(f"image {twice} is given twice; a campaign judges an image or uses it as one sentinel")
+    known = select(images.c.id).where(images.c.id.in_([sentinel.image_id for sentinel in sentinels]))
+    if missing := {sentinel.image_id for sentinel in sentinels} - set(connection.scalars(known)):
+        raise UserError(f"there is no image {min(missing)}")
+    for sentinel in sentinels:
+        _check_sentinel(sentinel, KINDS[kind])
+    for role, wanted in (("positive", settings.positives), ("negative", settings.negatives)):
+        present = sum(sentinel.role == role for sentinel in sentinels)
+        if present < wanted:
+            raise UserError(f"a task has {wanted} {role} sentinels and the campaign {present}; give it more")
+
+
+def _check_sentinel(sentinel: Sentinel, questions: Sequence[Question]) -> None:
+    if sentinel.role not in ROLES:
+        raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
+    allowed = {question.id: set(question.answers) for question in questions}
+    if not sentinel.expected:
+        raise UserError(f"the {sentinel.role} picture {sentinel.image_id} says no right answer")
+    for question, answers in sentinel.expected.items():
+        if question not in allowed:
+            raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")
+        if not answers or not set(answers) <= allowed[question]:
+            raise UserError(f"the right answers to {question!r} are among {', '.join(sorted(allowed[question]))}")
+
+
+def _campaign(row: Row[Any]) -> Campaign:
+    known = {field.name for field in fields(Settings)}
+    settings = Settings(**{key: value for key, value in row.settings.items() if key in known})
+    return Campaign(row.id, row.name, row.kind, row.status, row.source_id, settings, row.created_at)
+
+
+def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False) -> Campaign:
+    """One campaign.
+
+    Args:
+        connection: to read from, or a transaction.
+        campaign_id: which one.
+        lock: keep others from assigning or finishing its tasks until the transaction ends. SQLite's transactions are
+            alone anyway.
+
+    Raises:
+        UserError: there is none.
+    """
+    query = select(campaigns).where(campaigns.c.id == campaign_id)
+    if not is_id(campaign_id):
+        raise UserError(f"there is no campaign {campaign_id}")
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if row is None:
+        raise UserError(f"there is no campaign {campaign_id}")
+    return _campaign(row)
+
+
+def list_campaigns(connection: Connection) -> list[Campaign]:
+    """All campaigns, newest first."""
+    return [_campaign(row) for row in connection.execute(select(campaigns).order_by(campaigns.c.id.desc()))]
+
+
+def set_status(connection: Connection, campaign_id: int, status: str, now: float) -> None:
+    """Open, pause or close.
+
+    A paused campaign gives out no new tasks, and open ones may be finished; a closed one takes its open tasks back.
+    """
+    if status not in STATUSES:
+        raise UserError(f"a campaign is {', '.join(STATUSES)}, not {status!r}")
+    get_campaign(connection, campaign_id, lock=True)
+    connection.execute(update(campaigns).where(campaigns.c.id == campaign_id).values(status=status))
+    if status == "closed":
+        take_back(connection, campaign_id, true())
+
+
+def take_back(connection: Connection, campaign_id: int, which: ColumnElement[bool]) -> int:
+    """Expire tasks, so that their images are free for others; the caller has locked the campaign.
+
+    Args:
+        connection: a transaction.
+        campaign_id: whose tasks.
+        which: a condition on ``tasks``; only open ones are meant.
+
+    Returns:
+        How many.
+    """
+    query = select(tasks.c.id).where(tasks.c.campaign_id == campaign_id, tasks.c.status == "open", which)
+    task_ids = list(connection.scalars(query))
+    if task_ids:
+        connection.execute(update(tasks).where(tasks.c.id.in_(task_ids)).values(status="expired"))
+        mine = (places.c.task_id.in_(task_ids), places.c.role == "judge")
+        # Several of the tasks may hold the same image.
+        often = select(func.count()).where(places.c.item_id == items.c.id, *mine).scalar_subquery()
+        held = items.c.id.in_(select(places.c.item_id).where(*mine))
+        connection.execute(update(items).where(held).values(held=items.c.held - often))
+    return len(task_ids)
+
+
+def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
+    """How far a campaign is.
+
+    Returns:
+        ``images``, ``wanted`` and ``counted`` votes (a vote: one person's answers about one image), ``held`` (in open
+        tasks), ``finished_images``, ``open_tasks``, ``finished_tasks``, ``discarded_tasks``, ``expired_tasks``,
+        ``people_at_work`` (with an open task) and ``people``: person_id, name, the four counts of tasks, and
+        ``counted``, the votes of theirs that stand.
+    """
+    wanted = get_campaign(connection, campaign_id).settings.people_per_image
+    judged = select(
+        func.count(),
+        func.coalesce(func.sum(items.c.counted), 0),
+        func.coalesce(func.sum(items.c.held), 0),
+        func.coalesce(func.sum(case((items.c.counted >= wanted, 1), else_=0)), 0),
+    ).where(items.c.campaign_id == campaign_id, items.c.role == "judge")
+    count, counted, held, finished = connection.execute(judged).one()
+    everyone = _people(connection, campaign_id, now)
+    totals = {f"{status}_tasks": sum(p[status] for p in everyone) for status in _TASK_STATUSES}
+    return {
+        "images": count,
+        "wanted": count * wanted,
+        "counted": int(counted),
+        "held": int(held),
+        "finished_images": int(finished),
+        **totals,
+        "people_at_work": sum(p["open"] > 0 for p in everyone),
+        "people": everyone,
+    }
+
+
+_TASK_STATUSES = ("open", "finished", "discarded", "expired")
+
+
+def _people(connection: Connection, campaign_id: int, now: float) -> list[dict[str, Any]]:
+    # A task whose time is over counts as expired even before somebody has taken it back.
+    status = case(((tasks.c.status == "open") & (tasks.c.expires_at <= now), "expired"), else_=tasks.c.status)
+    counts = [func.sum(case((status == name, 1), else_=0)).label(name) for name in _TASK_STATUSES]
+    query = select(people.c.id.label("person_id"), people.c.name, *counts).join(tasks, tasks.c.person_id == people.c.id)
+    query = query.where(tasks.c.campaign_id == campaign_id).group_by(people.c.id, people.c.name).order_by(people.c.id)
+    standing = (
+        select(tasks.c.person_id, func.count().label("images"))
+        .join(places, places.c.task_id == tasks.c.id)
+        .where(tasks.c.campaign_id == campaign_id, tasks.c.status == "finished", places.c.role == "judge")
+        .group_by(tasks.c.person_id)
+    )
+    counted: dict[int, int] = {row.person_id: row.images for row in connection.execute(standing)}
+    return [
+        {key: int(value) if key in _TASK_STATUSES else value for key, value in row.items()}
+        | {"counted": counted.get(row["person_id"], 0)}
+        for row in connection.execute(query).mappings()
+    ]

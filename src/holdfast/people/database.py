@@ -1,0 +1,180 @@
+"""Where it is kept: SQLite by default, PostgreSQL by URL; opened by a migration to the newest tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from holdfast.core.errors import HoldfastError, UserError, first_line
+
+BUSY_S = 5.0
+"""How long a request waits for another's write before it answers that the database is busy."""
+
+_BUSY = "the database is busy with another write"
+
+
+class DatabaseUnavailable(HoldfastError):  # noqa: N818 - a state of affairs, not a mistake
+    """The database cannot answer now (locked, full, gone); nothing was saved, and asking again may help.
+
+    Attributes:
+        detail: what the driver said, which may name hosts and users: for the server's own output, not for visitors.
+    """
+
+    def __init__(self, sentence: str, detail: str = "") -> None:
+        super().__init__(sentence)
+        self.detail = detail
+
+
+class Database:
+    """An engine and the two ways to use it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        # SQLite's own waiting is polling, and whoever polls at the right moment wins; this queue is quick. Writers of
+        # other processes still meet in SQLite.
+        self._writer = Lock() if self.is_sqlite else None
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether only one connection may write at a time."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read from."""
+        with _available(), self.engine.connect() as connection:
+            if not self.is_sqlite:  # each statement sees what is committed either way; this saves two trips
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all that the block did is on the disk when it ends well, nothing otherwise.
+
+        In SQLite it takes the write lock at once, so that what it read still holds when it writes.
+        """
+        with self._turn(), _available(), self.engine.connect() as connection:
+            connection.execution_options(immediate=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._writer is None:
+            yield
+            return
+        if not self._writer.acquire(timeout=BUSY_S):
+            raise DatabaseUnavailable(_BUSY)
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    try:
+        yield
+    except PoolTimeout as error:
+        raise DatabaseUnavailable(_BUSY) from error
+    except (OperationalError, InterfaceError) as error:
+        detail = first_line(error.orig or error)
+        raise DatabaseUnavailable(_reason(detail), detail) from error
+
+
+def _reason(text: str) -> str:
+    if "locked" in text or "busy" in text:
+        return _BUSY
+    if "full" in text or "No space" in text:
+        return "the disk is full"
+    if "readonly" in text:
+        return "the database may not be written to"
+    return "the database does not answer"
+
+
+def open_database(where: str | Path) -> Database:
+    """Open, and migrate where needed.
+
+    Args:
+        where: a URL of SQLAlchemy (``postgresql://…``, ``sqlite:///…``), or the path of a SQLite file.
+    """
+    from holdfast.people.migrate import upgrade
+
+    text = str(where)
+    url = text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # a port that is no number, often a password with @ : or / in it
+        raise UserError(
+            "this is no URL of a database; sqlite:///FILE and postgresql://USER@HOST/NAME are, with special "
+            "characters of a password as %40 and the like"
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend not in ("sqlite", "postgresql"):
+        raise UserError(f"the database is SQLite or PostgreSQL, not {backend}")
+    options: dict[str, Any] = {"pool_pre_ping": backend == "postgresql", "pool_size": 40, "max_overflow": 10}
+    options["pool_timeout"] = BUSY_S
+    options["hide_parameters"] = True  # messages end up in logs, and parameters hold tokens
+    if backend == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    else:
+        if not parsed.database or ":memory:" in parsed.database:
+            raise UserError("the people's work is kept in a file; give the path of one")
+        _make_folder(Path(parsed.database).parent)
+        options["connect_args"] = {"timeout": BUSY_S}
+    engine = create_engine(parsed, **options)
+    if backend == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    database = Database(engine)
+    try:
+        with _available():
+            upgrade(engine)
+    except UserError:
+        engine.dispose()
+        raise
+    except (DatabaseUnavailable, DatabaseError) as error:
+        engine.dispose()
+        reason = first_line(error.orig or error) if isinstance(error, DatabaseError) else error.detail or error
+        raise UserError(
+            f"the database {parsed.render_as_string(hide_password=True)} cannot be opened: {reason}"
+        ) from error
+    return database
+
+
+def insert_new(connection: Connection, table: Table, columns: Sequence[str]) -> Any:
+    """An INSERT that does nothing where the table has a row with the same values in these (unique) columns."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table).on_conflict_do_nothing(index_elements=columns)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {str(folder)!r} cannot be made: {error.strerror}") from None
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    # We say BEGIN ourselves. FULL: what was acknowledged is on the disk, not only in the system's memory.
+    connection.isolation_level = None
+    for pragma in (f"busy_timeout={int(BUSY_S * 1000)}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

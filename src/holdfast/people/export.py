@@ -1,0 +1,260 @@
+"""A campaign's results on disk: every vote, the accepted images as a dataset, and the tables of the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import cv2
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from sqlalchemy import select
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.files import safe_part, write_atomic
+from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
+from holdfast.core.types import Image, Sample
+from holdfast.core.votes import FILE, Votes
+from holdfast.data.images import IMAGE_SUFFIXES, open_header
+from holdfast.data.manifest import read_rows
+from holdfast.data.reading import InsideRoot
+from holdfast.data.writers import encode_image, encode_mask
+from holdfast.people.database import Database
+from holdfast.people.results import campaign_votes
+from holdfast.people.sources import Shelf
+from holdfast.people.tables import images, items
+from holdfast.stats.reliability import reliability
+from holdfast.stats.votes import accept, acceptance, agreement_of, answers, naturalness
+from holdfast.store import write_json, write_table, writing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMARY = "export.json"
+_FIRST = ("path", "label", "sample_id", "source_id", "split", "fold", "kind", "condition", "licence")
+_LAST = ("people_votes", "people_yes", "published_sha256")
+_BEGUN = "begun.json"
+_THUMBNAIL = 160  # pixels of the longer side
+
+Pictures = Callable[[Container[str]], dict[str, bytes]]
+"""JPEG thumbnails of some images, by sample_id."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote; ``problems``: images that could not be read, each with the reason."""
+
+    path: Path
+    accepted: int
+    rejected: int
+    undecided: int
+    problems: tuple[str, ...]
+
+
+def export_campaign(
+    database: Database,
+    shelf: Shelf,
+    campaign_id: int,
+    out: Path,
+    *,
+    now: float,
+    page: Callable[[Path, Pictures], object] | None = None,
+) -> Exported:
+    """Write votes, tables and the accepted set; run again, it brings the folder up to date.
+
+    ``OUT/votes.parquet`` (with questions and rule, what ``human:OUT`` reads) and ``votes.csv``; ``OUT/accepted/``: a
+    dataset, images with the bytes they were judged by; ``OUT/results/``: the tables as Parquet and CSV.
+
+    Args:
+        database: where the campaign is kept.
+        shelf: where its images are.
+        campaign_id: which one.
+        out: the folder.
+        now: UTC seconds.
+        page: writes the report of the folder, given thumbnails: ``report.votes.build``.
+
+    Raises:
+        UserError: the folder holds something else, or nobody has voted yet.
+    """
+    votes = campaign_votes(database, shelf, campaign_id, now=now)
+    if not votes.table.num_rows:
+        raise UserError(f"nobody has voted in the campaign {votes.campaign!r} yet, so there is nothing to export")
+    _check_out(out, votes)
+    tables = results(votes)
+    judged = _judged(database, campaign_id)
+    with writing(out):
+        write_json(out / SUMMARY, {"verb": "review", "campaign": votes.campaign})
+        write_table(out / FILE, votes.to_arrow())
+        write_atomic(out / "votes.csv", as_csv(votes.table))
+        for name, frame in tables.items():
+            write_table(out / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
+            write_atomic(out / "results" / f"{name}.csv", frame.to_csv(index=False).encode())
+        problems = _publish(tables["images"], shelf, judged, out / "accepted")
+        decisions = tables["images"]["decision"].value_counts()
+        counts = {name: int(decisions.get(name, 0)) for name in ("accepted", "rejected", "undecided")}
+        write_json(
+            out / SUMMARY,
+            {"verb": "review", "campaign": votes.campaign, "kind": votes.kind, "rule": votes.rule}
+            | {"at_least": votes.at_least, "of": votes.of, **counts, "problems": problems, **votes.facts},
+        )
+        if page is not None:
+            page(out, lambda wanted: thumbnails(shelf, judged, wanted))
+    return Exported(out, **counts, problems=tuple(problems))
+
+
+def results(votes: Votes) -> dict[str, pd.DataFrame]:
+    """Every table of a campaign by name; the page of the server and the export show the same."""
+    found = {"images": accept(votes), "answers": answers(votes), "people": reliability(votes)}
+    found["acceptance"] = acceptance(found["images"])
+    found["agreement"] = agreement_of(votes)
+    if any(question.is_rating for question in votes.questions):
+        found["naturalness"] = naturalness(votes, resamples=2000)
+    return found
+
+
+def as_csv(table: pa.Table) -> bytes:
+    """A table as CSV with a header."""
+    text = pa.BufferOutputStream()
+    pacsv.write_csv(table, text)
+    return cast(bytes, text.getvalue().to_pybytes())
+
+
+def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) -> dict[str, bytes]:
+    """Small JPEGs of the images that can be read, by sample_id."""
+    made = {}
+    for sample_id, image_id in judged.items():
+        if sample_id in wanted:
+            with suppress(HoldfastError):
+                made[sample_id] = encode_image(_small(shelf.sample(image_id).image.load()), format="jpeg", quality=80)
+    return made
+
+
+def _small(image: Image) -> Image:
+    scale = min(1.0, _THUMBNAIL / max(image.shape[:2]))
+    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    return cast(Image, cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+
+
+def _judged(database: Database, campaign_id: int) -> dict[str, int]:
+    query = select(images.c.sample_id, images.c.id).join(items, items.c.image_id == images.c.id)
+    with database.reading() as connection:
+        rows = connection.execute(query.where(items.c.campaign_id == campaign_id, items.c.role == "judge"))
+        return {row.sample_id: row.id for row in rows}
+
+
+def _check_out(out: Path, votes: Votes) -> None:
+    if not out.exists() or (out.is_dir() and all(one.name.startswith(".") for one in out.iterdir())):
+        return
+    try:
+        there = json.loads((out / SUMMARY).read_text(encoding="utf8"))
+        campaign = there["campaign"] if there.get("verb") == "review" else None
+    except (OSError, ValueError, KeyError, AttributeError):
+        campaign = None
+    if campaign is None:
+        raise UserError(f"{out} holds something else; name a new folder for --export")
+    if campaign != votes.campaign:
+        raise UserError(f"{out} holds the export of the campaign {campaign!r}; name a new folder for --export")
+
+
+def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out: Path) -> list[str]:
+    """Write the accepted images and their manifest; returns what could not be read.
+
+    The old manifest goes first and the new one comes last, so that a folder with a manifest is whole.
+    """
+    problems: list[str] = []
+    chosen: dict[str, tuple[Sample, Mapping[str, Any]]] = {}
+    for row in decided[decided["decision"] == "accepted"].to_dict("records"):
+        try:
+            if not row["sha256"]:
+                raise SampleError("it cannot be read")
+            chosen[str(row["sample_id"])] = shelf.sample(judged[row["sample_id"]]), cast(Mapping[str, Any], row)
+        except HoldfastError as error:
+            problems.append(f"{row['sample_id']}: {error}")
+    paths = _paths({name: sample for name, (sample, _) in chosen.items()})
+    _remove_stale(out, set(paths.values()))
+    rows = []
+    for name, (sample, judged_as) in chosen.items():
+        try:
+            rows.append(_copy(sample, judged_as, paths[name], out))
+        except SampleError as error:
+            problems.append(f"{name}: {error}")
+    between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
+    manifest = pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
+    if rows:
+        write_atomic(out / "manifest.csv", as_csv(manifest))
+        write_table(out / "manifest.parquet", manifest)
+    (out / _BEGUN).unlink()
+    return problems
+
+
+def _copy(sample: Sample, judged: Mapping[str, Any], path: str, out: Path) -> dict[str, Any]:
+    """Write one image as it was judged, with its mask, and return its row of the manifest."""
+    if hasattr(sample.image, "read"):
+        data: bytes = sample.image.read()
+        unchanged = bytes_sha256(data) == judged["sha256"]
+    else:  # a drawn scene is no file
+        data = encode_image(sample.image.load())
+        unchanged = sample.image.fingerprint() == judged["sha256"]
+    if not unchanged:
+        raise SampleError("it has changed while it was exported; run the same command again")
+    write_atomic(out / path, data)
+    row = {name: getattr(sample, name) for name in _FIRST if name != "path"}
+    row |= {key: _cell(value) for key, value in sample.attributes.items() if key not in (*_FIRST, *_LAST)}
+    if sample.mask is not None:
+        height, width = sample.image.load().shape[:2]
+        row["mask"] = f"masks/{Path(path).with_suffix('.png').as_posix()}"
+        write_atomic(out / row["mask"], encode_mask(sample.mask.load(height, width)))
+    row |= {"people_votes": int(judged["votes"]), "people_yes": int(judged["yes"])}
+    return {"path": path, **row, "published_sha256": bytes_sha256(data)}
+
+
+def _cell(value: Any) -> Any:
+    """What fits into a cell: lists and tables as JSON."""
+    return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
+
+
+def _paths(samples: Mapping[str, Sample]) -> dict[str, str]:
+    """``condition/class/id.png`` for every image, with nothing in it that a file system could misread."""
+    paths: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, sample in samples.items():
+        own = "/".join(safe_part(part) for part in (sample.condition, sample.label, name.rpartition("/")[2]))
+        own += f"-{fingerprint(name)[:8]}" if own in taken else ""
+        taken.add(own)
+        paths[name] = own + _suffix(sample)
+    return paths
+
+
+def _suffix(sample: Sample) -> str:
+    """The file's own; what lies in a tar or Parquet file is named by what it is."""
+    own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
+    if own in IMAGE_SUFFIXES:
+        return own
+    with suppress(SampleError):  # which is told when it is copied
+        if hasattr(sample.image, "read"):
+            return f".{open_header(sample.image.read()).format}".lower()
+    return ".png"
+
+
+def _remove_stale(out: Path, kept: set[str]) -> None:
+    """Take back what an earlier export published, or began to, and no longer is accepted."""
+    file, begun = out / "manifest.parquet", out / _BEGUN
+    old = {str(row.get(key) or "") for row in (read_rows(file) if file.is_file() else ()) for key in ("path", "mask")}
+    old |= set(json.loads(begun.read_text(encoding="utf8"))["paths"]) if begun.is_file() else set()
+    write_json(begun, {"paths": sorted(old | kept)})
+    file.unlink(missing_ok=True)
+    (out / "manifest.csv").unlink(missing_ok=True)
+    inside = InsideRoot(out)
+    masks = {f"masks/{Path(path).with_suffix('.png').as_posix()}" for path in kept}
+    for path in old - kept - masks - {""}:
+        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
+            stale = Path(inside.file(path))
+            stale.unlink()
+            for folder in stale.parents:
+                if folder == out.resolve() or any(folder.iterdir()):
+                    break
+                folder.rmdir()

@@ -1,0 +1,253 @@
+"""Who may come in: people, the links that invite them, their sessions, and the record of who did what.
+
+Tokens are random, shown once, and stored as SHA-256 only: whoever reads the database cannot log in with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+
+from holdfast.core.errors import UserError
+from holdfast.people.tables import audit, invitations, people, sessions
+
+DAY = 86_400.0
+SESSION_DAYS = 30.0
+"""How long a browser stays logged in; the link lets its person in again while it holds."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+_NO_LINK = "this link is not valid (any more); ask whoever sent it to you for a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who is logged in."""
+
+    id: int
+    name: str
+    role: str
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether they may invite others and run campaigns."""
+        return self.role == "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link that lets one person in, on as many devices as they like, until it expires or is revoked."""
+
+    id: int
+    person: Person
+    note: str
+    expires_at: float
+    opened: bool
+
+
+def new_token() -> str:
+    """43 characters that nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
+def is_id(number: int) -> bool:
+    """Whether a row may have this number; larger ones the databases do not take."""
+    return 0 < number < 2**63
+
+
+def is_token(text: str) -> bool:
+    """Whether it may be one of ours; nothing else is worth asking the database for, which takes not every text."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def _hashed(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def invite(
+    connection: Connection, *, note: str, role: str = "member", days: float = 30.0, now: float, name: str = ""
+) -> tuple[int, str]:
+    """Make a person and the link that lets them in.
+
+    Args:
+        connection: a transaction.
+        note: whom it is meant for, for the administrator's list.
+        role: ``member`` (annotates and reviews) or ``admin``.
+        days: how long the link holds.
+        now: UTC seconds.
+        name: the person's; empty lets them say it when they come.
+
+    Returns:
+        The invitation's id and its token, which is kept nowhere.
+    """
+    if role not in ("admin", "member"):
+        raise UserError(f"a person is an admin or a member, not {role!r}")
+    if not 0 < days <= 3650:
+        raise UserError("an invitation holds for more than 0 and at most 3650 days")
+    values = {"name": one_line(name), "role": role, "created_at": now}
+    person_id = connection.execute(insert(people).values(values).returning(people.c.id)).scalar_one()
+    token = new_token()
+    made = insert(invitations).values(
+        person_id=person_id,
+        token_sha256=_hashed(token),
+        note=one_line(note),
+        created_at=now,
+        expires_at=now + days * DAY,
+    )
+    return connection.execute(made.returning(invitations.c.id)).scalar_one(), token
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Without line breaks and other characters that nobody sees or no database takes."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:most]
+
+
+def find_invitation(connection: Connection, token: str, *, now: float) -> Invitation | None:
+    """The invitation that a token opens; None if it is unknown, expired or revoked. Does not use it up."""
+    query = (
+        select(invitations, people.c.name, people.c.role)
+        .join(people, people.c.id == invitations.c.person_id)
+        .where(invitations.c.token_sha256 == _hashed(token), invitations.c.revoked_at.is_(None))
+        .where(invitations.c.expires_at > now)
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    person = Person(row.person_id, row.name, row.role)
+    return Invitation(row.id, person, row.note, row.expires_at, row.opened_at is not None)
+
+
+def was_invitation(connection: Connection, token: str) -> bool:
+    """Whether a token has ever opened one: whoever comes with an old link does not guess."""
+    known = select(invitations.c.id).where(invitations.c.token_sha256 == _hashed(token))
+    return connection.scalar(known) is not None
+
+
+def open_invitation(connection: Connection, token: str, *, name: str, now: float) -> str:
+    """Let a person in: the token of a new session.
+
+    Args:
+        connection: a transaction.
+        token: of the invitation.
+        name: the person's; needed the first time unless the invitation names them, ignored afterwards.
+        now: UTC seconds.
+
+    Raises:
+        UserError: the link is not valid, or nobody knows the name yet.
+    """
+    invitation = find_invitation(connection, token, now=now)
+    if invitation is None:
+        raise UserError(_NO_LINK)
+    if not invitation.person.name:
+        if not one_line(name):
+            raise UserError("say your name, so that your work can be told from others'")
+        connection.execute(update(people).where(people.c.id == invitation.person.id).values(name=one_line(name)))
+    if not invitation.opened:
+        connection.execute(update(invitations).where(invitations.c.id == invitation.id).values(opened_at=now))
+    session = new_token()
+    connection.execute(delete(sessions).where(sessions.c.expires_at <= now))
+    connection.execute(
+        insert(sessions).values(
+            person_id=invitation.person.id,
+            invitation_id=invitation.id,
+            token_sha256=_hashed(session),
+            created_at=now,
+            expires_at=now + SESSION_DAYS * DAY,
+        )
+    )
+    return session
+
+
+def person_of_session(connection: Connection, token: str, *, now: float) -> Person | None:
+    """Who is logged in; None once the session has ended or its invitation was revoked."""
+    query = (
+        select(people.c.id, people.c.name, people.c.role)
+        .join(sessions, sessions.c.person_id == people.c.id)
+        .join(invitations, _invited())
+        .where(sessions.c.token_sha256 == _hashed(token), sessions.c.expires_at > now)
+    )
+    row = connection.execute(query).one_or_none()
+    return Person(row.id, row.name, row.role) if row else None
+
+
+def _invited() -> ColumnElement[bool]:
+    return and_(invitations.c.id == sessions.c.invitation_id, invitations.c.revoked_at.is_(None))
+
+
+def end_session(connection: Connection, token: str) -> None:
+    """Log out; unknown tokens are nothing."""
+    connection.execute(delete(sessions).where(sessions.c.token_sha256 == _hashed(token)))
+
+
+def revoke(connection: Connection, invitation_id: int, *, now: float) -> None:
+    """Make a link useless and with it, at once, the sessions that it opened."""
+    known = select(invitations.c.id).where(invitations.c.id == invitation_id)
+    if not is_id(invitation_id) or connection.scalar(known) is None:
+        raise UserError(f"there is no invitation {invitation_id}")
+    still = (invitations.c.id == invitation_id, invitations.c.revoked_at.is_(None))
+    connection.execute(update(invitations).where(*still).values(revoked_at=now))
+
+
+def list_invitations(connection: Connection, *, now: float) -> list[dict[str, Any]]:
+    """All invitations, newest first: id, person_id, name, role, note, times, and ``status``.
+
+    ``status`` is ``new``, ``opened``, ``expired`` or ``revoked``.
+    """
+    query = select(
+        *(column for column in invitations.c if column.name != "token_sha256"), people.c.name, people.c.role
+    ).join(people, people.c.id == invitations.c.person_id)
+    rows = connection.execute(query.order_by(invitations.c.id.desc())).mappings()
+    return [dict(row) | {"status": _status(row, now)} for row in rows]
+
+
+def _status(row: Mapping[Any, Any], now: float) -> str:
+    if row["revoked_at"] is not None:
+        return "revoked"
+    if row["expires_at"] <= now:
+        return "expired"
+    return "new" if row["opened_at"] is None else "opened"
+
+
+def record(
+    connection: Connection,
+    *,
+    now: float,
+    person_id: int | None,
+    action: str,
+    subject: str = "",
+    detail: Mapping[str, Any] | None = None,
+    address: str = "",
+) -> None:
+    """Write one line of the audit log.
+
+    Args:
+        connection: the transaction of the act itself, so that there is no act without its line.
+        now: UTC seconds.
+        person_id: who did it; None for the server itself and for strangers.
+        action: a word, such as ``invite``.
+        subject: what it was done to.
+        detail: more, as JSON; never a token.
+        address: where the request came from.
+    """
+    row = {"at": now, "person_id": person_id, "action": one_line(action, 60), "subject": one_line(subject)}
+    connection.execute(insert(audit).values(**row, detail=dict(detail or {}), address=one_line(address, 60)))
+
+
+def audit_log(connection: Connection, *, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+    """The newest lines first: id, at, person_id, name, action, subject, detail, address.
+
+    Args:
+        connection: to read from.
+        limit: how many lines.
+        before: only lines whose id is smaller, for the next page.
+    """
+    query = select(audit, people.c.name).outerjoin(people, people.c.id == audit.c.person_id)
+    if before is not None and is_id(before):
+        query = query.where(audit.c.id < before)
+    rows = connection.execute(query.order_by(audit.c.id.desc()).limit(limit)).mappings()
+    return [dict(row) for row in rows]

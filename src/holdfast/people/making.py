@@ -1,0 +1,272 @@
+"""A campaign made of what a user names: its pictures, the controls among them, and the rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from holdfast.core import votes
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.limits import DEFAULT_MAX_PIXELS
+from holdfast.core.seeds import generator
+from holdfast.core.types import Collection, Sample
+from holdfast.data import load_collection
+from holdfast.people import sentinels, tables
+from holdfast.people.campaigns import KINDS, Campaign, Sentinel, Settings, create_campaign, list_campaigns
+from holdfast.people.database import Database
+from holdfast.people.pools import Pool, open_pool
+from holdfast.people.sources import add_source
+
+Progress = Callable[[str, int, int], None]
+
+_THREADS = 4
+NO_SENTINELS = (
+    "every task holds control pictures that show who answers with care; name a dataset of the same classes whose "
+    "labels are certain: --sentinels DATA (for the embedded categories: --sentinels 'diorama:test?n=48')"
+)
+
+
+@dataclass(frozen=True)
+class CampaignSpec:
+    """What ``holdfast review`` opens a campaign with.
+
+    Attributes:
+        pool: a dataset, or a run directory of ``holdfast perturb``.
+        sentinels: a dataset whose labels are certain; '' takes the originals of a run.
+        kind: a key of ``KINDS``; '' means quality, of a run's images oracle.
+        name: of the campaign; '' makes one of pool and kind.
+        only: which images of a run: accepted, rejected or all.
+        limit: at most so many images, evenly over classes and by chance within one; 0 takes all.
+        settings: the campaign's rules; an empty ``rule`` means that a yes to any of the questions is enough.
+        max_pixels: larger images are left out.
+    """
+
+    pool: str
+    sentinels: str = ""
+    kind: str = ""
+    name: str = ""
+    only: str = "accepted"
+    limit: int = 0
+    settings: Settings = field(default_factory=lambda: Settings(rule=""))
+    max_pixels: int = DEFAULT_MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class Made:
+    """A campaign that is open, and what a user should know of it, a sentence each."""
+
+    campaign_id: int
+    name: str
+    sentences: tuple[str, ...]
+
+
+def make_campaign(
+    database: Database, spec: CampaignSpec, folder: Path, *, now: float, progress: Progress = lambda *_: None
+) -> Made:
+    """Open a campaign, or find the one of that name.
+
+    Args:
+        database: where it is kept.
+        spec: what it is made of.
+        folder: where copies of control pictures are written.
+        now: UTC seconds.
+        progress: told of the images as they are looked through.
+
+    Raises:
+        UserError: something is missing or does not fit.
+    """
+    if spec.kind and spec.kind not in KINDS:
+        raise UserError(f"--kind is {', '.join(KINDS)}, not {spec.kind!r}")
+    pool = open_pool(spec.pool, only=spec.only, folder=folder / "pools")
+    kind = spec.kind or ("oracle" if pool.walked else "quality")
+    name = spec.name.strip() or _named(pool, kind, spec.only)
+    with database.reading() as connection:
+        there = _find(connection, name)
+        about = "" if there is None else _reference(connection, there.source_id)
+    if there is not None:
+        return _continued(there, spec.kind, about, pool.reference)
+    settings = replace(spec.settings, rule=_rule(spec.settings.rule, kind))
+    known = _known_answers(spec, pool)
+    wanted = _evenly(pool.collection.samples, spec.limit, settings.seed)
+    samples, shapes, troubles = _readable(wanted, spec.max_pixels, progress)
+    known = _without(known, samples)
+    if not samples:
+        raise UserError(f"none of the images of {spec.pool} can be read ({troubles[0]})")
+    most = math.ceil(len(samples) / settings.judged_per_task) + settings.most_failures  # tasks that one person may meet
+    classes = sorted({one.label for one in samples})
+    each = most * max(settings.positives, settings.negatives)
+    chosen = sentinels.choose(known, classes, kind=kind, each=each, seed=settings.seed)
+    copies = folder / "sentinels" / fingerprint([name, now])[:16]
+    reference, copied, unread = sentinels.write_copies(chosen, shapes, copies, kind=kind, seed=settings.seed)
+    troubles += unread
+    with database.writing() as connection:
+        if _find(connection, name) is not None:
+            raise UserError(f"another process has just opened the campaign {name!r}; run the same command again")
+        campaign_id = _create(
+            connection, pool, reference, copied, samples, name=name, kind=kind, settings=settings, now=now
+        )
+    return Made(campaign_id, name, tuple(_told(samples, copied, troubles, most, kind)))
+
+
+def _create(
+    connection: Connection,
+    pool: Pool,
+    reference: str,
+    copied: dict[str, sentinels.Chosen],
+    samples: Sequence[Sample],
+    *,
+    name: str,
+    kind: str,
+    settings: Settings,
+    now: float,
+) -> int:
+    source = add_source(
+        connection, name=pool.collection.name, reference=pool.reference, collection=pool.collection, now=now
+    )
+    controls = add_source(
+        connection, name=f"controls of {name}", reference=reference, collection=load_collection(reference), now=now
+    )
+    ids, control_ids = _image_ids(connection, source), _image_ids(connection, controls)
+    return create_campaign(
+        connection,
+        name=name,
+        kind=kind,
+        source_id=source,
+        image_ids=[ids[sample.sample_id] for sample in samples],
+        sentinels=[
+            Sentinel(control_ids[copy], one.role, one.asked, sentinels.expected(kind, right=one.right))
+            for copy, one in copied.items()
+        ],
+        settings=settings,
+        now=now,
+    )
+
+
+def _rule(text: str, kind: str) -> str:
+    """The rule, checked against what is asked."""
+    questions = [votes.Question(one.id, one.text, one.answers, one.tolerance) for one in KINDS[kind]]
+    return votes.parse_rule(text or "|".join(one.id for one in questions), questions).text
+
+
+def _find(connection: Connection, name: str) -> Campaign | None:
+    return next((one for one in list_campaigns(connection) if one.name == name), None)
+
+
+def _named(pool: Pool, kind: str, only: str) -> str:
+    parts = [pool.collection.name, kind, only if pool.walked and only != "accepted" else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _reference(connection: Connection, source_id: int) -> str:
+    sources = tables.sources
+    return str(connection.scalar(select(sources.c.reference).where(sources.c.id == source_id)))
+
+
+def _continued(there: Campaign, kind: str, about: str, wanted: str) -> Made:
+    """The campaign of that name, if it is about the same images: two pools may lie in folders of one name."""
+    if about != wanted:
+        raise UserError(f"the campaign {there.name!r} is about other images ({about}); give another --name")
+    if kind and there.kind != kind:
+        raise UserError(f"the campaign {there.name!r} is of the kind {there.kind}, not {kind}; give another --name")
+    said = f"the campaign {there.name!r} is there and goes on as it was opened"
+    said += "" if there.status == "open" else f"; it is {there.status}: the administration page opens it again"
+    return Made(there.id, there.name, (said,))
+
+
+def _known_answers(spec: CampaignSpec, pool: Pool) -> Collection:
+    """Pictures whose label is certain."""
+    if spec.sentinels:
+        return load_collection(spec.sentinels)
+    if pool.originals is not None:
+        return pool.originals
+    if pool.walked:
+        raise UserError(f"the originals of {spec.pool} are not where they were; name them: --sentinels DATA")
+    raise UserError(NO_SENTINELS)
+
+
+def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
+    """Less the pictures that are judged themselves: nobody should meet one twice."""
+
+    def content(sample: Sample) -> str:
+        try:
+            return sample.image.fingerprint()
+        except SampleError:
+            return ""
+
+    there = {content(sample) for sample in judged}
+    return replace(known, samples=tuple(one for one in known.samples if content(one) not in there))
+
+
+def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
+    """At most ``limit``, as many of every class as there are, drawn by chance within a class; in their old order.
+
+    By chance: the first ones of a run would be all of one model, and what people say of them is taken for the others.
+    """
+    if not limit:
+        return list(samples)
+    turns: dict[str, int] = {}
+    order: list[tuple[int, int, int]] = []
+    for place in generator(seed, "limit").permutation(len(samples)).tolist():
+        label = samples[place].label
+        turns[label] = turns.get(label, 0) + 1
+        order.append((turns[label], len(order), place))
+    return [samples[place] for place in sorted(place for *_, place in sorted(order)[:limit])]
+
+
+def _readable(
+    samples: Sequence[Sample], max_pixels: int, progress: Progress
+) -> tuple[list[Sample], list[tuple[int, int]], list[str]]:
+    """Those that can be decoded, height and width of each, and why the others cannot.
+
+    A picture that does not appear would stop a person in the middle of a task, so every one is tried before.
+    """
+
+    def shape(sample: Sample) -> tuple[int, int] | str:
+        try:
+            image = sample.image.load(max_pixels=max_pixels)
+        except SampleError as error:
+            return f"{sample.sample_id}: {error}"
+        return image.shape[0], image.shape[1]
+
+    readable, shapes, troubles = [], [], []
+    progress("look through", 0, len(samples))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for done, (sample, found) in enumerate(zip(samples, threads.map(shape, samples), strict=True), start=1):
+            if isinstance(found, str):
+                troubles.append(found)
+            else:
+                readable.append(sample)
+                shapes.append(found)
+            progress("look through", done, len(samples))
+    return readable, shapes, troubles
+
+
+def _told(
+    samples: Sequence[Sample], copied: dict[str, sentinels.Chosen], troubles: Sequence[str], most: int, kind: str
+) -> list[str]:
+    """What a user should know."""
+    right = sum(one.role == sentinels.POSITIVE for one in copied.values())
+    wrong = sum(one.role == sentinels.NEGATIVE for one in copied.values())
+    how = "copies that are plainly destroyed" if kind == "naturalness" else "asked with another class"
+    images = "1 image" if len(samples) == 1 else f"{len(samples)} images"
+    said = [f"{images} to judge; controls: {right} with their own answer, {wrong} {how}"]
+    if min(right, wrong) < most:
+        said.append(
+            f"one person may meet {most} tasks with a control of each kind: after {min(right, wrong)} of them controls "
+            "come again, and whoever remembers them knows what they are; more control pictures (--sentinels) help"
+        )
+    said += [f"left out: {trouble}" for trouble in troubles[:5]]
+    said += [f"… and {len(troubles) - 5} more that cannot be read"] if len(troubles) > 5 else []
+    return said
+
+
+def _image_ids(connection: Connection, source_id: int) -> dict[str, int]:
+    images = tables.images
+    rows = connection.execute(select(images.c.sample_id, images.c.id).where(images.c.source_id == source_id))
+    return {row.sample_id: row.id for row in rows}

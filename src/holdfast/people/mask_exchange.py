@@ -1,0 +1,155 @@
+"""A set's masks as COCO or V7 Darwin files, and such files taken in."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.data.darwin import darwin_document
+from holdfast.data.mask_files import MaskEntry, match_entries, read_mask_files
+from holdfast.data.masks import decode_coco
+from holdfast.data.writers import coco_document, mask_rle
+from holdfast.people.database import Database
+from holdfast.people.masks import Conflict, Drawing, drawings, get_version, save
+from holdfast.people.tables import images, mask_images, mask_sets, mask_versions
+
+COCO = "coco.json"
+"""Beside the PNGs."""
+
+
+def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
+    """The newest mask of every image that has one: path, file, label, height, width, mask_rle."""
+    of, drawn = mask_images.c, mask_versions.c
+    query = (
+        select(
+            of.file_name.label("path"), of.path.label("file"), images.c.label, drawn.height, drawn.width,
+            drawn.counts.label("mask_rle"),
+        )
+        .select_from(
+            mask_images.join(images, of.image_id == images.c.id).join(
+                mask_versions, (drawn.mask_image_id == of.id) & (drawn.version == of.version)
+            )
+        )
+        .where(of.mask_set_id == set_id)
+        .order_by(of.id)
+    )  # fmt: skip
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def set_folder(connection: Connection, set_id: int) -> Path:
+    """Where a set's masks lie."""
+    folder = connection.scalar(select(mask_sets.c.folder).where(mask_sets.c.id == set_id))
+    if folder is None:
+        raise UserError(f"there is no set of masks {set_id}")
+    return Path(folder)
+
+
+def coco_bytes(connection: Connection, set_id: int) -> tuple[int, bytes]:
+    """How many masks there are, and all of them as COCO instances."""
+    rows = mask_rows(connection, set_id)
+    return len(rows), json.dumps(coco_document(rows), ensure_ascii=False).encode()
+
+
+def write_coco(connection: Connection, set_id: int) -> None:
+    """Bring the COCO file beside a set's PNGs up to date."""
+    write_atomic(set_folder(connection, set_id) / COCO, coco_bytes(connection, set_id)[1])
+
+
+def darwin_files(connection: Connection, set_id: int) -> Iterator[tuple[str, bytes]]:
+    """Relative path and content of a Darwin file for every mask."""
+    for row in mask_rows(connection, set_id):
+        size = (row["height"], row["width"])
+        mask = decode_coco({"size": list(size), "counts": row["mask_rle"]}, *size)
+        document = darwin_document(row["path"], row["label"], mask)
+        yield str(PurePosixPath(row["file"]).with_suffix(".json")), json.dumps(document, ensure_ascii=False).encode()
+
+
+def darwin_zip(connection: Connection, set_id: int) -> bytes:
+    """All Darwin files of a set in one archive."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in darwin_files(connection, set_id):
+            packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return archive.getvalue()
+
+
+def export_masks(connection: Connection, set_id: int, path: Path, *, format: str) -> int:
+    """Write all masks to a COCO file, or to a folder of Darwin files; returns how many."""
+    if format == "coco":
+        if path.is_dir():
+            raise UserError(f"COCO is one file, and {str(path)!r} is a folder")
+        count, data = coco_bytes(connection, set_id)
+        write_atomic(path, data)
+        return count
+    if path.exists() and not path.is_dir():
+        raise UserError(f"Darwin is a folder with a file an image, and {str(path)!r} is a file")
+    count = 0
+    for name, data in darwin_files(connection, set_id):
+        write_atomic(path / name, data)
+        count += 1
+    return count
+
+
+@dataclass
+class Taken:
+    """What became of an import."""
+
+    changed: int = 0
+    same: int = 0
+    unknown: list[str] = field(default_factory=list)  # names that no image of the set has
+    problems: list[tuple[str, str]] = field(default_factory=list)  # image, and why its mask was left as it was
+
+
+def import_masks(
+    database: Database, set_id: int, path: Path, *, size: Callable[[int], tuple[int, int]], now: float
+) -> Taken:
+    """Make new versions of the masks in a COCO file, a Darwin file or a folder of Darwin files.
+
+    Args:
+        database: where people's work is kept.
+        set_id: whose masks.
+        path: what to read.
+        size: number of an image → its height and width.
+        now: the time.
+    """
+    entries = read_mask_files(path)
+    with database.reading() as connection:
+        known = drawings(connection, set_id)
+    matched, unknown = match_entries(entries, [drawing.file_name for drawing in known])
+    taken = Taken(unknown=unknown)
+    for place, entry in sorted(matched.items()):
+        drawing = known[place]
+        if entry.masks:  # an image without any object is one that nobody drew on yet
+            try:
+                _take(database, drawing, entry, size(drawing.image_id), taken, now)
+            except (SampleError, UserError) as error:
+                taken.problems.append((drawing.sample_id, str(error)))
+        taken.problems += [(drawing.sample_id, note) for note in entry.notes]
+    return taken
+
+
+def _take(
+    database: Database, drawing: Drawing, entry: MaskEntry, size: tuple[int, int], taken: Taken, now: float
+) -> None:
+    mask = entry.load(drawing.label, *size)
+    with database.writing() as connection:
+        newest = get_version(connection, drawing.id, drawing.version) if drawing.version else None
+        if newest is not None and (newest.height, newest.width, newest.counts) == (*size, mask_rle(mask)):
+            taken.same += 1
+            return
+        saved = save(
+            connection, drawing.id, base=drawing.version, mask=mask, person_id=None, done=False, how="imported", now=now
+        )
+    if isinstance(saved, Conflict):
+        taken.problems.append((drawing.sample_id, "somebody saved it at this moment; import it again"))
+    else:
+        taken.changed += 1

@@ -1,0 +1,240 @@
+"""A folder of masks taken into the database, image by image, and kept in agreement with it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import clear_unfinished, write_atomic
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.limits import DEFAULT_MAX_PIXELS
+from holdfast.core.types import Mask, Sample
+from holdfast.data.images import IMAGE_SUFFIXES
+from holdfast.data.masks import FileMask, decode_mask
+from holdfast.data.reading import attach_masks, without_suffix
+from holdfast.people.database import Database
+from holdfast.people.masks import Drawing, drawings, get_drawing, insert_version, notice, write_png
+from holdfast.people.tables import images, mask_images, mask_sets
+
+LIST = "masks.csv"
+"""What ``holdfast mask`` leaves: which file is whose mask, and how sure it was."""
+
+NO_MASK = -1.0
+"""Stands for the confidence of a mask that is not there, so that those images come first."""
+
+_COLUMNS = ("path", "sample_id", "label", "confidence", "area", "annotator", "status", "error")
+_BATCH = 64  # images a transaction, so that a running server is not kept waiting
+
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Nobody is watching."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is of a sample's mask before anybody draws."""
+
+    sample: Sample
+    path: str
+    confidence: float | None = NO_MASK
+    how: str = ""
+    mask: Mask | None = None
+    sha256: str = ""
+
+
+def open_set(
+    database: Database,
+    *,
+    source_id: int,
+    samples: Sequence[Sample],
+    folder: Path,
+    guide: str,
+    name_file: Callable[[Sample], str],
+    now: float,
+    progress: Progress,
+) -> int:
+    """Take a dataset's masks into the database, or bring them up to date; returns the number of the set.
+
+    Masks come from the folder (what ``holdfast mask`` made, with its confidences, or any tree that ``eval --masks``
+    reads) or else from the dataset itself; where there is none, the image waits for one. Afterwards the folder has a
+    PNG for every mask.
+
+    Args:
+        database: where people's work is kept.
+        source_id: the dataset, whose images the database has.
+        samples: its samples.
+        folder: where masks are and will be.
+        guide: the mask maker for boxes and clicks.
+        name_file: sample → relative path without suffix, for masks that are not there yet.
+        now: the time.
+        progress: told step, done and total.
+    """
+    folder = folder.expanduser().resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"masks are kept in a folder, which {str(folder)!r} is not") from None
+    with database.writing() as connection:
+        set_id = _make_set(connection, source_id, folder, guide, now)
+        query = select(images.c.sample_id, images.c.id).where(images.c.source_id == source_id)
+        numbers = {row.sample_id: int(row.id) for row in connection.execute(query)}
+        known = {drawing.image_id for drawing in drawings(connection, set_id)}
+        taken = {drawing.path for drawing in drawings(connection, set_id)}
+    new = [sample for sample in samples if numbers[sample.sample_id] not in known]
+    places = _places(new, folder, name_file, taken)
+    _list_places(folder, places)
+    done = 0
+    progress("masks", 0, len(new))
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as threads:
+        for batch in (places[start : start + _BATCH] for start in range(0, len(places), _BATCH)):
+            found = list(threads.map(lambda place: _load(place, folder), batch))
+            with database.writing() as connection:
+                for one in found:
+                    _insert(connection, set_id, numbers[one.sample.sample_id], one, now)
+            done += len(batch)
+            progress("masks", done, len(new))
+    reconcile(database, set_id, now=now, progress=progress)
+    return set_id
+
+
+def _make_set(connection: Connection, source_id: int, folder: Path, guide: str, now: float) -> int:
+    of = mask_sets.c
+    there = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))
+    if there is not None:
+        connection.execute(mask_sets.update().where(of.id == there).values(guide=guide))
+        return int(there)
+    row = mask_sets.insert().values(source_id=source_id, folder=str(folder), guide=guide, created_at=now)
+    return int(connection.execute(row.returning(of.id)).scalar_one())
+
+
+def reconcile(database: Database, set_id: int, *, now: float, progress: Progress = _silent) -> int:
+    """Make folder and database agree (see ``masks.notice``); returns how many images that changed."""
+    with database.reading() as connection:
+        all_drawings = drawings(connection, set_id)
+    if all_drawings:
+        clear_unfinished(Path(all_drawings[0].folder))
+    changed = 0
+    progress("check", 0, len(all_drawings))
+    for drawing in _strayed(all_drawings, progress):
+        with database.writing() as connection:
+            after = notice(connection, get_drawing(connection, drawing.id, lock=True), now=now)
+        changed += after != drawing
+    return changed
+
+
+def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Drawing]:
+    """Those whose file is not as we left it."""
+    for done, drawing in enumerate(all_drawings, start=1):
+        try:
+            sha256 = bytes_sha256(drawing.file.read_bytes())
+        except FileNotFoundError:
+            sha256 = ""
+        if sha256 != drawing.sha256:
+            yield drawing
+        progress("check", done, len(all_drawings))
+
+
+def _places(
+    samples: Sequence[Sample], folder: Path, name_file: Callable[[Sample], str], taken: set[str]
+) -> list[_Found]:
+    """Where each sample's mask is or will be; two samples never share a file."""
+    listed = {row["sample_id"]: row for row in _read_list(folder) if row.get("status") == "ok"}
+    plain = [dataclasses.replace(sample, mask=None) for sample in samples]
+    places = []
+    for sample, attached in zip(samples, attach_masks(plain, folder, required=False), strict=True):
+        row = listed.get(sample.sample_id)
+        if isinstance(attached.mask, FileMask):
+            relative = Path(attached.mask.path).relative_to(folder).as_posix()
+            path = f"{without_suffix(relative)}.png"
+            found = _Found(attached, path, _number(row), row.get("annotator") or LIST if row else "found in the folder")
+        elif sample.mask is not None:
+            found = _Found(sample, f"{name_file(sample)}.png", None, "the dataset's own")
+        else:
+            found = _Found(sample, f"{name_file(sample)}.png")
+        if found.path in taken:
+            found = dataclasses.replace(found, path=f"{name_file(sample)}.png")
+        taken.add(found.path)
+        places.append(found)
+    return places
+
+
+def _number(row: dict[str, str] | None) -> float | None:
+    try:
+        value = float((row or {}).get("confidence") or "")
+    except ValueError:
+        return None
+    return value if 0 <= value <= 1 else None
+
+
+def _load(found: _Found, folder: Path) -> _Found:
+    """The mask itself; a file that cannot be read counts as none."""
+    source = found.sample.mask
+    if source is None:
+        return found
+    try:
+        if isinstance(source, FileMask) and Path(source.path) == folder / found.path:
+            data = Path(source.path).read_bytes()
+            mask = decode_mask(data, format=source.format)
+            return dataclasses.replace(found, mask=mask, sha256=bytes_sha256(data))
+        height, width = found.sample.image.load(max_pixels=DEFAULT_MAX_PIXELS).shape[:2]
+        mask = source.load(height, width)
+    except (SampleError, OSError):
+        return dataclasses.replace(found, confidence=NO_MASK)
+    return dataclasses.replace(found, mask=mask, sha256=write_png(folder / found.path, mask))
+
+
+def _insert(connection: Connection, set_id: int, image_id: int, found: _Found, now: float) -> None:
+    row = mask_images.insert().values(
+        mask_set_id=set_id, image_id=image_id, path=found.path, file_name=_file_name(found.sample),
+        status="new" if found.mask is None else "automatic", confidence=found.confidence,
+        version=0 if found.mask is None else 1, sha256=found.sha256,
+    )  # fmt: skip
+    number = int(connection.execute(row.returning(mask_images.c.id)).scalar_one())
+    if found.mask is not None:
+        insert_version(connection, number, 0, found.mask, found.how, now)
+
+
+def _file_name(sample: Sample) -> str:
+    """What COCO and Darwin call the image: its id with its file's suffix."""
+    suffix = Path(str(getattr(sample.image, "path", ""))).suffix
+    known = suffix.lower() in IMAGE_SUFFIXES and not sample.sample_id.endswith(suffix)
+    return sample.sample_id + suffix if known else sample.sample_id
+
+
+def _read_list(folder: Path) -> list[dict[str, str]]:
+    try:
+        with (folder / LIST).open(encoding="utf-8-sig", newline="") as stream:
+            return [dict(row) for row in csv.DictReader(stream) if row.get("sample_id") and row.get("path")]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _list_places(folder: Path, places: Sequence[_Found]) -> None:
+    """Add to the list what ``eval --masks`` would not find by its name alone."""
+    rows: list[dict[str, Any]] = list(_read_list(folder))
+    listed = {row["sample_id"]: row["path"] for row in rows if row.get("status") == "ok"}
+    owed = [
+        {"path": one.path, "sample_id": one.sample.sample_id, "label": one.sample.label, "confidence": 0, "area": 0,
+         "annotator": "people", "status": "ok", "error": ""}
+        for one in places
+        if listed.get(one.sample.sample_id, f"{one.sample.sample_id}.png") != one.path
+    ]  # fmt: skip
+    if not owed:
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([*rows, *owed])
+    write_atomic(folder / LIST, text.getvalue().encode())

@@ -1,0 +1,15 @@
+"""Run by Alembic; the connection, its transaction and its lock are the caller's (``people.migrate``)."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from holdfast.people.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,  # SQLite changes a table by copying it
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,187 @@
+"""From the database to the table of votes that every statistic reads."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Connection, func, select
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.fingerprint import array_sha256, bytes_sha256
+from holdfast.core.types import Sample
+from holdfast.core.votes import VOTES, Question, Votes, parse_rule
+from holdfast.people.campaigns import KINDS, Campaign, get_campaign
+from holdfast.people.database import Database
+from holdfast.people.sources import Shelf
+from holdfast.people.tables import images, items, people, places, tasks, votes
+
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An image as its source has it now; ``problem`` says why it cannot be read."""
+
+    sample: Sample | None
+    sha256: str = ""
+    pixels_sha256: str = ""
+    problem: str = ""
+
+
+def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool = True) -> Votes:
+    """Every vote of a campaign, the discarded ones too.
+
+    Args:
+        database: where they are kept.
+        shelf: where the images are.
+        campaign_id: which one.
+        now: UTC seconds; a task whose time is over by then has expired.
+        hashes: whether the images are read and hashed, by which votes find their images again; takes as long as
+            decoding them all.
+    """
+    with database.reading() as connection:
+        campaign = get_campaign(connection, campaign_id)
+        rows = _rows(connection, campaign_id)
+        judged = connection.scalars(
+            select(items.c.image_id).where(items.c.campaign_id == campaign_id, items.c.role == "judge")
+        ).all()
+    seen = look_at(shelf, {row["image_id"] for row in rows}, hashes=hashes)
+    numbers = {name: _numbered(row[name] for row in rows) for name in ("task_id", "person_id", "vote_id")}
+    last = {row["place_id"]: row["vote_id"] for row in rows}  # rows come in the order of the votes
+    made = []
+    for row in rows:
+        common = _facts(campaign, row, seen[row["image_id"]], now) | {
+            "task": numbers["task_id"][row["task_id"]],
+            "person": numbers["person_id"][row["person_id"]],
+            "vote": numbers["vote_id"][row["vote_id"]],
+            "superseded": last[row["place_id"]] != row["vote_id"],
+        }
+        common["counts"] = row["role"] == "judge" and common["task_status"] == "finished" and not common["superseded"]
+        for question, answer in row["answers"].items():
+            allowed = "|".join(row["expected"].get(question, ()))
+            made.append(common | {"question": question, "answer": str(answer), "expected": allowed})
+    table = pa.Table.from_pylist(made, schema=VOTES)
+    return _votes(campaign, table, now=now, images=len(judged))
+
+
+def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int, Seen]:
+    """The samples behind images, with hashes of file and pixels where they are asked for."""
+
+    def look(image_id: int) -> Seen:
+        try:
+            sample = shelf.sample(image_id)
+        except HoldfastError as error:
+            return Seen(None, problem=str(error))
+        if not hashes:
+            return Seen(sample)
+        try:
+            stored = bytes_sha256(sample.image.read()) if hasattr(sample.image, "read") else sample.image.fingerprint()
+            return Seen(sample, stored, array_sha256(sample.image.load()))
+        except SampleError as error:
+            return Seen(sample, problem=str(error))
+
+    wanted = sorted(image_ids)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return dict(zip(wanted, threads.map(look, wanted), strict=True))
+
+
+def rule_of(campaign: Campaign) -> str:
+    """The campaign's rule; a kind with one question is judged by that one where the rule names another kind's."""
+    questions = _questions(campaign)
+    try:
+        return parse_rule(campaign.settings.rule or "|".join(one.id for one in questions), questions).text
+    except UserError:
+        if len(questions) > 1:
+            raise
+        return questions[0].id
+
+
+def person_names(connection: Connection, campaign_id: int) -> dict[int, str]:
+    """The names behind the numbers of ``campaign_votes``; for administrators only."""
+    query = (
+        select(people.c.name, func.min(votes.c.id).label("first"))
+        .join(tasks, tasks.c.person_id == people.c.id)
+        .join(places, places.c.task_id == tasks.c.id)
+        .join(votes, votes.c.place_id == places.c.id)
+        .where(tasks.c.campaign_id == campaign_id)
+        .group_by(people.c.id, people.c.name)
+        .order_by("first")
+    )
+    return {number: row.name for number, row in enumerate(connection.execute(query), start=1)}
+
+
+def _questions(campaign: Campaign) -> tuple[Question, ...]:
+    return tuple(Question(one.id, one.text, one.answers, one.tolerance) for one in KINDS[campaign.kind])
+
+
+def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> Votes:
+    facts = {
+        "images": images,  # to be judged, whether somebody has yet or not
+        "status": campaign.status,
+        "settings": asdict(campaign.settings),
+        "exported_at": _moment(now).isoformat(timespec="seconds"),
+        "made_by": f"holdfast {importlib.metadata.version('holdfast')}",
+    }
+    settings = campaign.settings
+    return Votes(
+        table, campaign.name, campaign.kind, _questions(campaign), rule_of(campaign), settings.at_least,
+        settings.people_per_image, facts,
+    )  # fmt: skip
+
+
+def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
+    query = (
+        select(
+            votes.c.id.label("vote_id"), votes.c.answers, votes.c.seconds, votes.c.created_at,
+            places.c.id.label("place_id"), places.c.role, items.c.asked, items.c.expected, items.c.image_id,
+            tasks.c.id.label("task_id"), tasks.c.person_id, tasks.c.status, tasks.c.reason, tasks.c.expires_at,
+            images.c.sample_id, images.c.label, images.c.condition, images.c.attributes,
+        )
+        .join(places, places.c.id == votes.c.place_id)
+        .join(tasks, tasks.c.id == places.c.task_id)
+        .join(items, items.c.id == places.c.item_id)
+        .join(images, images.c.id == items.c.image_id)
+        .where(tasks.c.campaign_id == campaign_id)
+        .order_by(votes.c.id)
+    )  # fmt: skip
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _facts(campaign: Campaign, row: Mapping[str, Any], seen: Seen, now: float) -> dict[str, Any]:
+    told = row["attributes"]
+    over = row["status"] == "open" and row["expires_at"] <= now
+    return {
+        "campaign": campaign.name,
+        "kind": campaign.kind,
+        "sample_id": row["sample_id"],
+        # Images of one prompt are one cluster; without the source each stands for itself.
+        "source_id": str(told.get("prompt_id") or (seen.sample.source_id if seen.sample else row["sample_id"])),
+        "label": row["label"],
+        "asked": row["asked"],
+        "condition": row["condition"],
+        "nuisance": str(told.get("nuisance") or ""),
+        "generator": str(told.get("generator") or ""),
+        "model": str(told.get("made_against") or ""),
+        "sha256": seen.sha256,
+        "pixels_sha256": seen.pixels_sha256,
+        "role": row["role"],
+        "task_status": "expired" if over else row["status"],
+        "task_reason": row["reason"],
+        "seconds": row["seconds"],
+        "voted_at": _moment(row["created_at"]),
+    }
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _numbered(ids: Iterable[int]) -> dict[int, int]:
+    """1, 2, … in the order of first appearance: votes are only ever added, so a number stays what it is."""
+    return {one: number for number, one in enumerate(dict.fromkeys(ids), start=1)}

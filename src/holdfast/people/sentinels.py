@@ -1,0 +1,204 @@
+"""Pictures whose answer is known: controls that stand among a task's pictures, and two that a person learns from.
+
+All are copies, made once, in the shapes of the pictures to judge and beside the database: what a browser could tell
+of where a picture comes from (its shape, its format, how long it takes to read) is then the same for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.seeds import generator
+from holdfast.core.types import ORIGINAL, Collection, Image, Sample
+from holdfast.data.writers import encode_image
+from holdfast.people.campaigns import KINDS
+from holdfast.store import write_table
+
+POSITIVE, NEGATIVE, TRAINING = "positive", "negative", "training"
+DESTROYED = "destroyed"
+"""The condition of a copy that nobody should call natural."""
+
+_TILES = 4
+_FEW = 3  # of each role: fewer would be known by heart after two tasks
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A picture with a known answer: which class is asked of it, and whether that is right."""
+
+    sample: Sample
+    role: str
+    asked: str
+    right: bool
+
+
+def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, seed: int) -> list[Chosen]:
+    """Two to learn from, then controls: right ones asked with their own class, wrong ones with another.
+
+    Every image is used once. The classes asked are those of the pictures to judge: a question that only controls ask
+    would give them away. A wrong class shares no word with the right one ("lizard" is not wrong for a green lizard).
+    For naturalness nothing is asked of the class; the wrong ones are destroyed copies.
+
+    Args:
+        data: pictures whose label is certain.
+        classes: of the pictures to judge.
+        kind: of the campaign.
+        each: how many right and how many wrong ones are wanted; fewer where there are fewer.
+        seed: everything random follows from it.
+
+    Raises:
+        UserError: there are too few.
+    """
+    rng = generator(seed, "sentinels", data.name)
+    spelled = {_plain(name): name for name in classes}
+    originals = [one for one in data.samples if one.condition == ORIGINAL] or list(data.samples)
+    chosen: list[Chosen] = []
+    wanted = {True: each + 1, False: each + 1}  # one of each is set aside to learn from
+    for place in rng.permutation(len(originals)):
+        sample = originals[place]
+        asked = {True: spelled.get(_plain(sample.label), ""), False: _another(sample.label, classes, rng)}
+        if kind == "naturalness":
+            asked = dict.fromkeys(asked, sample.label)
+        right = wanted[True] >= wanted[False]
+        right = right if asked[right] and wanted[right] else not right
+        if asked[right] and wanted[right]:
+            wanted[right] -= 1
+            chosen.append(Chosen(sample, POSITIVE if right else NEGATIVE, asked[right], right))
+    counts = {right: each + 1 - left for right, left in wanted.items()}
+    if not counts[True] and not set(spelled) & {_plain(name) for name in data.classes}:
+        raise UserError(
+            f"the control pictures show {_some(data.classes)}, and those to judge {_some(classes)}: they must be "
+            "of the same classes (--sentinels)"
+        )
+    if min(counts.values()) < _FEW + 1:
+        raise UserError(
+            f"of the control pictures (--sentinels), less those that are judged themselves, {counts[True]} can be "
+            f"asked with their own class and {counts[False]} with another; {_FEW + 1} of each are needed at least, "
+            "and a person's every task uses up one of each: take a larger or another dataset for them"
+        )
+    first = [next(one for one in chosen if one.right), next(one for one in chosen if not one.right)]
+    rest = [one for one in chosen if one not in first]
+    return [*(Chosen(one.sample, TRAINING, one.asked, one.right) for one in first), *rest]
+
+
+def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
+    """Question → answers that pass: yes or no; of five grades the upper three, or the lower two."""
+    passing: dict[str, list[str]] = {}
+    for question in KINDS[kind]:
+        if set(question.answers) == {"yes", "no"}:
+            passing[question.id] = ["yes" if right else "no"]
+        else:
+            lower = [answer for answer in question.answers if int(answer) <= 2]
+            passing[question.id] = [answer for answer in question.answers if (answer in lower) != right]
+    return passing
+
+
+def write_copies(
+    chosen: Sequence[Chosen], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
+) -> tuple[str, dict[str, Chosen], list[str]]:
+    """Copies in the shapes of the pictures to judge, with a manifest.
+
+    Args:
+        chosen: what ``choose`` gave.
+        shapes: height and width of pictures to judge; a copy gets the one nearest to its own proportions, cropped
+            around its middle.
+        folder: where they are written.
+        kind: of the campaign.
+        seed: everything random follows from it.
+
+    Returns:
+        The dataset's name, the copies by sample id, and what could not be read.
+    """
+    rng = generator(seed, "copies", str(len(chosen)))
+    common = sorted(set(shapes))
+    rows, copies, troubles = [], {}, []
+    for number, one in enumerate(chosen):
+        try:
+            image = one.sample.image.load()
+        except SampleError as error:
+            troubles.append(f"{one.sample.sample_id}: {error}")
+            continue
+        image = fitted(image, *_nearest(image, common))
+        destroyed = kind == "naturalness" and not one.right
+        name = f"{number:05d}"
+        write_atomic(folder / f"{name}.png", encode_image(destroy(image, rng) if destroyed else image))
+        rows.append(
+            {
+                "path": f"{name}.png",
+                "label": one.sample.label,
+                "sample_id": name,
+                "condition": DESTROYED if destroyed else ORIGINAL,
+                "copy_of": one.sample.sample_id,
+                "licence": one.sample.licence,
+            }
+        )
+        copies[name] = one
+    write_table(folder / "manifest.parquet", pa.Table.from_pylist(rows))
+    return f"manifest:{(folder / 'manifest.parquet').resolve()}", copies, troubles
+
+
+def fitted(image: Image, height: int, width: int) -> Image:
+    """The middle of an image in other proportions, as much as fits, resized to ``height`` × ``width``."""
+    rows, columns = image.shape[:2]
+    scale = min(rows / height, columns / width)
+    tall, wide = max(round(height * scale), 1), max(round(width * scale), 1)
+    top, left = (rows - tall) // 2, (columns - wide) // 2
+    middle = np.ascontiguousarray(image[top : top + tall, left : left + wide])
+    if (tall, wide) == (height, width):
+        return middle
+    way = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
+    return cv2.resize(middle, (width, height), interpolation=way).view(np.uint8)
+
+
+def destroy(image: Image, rng: np.random.Generator) -> Image:
+    """A copy that nobody calls natural: sixteen tiles, none in its place, every other one a negative."""
+    height, width = image.shape[:2]
+    rows, columns = (np.linspace(0, side, _TILES + 1).astype(int) for side in (height, width))
+    order = rng.permutation(_TILES * _TILES)
+    source = np.empty_like(order)
+    source[order] = np.roll(order, 1)  # one ring through all places: no tile stays
+    made = image.copy()
+    for place, origin in enumerate(source):
+        (row, column), (from_row, from_column) = divmod(place, _TILES), divmod(int(origin), _TILES)
+        tile = image[rows[from_row] : rows[from_row + 1], columns[from_column] : columns[from_column + 1]]
+        there = made[rows[row] : rows[row + 1], columns[column] : columns[column + 1]]
+        if not there.size or not tile.size:  # an image of fewer than four pixels a side
+            continue
+        fit = cv2.resize(tile, (there.shape[1], there.shape[0]), interpolation=cv2.INTER_NEAREST)
+        there[...] = 255 - fit if (row + column) % 2 else fit
+    return made
+
+
+def _nearest(image: Image, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The shape that crops least; of several the one nearest in size."""
+    height, width = image.shape[:2]
+
+    def apart(shape: tuple[int, int]) -> tuple[float, float]:
+        proportions = abs(np.log(shape[1] / shape[0]) - np.log(width / height))
+        return round(float(proportions), 3), abs(np.log(shape[0] * shape[1]) - np.log(height * width))
+
+    return min(shapes, key=apart)
+
+
+def _another(label: str, classes: Sequence[str], rng: np.random.Generator) -> str:
+    """A class that shares no word with the label; '' where there is none."""
+    own = set(_plain(label).split())
+    others = [name for name in classes if not own & set(_plain(name).split())]
+    return str(rng.choice(others)) if others else ""
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.split(r"[\W_]+", name.casefold())).strip()
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

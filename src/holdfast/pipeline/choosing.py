@@ -1,0 +1,138 @@
+"""From runs to a choice: what names of weights stand for, what models cost, and the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.engine import core_count
+from holdfast.models.torch_classifier import resolve_device
+from holdfast.pipeline import speed
+from holdfast.pipeline.environment import gpu_name
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.scenarios import find_scenario
+from holdfast.stats.choice import RESAMPLES, Choice, Cost, choose, weigh
+from holdfast.stats.choice_words import MEGA, Recommendation, recommend
+from holdfast.stats.grid import chosen
+from holdfast.stats.reduce import Counts
+from holdfast.store import Run
+
+MEASURE, NONE = "measure", "none"
+
+
+@dataclass(frozen=True)
+class ChooseSpec:
+    """What ``holdfast choose`` does.
+
+    Attributes:
+        weights: by condition, scenario, family or group.
+        accuracy_weight: of the originals; None is 1.
+        limit_size: megabytes of weights.
+        limit_time: milliseconds an image.
+        speed: ``measure``, ``none``, or a CSV file.
+        batch_size: pictures a pass.
+        device: where speed is measured.
+        outcome: which right answers count.
+        average: every class counts the same, or every photo does.
+        resamples: of photos.
+        seed: of the resampling.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    accuracy_weight: float | None = None
+    limit_size: float | None = None
+    limit_time: float | None = None
+    speed: str = MEASURE
+    batch_size: int = 8
+    device: str = "auto"
+    outcome: Any = "full"
+    average: Any = "macro"
+    resamples: int = RESAMPLES
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The numbers, the recommendation, how it was asked for, and the page."""
+
+    choice: Choice
+    recommendation: Recommendation
+    settings: Mapping[str, Any]
+    page: Path = Path()
+
+
+def members_of(counts: Counts) -> dict[str, list[str]]:
+    """Name of a scenario, alias, family or group → its conditions in the table, those that keep the object.
+
+    The original belongs to none: it has a weight of its own.
+    """
+    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
+    for condition in chosen(counts, None):
+        if condition == ORIGINAL:
+            continue
+        scenario = condition.split(" ")[0].split("@")[0]
+        names = [scenario]
+        if scenario in registry.scenarios:
+            definition = find_scenario(scenario)
+            names += definition.aliases
+            for wider in dict.fromkeys(one for one in (definition.family, definition.group) if one):
+                families.setdefault(wider, []).append(condition)
+        for name in names:
+            found.setdefault(name, []).append(condition)
+    return families | found
+
+
+def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progress: Progress = silent) -> Chosen:
+    """Weigh, measure what models cost, and recommend."""
+    weights = weigh(spec.weights, counts, members_of(counts), accuracy_weight=spec.accuracy_weight)
+    costs, timing = _costs(counts, runs, spec, progress)
+    choice = choose(
+        counts, weights, costs=costs, limit_bytes=None if spec.limit_size is None else MEGA * spec.limit_size,
+        limit_milliseconds=spec.limit_time, outcome=spec.outcome, average=spec.average, resamples=spec.resamples,
+        seed=spec.seed,
+    )  # fmt: skip
+    settings = {
+        "weights": {one.name: one.weight for one in weights}, "limit_megabytes": spec.limit_size,
+        "limit_milliseconds": spec.limit_time, "timing": timing, "outcome": spec.outcome, "average": spec.average,
+        "resamples": spec.resamples, "seed": spec.seed,
+    }  # fmt: skip
+    return Chosen(choice, recommend(choice), settings)
+
+
+def _costs(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, progress: Progress) -> tuple[dict[str, Cost], str]:
+    """Costs by the model's name in the statistics, and how they were come by, in a sentence."""
+    given: dict[str, Cost] = {}
+    timed = spec.speed == MEASURE
+    if spec.speed not in (MEASURE, NONE):
+        path = Path(spec.speed)
+        if not path.is_file():
+            raise UserError(f"--speed is measure, none or a CSV file; there is no file {spec.speed}")
+        given = speed.read_speeds(path)
+        unknown = sorted(set(given) - set(counts.models))
+        if unknown and not set(given) & set(counts.models):
+            raise UserError(
+                f"--speed {path} names {', '.join(unknown[:6])} and no model of these runs, which have "
+                f"{', '.join(counts.models[:6])}"
+            )
+    device = resolve_device(spec.device)
+    names = {name: text for name, text in speed.sources(runs).items() if name in counts.models}
+    classes = next((one for run in runs if (one := run.spec().get("classes"))), None)
+    measured = speed.measure(
+        names, classes=classes, device=device, batch_size=spec.batch_size, timed=timed, progress=progress
+    )
+    costs = speed.merged(measured, given)
+    if timed:
+        machine = gpu_name() if device.startswith("cuda") else f"{device.upper()}, {core_count()} cores"
+        timing = (
+            f"Times are medians of {speed.FEWEST} to {speed.MOST} repeats on this machine ({machine}) with "
+            f"{spec.batch_size} pictures of {speed.SIDE} × {speed.SIDE} a pass, preprocessing included."
+        )
+    else:
+        timing = f"Times are those of {Path(spec.speed).name}." if given else "Speed was not measured."
+    return costs, timing

@@ -1,0 +1,1 @@
+"""Telling generated from real: the three-way classifier of original, generated and random backgrounds."""

@@ -1,0 +1,189 @@
+"""How large and how fast the models of a run are, measured on this machine, or read from a file."""
+
+from __future__ import annotations
+
+import csv
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.errors import HoldfastError, UserError, first_line
+from holdfast.core.files import safe_part
+from holdfast.core.names import parse_name
+from holdfast.core.protocols import Classifier
+from holdfast.core.types import ORIGINAL
+from holdfast.models import load_classifier
+from holdfast.models.onnx import external_files
+from holdfast.models.options import untagged
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.stats.choice import Cost
+from holdfast.store import Run
+
+SIDE = 256
+"""Pixels of the square pictures of noise that models are timed on."""
+
+FEWEST, MOST = 3, 15
+LONGEST = 10.0
+"""Repeats, at least and at most, and seconds after which no other one begins."""
+
+COLUMNS = ("model", "milliseconds")
+
+
+def sources(runs: Iterable[Run]) -> dict[str, str]:
+    """Name of a model in the table → the name that loads it.
+
+    Of networks that were trained in a run, the first fold's trained on originals stands for all.
+    """
+    found: dict[str, str] = {}
+    for run in runs:
+        spec = run.spec()
+        texts = [str(one) for one in spec.get("models", [])]
+        shown = [str(one) for one in spec.get("model_names", texts)]
+        for name, text in zip(shown, texts, strict=False):
+            folders = sorted((run.path / "models" / safe_part(name.replace(":", "-"))).glob("*/fold-*"))
+            own = [one for one in folders if one.parent.name == safe_part(ORIGINAL)] or folders
+            found.setdefault(name, f"local-dir:{own[0]}" if own else text)
+    return found
+
+
+def measure(
+    names: Mapping[str, str],
+    *,
+    classes: Sequence[str] | None = None,
+    device: str = "auto",
+    batch_size: int = 8,
+    timed: bool = True,
+    progress: Progress = silent,
+) -> dict[str, Cost]:
+    """Size and speed of models; one that cannot be loaded or run has a reason in place of figures.
+
+    A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
+    probabilities. A first pass warms up and does not count.
+
+    Args:
+        names: of ``sources``.
+        classes: the dataset's, for models that answer with class names.
+        device: where they run.
+        batch_size: pictures a pass.
+        timed: whether speed is measured, too.
+        progress: told how far it is.
+    """
+    found: dict[str, Cost] = {}
+    for done, (name, text) in enumerate(names.items()):
+        progress("speed", done, len(names))
+        try:
+            found[name] = _measured(text, classes, device, batch_size, timed)
+        except HoldfastError as error:
+            found[name] = Cost(reason=str(error))
+        except Exception as error:  # a library's own: one model, not the choice
+            found[name] = Cost(reason=f"{type(error).__name__}: {first_line(error)}")
+    progress("speed", len(names), len(names))
+    return found
+
+
+def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size: int, timed: bool) -> Cost:
+    model = load_classifier(text, device=device, classes=classes)
+    parameters, size = _size(model, text)
+    cost = Cost(parameters, size, reason="" if size is not None else "its weights cannot be counted")
+    if not timed:
+        return replace(cost, reason=cost.reason or "speed was not measured")
+    times = _times(model, batch_size)
+    fast, middle, slow = quantiles(times, n=4, method="inclusive")
+    return replace(cost, milliseconds=middle, fast=fast, slow=slow)
+
+
+def _times(model: Classifier, batch_size: int) -> list[float]:
+    """Milliseconds an image, a repeat each. ``predict`` returns NumPy arrays, so a GPU is done when it returns."""
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(batch_size)]
+    model.predict(pictures)
+    times: list[float] = []
+    begun = time.perf_counter()
+    while len(times) < FEWEST or (len(times) < MOST and time.perf_counter() - begun < LONGEST):
+        start = time.perf_counter()
+        model.predict(pictures)
+        times.append(1000 * (time.perf_counter() - start) / batch_size)
+    return times
+
+
+def _size(model: Any, text: str) -> tuple[int | None, int | None]:
+    """Learned numbers, and bytes of the weights: of the file where one is named, else as they lie in memory."""
+    import torch
+
+    modules = [one for one in getattr(model, "__dict__", {}).values() if isinstance(one, torch.nn.Module)]
+    parameters = held = None
+    if modules:
+        learned = [one for module in modules for one in module.parameters()]
+        tensors = [*learned, *(one for module in modules for one in module.buffers())]
+        parameters = sum(one.numel() for one in learned)
+        held = sum(one.numel() * one.element_size() for one in tensors)
+    files = [one for one in _files(text) if one.is_file()]
+    return parameters, sum(one.stat().st_size for one in files) if files else held
+
+
+def _files(text: str) -> list[Path]:
+    """The weight files that a name leads to, where it names some."""
+    name = parse_name(text)
+    if name.scheme == "local-dir":
+        return [Path(untagged(name)) / "model.safetensors"]
+    if name.scheme == "onnx":
+        file = Path(untagged(name))
+        return [file, *external_files(file)]
+    return [Path(name.tag)] if name.scheme == "torch" and name.tag else []
+
+
+def read_speeds(path: Path) -> dict[str, Cost]:
+    """Costs from a CSV with ``model`` and ``milliseconds`` (an image), and ``parameters`` and ``bytes`` if there."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UserError(f"--speed {path} has no column {' and '.join(missing)}; it needs model,milliseconds")
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"--speed {path} cannot be read: {first_line(error)}") from error
+    found: dict[str, Cost] = {}
+    for place, row in enumerate(rows, start=2):
+        name = (row["model"] or "").strip()
+        if not name or name in found:
+            raise UserError(f"--speed {path}, line {place}: {'this model is there twice' if name else 'no model'}")
+        values = {key: _number(row.get(key), f"--speed {path}, line {place}: {key}") for key in _NUMBERS}
+        known = {key: None if values[key] is None else round(values[key] or 0) for key in ("parameters", "bytes")}
+        reason = "" if values["milliseconds"] is not None else f"no time in {path.name}"
+        found[name] = Cost(**known, milliseconds=values["milliseconds"], reason=reason)
+    return found
+
+
+_NUMBERS = ("milliseconds", "parameters", "bytes")
+
+
+def _number(text: str | None, where: str) -> float | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise UserError(f"{where} is a number from 0 on, not {text!r}")
+    return value
+
+
+def merged(measured: Mapping[str, Cost], given: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What a file says, and what was measured of the rest; a file's size wins only where it has one."""
+    found = dict(measured)
+    for name, cost in given.items():
+        own = measured.get(name, Cost())
+        found[name] = replace(
+            cost,
+            parameters=own.parameters if cost.parameters is None else cost.parameters,
+            bytes=own.bytes if cost.bytes is None else cost.bytes,
+        )
+    return found

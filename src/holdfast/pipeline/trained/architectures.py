@@ -1,0 +1,194 @@
+"""From the name of an architecture to an untrained network, and to the configuration that builds it again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name, parse_name
+from holdfast.models import load_classifier, local_dir, packaged, timm, torchvision
+from holdfast.models.embedded import read_asset
+from holdfast.models.options import untagged
+from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
+
+if TYPE_CHECKING:
+    import torch
+
+SCHEMES = ("timm", "torchvision", "embedded", "local-dir", "packaged", "torch")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network to train.
+
+    Attributes:
+        name: what results call it.
+        library: ``timm`` or ``torchvision``.
+        architecture: its name there.
+        arguments: of the constructor.
+        mean: per channel, 0..1, that images are shifted by; ``std`` that they are scaled by.
+        start: the model whose weights it begins with; empty from scratch.
+        start_sha256: of those weights.
+    """
+
+    name: str
+    library: str
+    architecture: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    start: str = ""
+    start_sha256: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with whatever decides the weights that training begins with, but for the seed."""
+        about = dataclasses.asdict(self) | {"name": "", "start": ""}
+        return fingerprint(about)
+
+    @property
+    def loaded_as(self) -> str:
+        """What stands between ``torch:`` and ``@FILE``."""
+        return self.architecture if self.library == "timm" else f"{self.library}/{self.architecture}"
+
+
+def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
+    """Read ``timm:resnet50``, ``timm:vit_tiny_patch16_224?patch_size=8``, ``torchvision:alexnet``, ``embedded:…``, ….
+
+    Args:
+        text: the name. Options go to timm's constructor; ``pretrained=true`` begins with weights: the tag's for
+            ``timm:`` and ``torchvision:``, the model's own for the other schemes.
+        size: pixels of the square images.
+        pretrained: whether all begin with weights.
+    """
+    name = parse_name(text)
+    if name.scheme not in SCHEMES:
+        schemes = ", ".join(f"{one}:" for one in SCHEMES)
+        raise UserError(f"an architecture to train is named {schemes}NAME, for example timm:resnet50, not {text!r}")
+    options = dict(name.options)
+    pretrained = bool(options.pop("pretrained", pretrained))
+    plain = dataclasses.replace(name, options=options)
+    found = _timm(plain, size) if name.scheme == "timm" else _other(plain, size)
+    shown = text.split("?")[0] + ("?" + "&".join(f"{key}={value}" for key, value in options.items()) if options else "")
+    if name.scheme == "torch" and not pretrained:
+        raise UserError(f"{text} names weights; begin with them by --pretrained, or name timm:{name.name} alone")
+    if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it lies
+        shown = f"{name.scheme}:{Path(untagged(plain)).name}"
+    if not pretrained:
+        return dataclasses.replace(found, name=shown)
+    shown += ("&" if "?" in shown else "?") + "pretrained=true"
+    start = text.split("?")[0]
+    return dataclasses.replace(found, name=shown, start=start, start_sha256=weights_sha256(_weights(start).module))
+
+
+def _timm(name: Name, size: int) -> Architecture:
+    import timm as library
+    from timm.data import resolve_data_config
+
+    timm.check_architecture(name.name, f"{name.name}.{name.tag}" if name.tag else name.name)
+    refused = [key for key in name.options if key in local_dir.LOADING]
+    if refused:
+        raise UserError(f"timm:{name.name} takes no {', '.join(refused)} here; --pretrained begins with weights")
+    known = library.get_pretrained_cfg(name.name)
+    config = resolve_data_config(pretrained_cfg=known.to_dict() if known else {})
+    arguments = dict(name.options)
+    if known is not None and known.fixed_input_size:
+        arguments.setdefault("img_size", size)
+    return Architecture("", "timm", name.name, arguments, tuple(config["mean"]), tuple(config["std"]))
+
+
+def _other(name: Name, size: int) -> Architecture:
+    """Those of torchvision, and those whose folder or package says what they are."""
+    if name.options:
+        raise UserError(f"{name.scheme}: architectures take no option but pretrained, not {', '.join(name.options)}")
+    if name.scheme == "torchvision":
+        own = torchvision.find_weights(name.name, name.tag).transforms()
+        return Architecture("", "torchvision", name.name, {}, tuple(own.mean), tuple(own.std))
+    if name.scheme in ("packaged", "torch"):
+        if name.scheme == "packaged" and name.name not in packaged.MODELS:
+            load_classifier(f"packaged:{name.name}")  # says what there is
+        whole = packaged.MODELS[name.name].architecture if name.scheme == "packaged" else untagged(name).split("@")[0]
+        library, _, bare = whole.rpartition("/")
+        found = _timm(Name("timm", bare), size) if library in ("", "timm") else _other(Name(library, bare), size)
+        if name.scheme == "torch":
+            return found
+        own = _weights(f"packaged:{name.name}").preprocessing
+        return dataclasses.replace(found, mean=own.mean, std=own.std)
+    if name.scheme == "embedded":
+        config = {"library": "timm", **read_asset("classifiers", name).config}
+    else:
+        config = local_dir.read_config(Path(untagged(name)) / "config.json")
+    arguments = dict(config["model_args"])
+    if "img_size" in arguments:
+        arguments["img_size"] = size
+    data = config["pretrained_cfg"]
+    library = config["library"]
+    return Architecture("", library, config["architecture"], arguments, tuple(data["mean"]), tuple(data["std"]))
+
+
+def _weights(start: str) -> TorchClassifier:
+    classifier = load_classifier(start, device="cpu")
+    if not isinstance(classifier, TorchClassifier):
+        raise UserError(f"{start} has no weights of a network to begin with")
+    return classifier
+
+
+def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> torch.nn.Module:
+    """The network, with so many outputs, its random weights drawn from the seed alone.
+
+    Raises UserError where it cannot be built or does not take images of this size.
+    """
+    import torch
+
+    config = config_of(architecture, None, [str(place) for place in range(classes)], size)
+    module = timm.seeded(lambda: local_dir.build(config), seed)
+    try:
+        with torch.inference_mode():
+            answer = module.eval()(torch.zeros(1, 3, size, size))
+    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+        raise UserError(f"{architecture.name} does not take images of {size} pixels: {first_line(error)}") from error
+    if tuple(answer.shape) != (1, classes):
+        raise UserError(f"{architecture.name} answers with shape {tuple(answer.shape)}, not with {classes} classes")
+    if architecture.start:
+        transplant(module, _weights(architecture.start).module, architecture)
+    return module.requires_grad_(True).train()  # type: ignore[no-any-return]
+
+
+def transplant(module: torch.nn.Module, donor: torch.nn.Module, architecture: Architecture) -> None:
+    """The donor's weights, but for its last layer where that has other outputs."""
+    given, own = donor.state_dict(), module.state_dict()
+    fitting = {name: tensor for name, tensor in given.items() if name in own and tensor.shape == own[name].shape}
+    heads = {name.rpartition(".")[0] for name in own if name not in fitting}
+    if len(heads) > 1 or set(given) != set(own):
+        raise UserError(
+            f"the weights of {architecture.start} are of another architecture or image size: "
+            f"{len(heads)} layers of {architecture.name} find nothing in them"
+        )
+    module.load_state_dict({**own, **fitting})
+
+
+def config_of(
+    architecture: Architecture, module: torch.nn.Module | None, classes: Sequence[str], size: int
+) -> dict[str, Any]:
+    """The configuration file of a trained network; timm reads it, too, where the library is timm."""
+    data = {
+        "custom_load": False, "input_size": [3, size, size], "interpolation": "bilinear", "crop_pct": 1.0,
+        "crop_mode": "squash", "mean": list(architecture.mean), "std": list(architecture.std),
+    }  # fmt: skip
+    own = dict(getattr(module, "pretrained_cfg", None) or {})
+    kept = {key: own[key] for key in ("first_conv", "classifier") if key in own}
+    features = getattr(module, "num_features", None)
+    return {
+        "architecture": architecture.architecture,
+        **({"library": "torchvision"} if architecture.library == "torchvision" else {}),
+        "num_classes": len(classes),
+        **({"num_features": int(features)} if isinstance(features, int) else {}),
+        "model_args": dict(architecture.arguments),
+        "label_names": list(classes),
+        "pretrained_cfg": {**data, **kept, "num_classes": len(classes)},
+    }

@@ -1,0 +1,100 @@
+"""How classifiers are trained, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.registry import unknown
+from holdfast.training.schedules import constant, one_cycle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A way of training.
+
+    Attributes:
+        optimiser: ``adam`` or ``adamw``.
+        rate: the full learning rate, from scratch.
+        rate_pretrained: the same for weights that know something already.
+        decay: of the weights; norms and biases are not decayed.
+        epochs: passes over the training images.
+        batch_size: images a step.
+        size: pixels of the square that images are resized to.
+        cycle: the rate goes up and down along a cosine, or stays.
+        augment: images are mirrored, turned, zoomed and shifted a little, anew in every epoch.
+        smoothing: of the labels, 0..1.
+        average: share of all steps over which weights are averaged for use; 0 takes them as they are.
+        clip: largest norm of the gradients; 0 leaves them.
+        mixed: bfloat16 on a GPU for the layers that bear it.
+    """
+
+    optimiser: str
+    rate: float
+    rate_pretrained: float
+    decay: float
+    epochs: int
+    batch_size: int
+    size: int = 224
+    cycle: bool = False
+    augment: bool = False
+    smoothing: float = 0.0
+    average: float = 0.0
+    clip: float = 0.0
+    mixed: bool = False
+
+    @property
+    def schedule(self) -> Callable[[float], float]:
+        """From the share of training done to a factor of the learning rate."""
+        return one_cycle if self.cycle else constant
+
+    def keep(self, steps: int) -> float | None:
+        """How much of the averaged weights each of so many steps keeps; None without averaging."""
+        return 1 - 1 / max(2.0, self.average * steps) if self.average else None
+
+
+RECIPES = {
+    "paper": Recipe("adam", 1e-4, 1e-4, 0.0, 200, 16),
+    "fast": Recipe(
+        "adamw", 2e-3, 3e-4, 0.05, 40, 64, cycle=True, augment=True, smoothing=0.1, average=0.02, clip=1.0, mixed=True
+    ),
+}
+"""``paper``: Adam at 1e-4 for 200 epochs, batches of 16, 224², as published with XIMAGENET-12; nothing else is stated
+there, so nothing else is done."""
+
+
+def find(name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0) -> Recipe:
+    """A recipe by name; what is not 0 replaces its own."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    recipe = RECIPES[name]
+    changed: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "size": size}
+    for option, value in changed.items():
+        if value < 0:
+            raise UserError(f"{option} must be above 0, not {value}")
+    if not 0 <= rate < float("inf"):
+        raise UserError(f"a learning rate is a number above 0, not {rate}")
+    if batch_size == 1:
+        raise UserError("a batch needs at least 2 images")
+    recipe = replace(recipe, **{option: value for option, value in changed.items() if value})
+    return replace(recipe, rate=rate, rate_pretrained=rate) if rate else recipe
+
+
+def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
+    """The recipe's optimiser over a module's parameters."""
+    import torch
+
+    rate = recipe.rate_pretrained if pretrained else recipe.rate
+    if recipe.optimiser == "adam":
+        return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
+    groups = [
+        {"params": [one for one in module.parameters() if one.ndim > 1], "weight_decay": recipe.decay},
+        {"params": [one for one in module.parameters() if one.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, fused=fused)

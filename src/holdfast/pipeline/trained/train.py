@@ -1,0 +1,169 @@
+"""Networks × conditions × folds → models, curves and rows of the one table: planning, resuming, and the workers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import UserError
+from holdfast.core.schema import JOBS
+from holdfast.core.types import Collection
+from holdfast.engine import LocalExecutor, core_count
+from holdfast.models.torch_classifier import resolve_device
+from holdfast.pipeline.environment import environment
+from holdfast.pipeline.files import check_apart
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.samples import Prepared, prepare, read, samples_table
+from holdfast.pipeline.summary import Summary
+from holdfast.pipeline.trained import architectures
+from holdfast.pipeline.trained.architectures import Architecture
+from holdfast.pipeline.trained.plan import (
+    Job,
+    TrainSpec,
+    check,
+    conditions_of,
+    ids_of,
+    make_jobs,
+    scenarios_text,
+    tested_on,
+    with_folds,
+)
+from holdfast.pipeline.trained.work import Owed, Training
+from holdfast.store import Run, write_table, writing
+
+__all__ = ["TrainSpec", "train"]
+
+OF_MACHINE = 0.25
+"""Share of the machine's memory that pictures may take, all workers together."""
+
+SAME = (
+    "verb", "dataset", "classes", "seed", "folds", "train_split", "validation", "trained_by", "balance",
+    "early_stopping", "matte", "feather",
+)  # fmt: skip
+"""What must not change when a run is continued; networks and scenarios may be added."""
+
+
+def _read(spec: TrainSpec) -> Collection:
+    return with_folds(read(spec), spec)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is trained.
+
+    Attributes:
+        verb: of the command line.
+        resolve: from the name of a network, the size of images and whether it is pretrained to an architecture.
+        build: the untrained network of an architecture, for a number of classes, a size of images and a seed.
+        training: what a process does with the jobs it is given.
+        read: the images of a specification, each with its fold.
+    """
+
+    verb: str
+    resolve: Callable[..., Architecture]
+    build: Callable[..., Any]
+    training: type[Training]
+    read: Callable[[Any], Collection] = _read
+
+
+CLASSIFIERS = Kind("train", architectures.resolve, architectures.build, Training)
+
+
+def train(spec: TrainSpec, out: Path, *, progress: Progress = silent, kind: Kind = CLASSIFIERS) -> tuple[Run, Summary]:
+    """Train what is not trained yet, test what is not tested yet, and write models, curves and rows."""
+    check(spec)
+    recipe = spec.settled()
+    run, summary = Run(out), Summary()
+    with writing(out):
+        collection = kind.read(spec)
+        check_apart(collection.samples, out)
+        conditions = conditions_of(spec, collection)
+        device = resolve_device(spec.device)
+        networks = [kind.resolve(name, size=recipe.size, pretrained=spec.pretrained) for name in spec.architectures]
+        names = [network.name for network in networks]
+        if len(set(names)) < len(names):
+            raise UserError(f"two of the architectures have one name: {', '.join(names)}")
+        for network in networks:  # what cannot be built is known before the first image is read
+            kind.build(network, len(collection.classes), recipe.size, seed=spec.seed)
+        prepared = prepare(spec, collection, progress)
+        recorded = asdict(spec) | {"verb": kind.verb, "dataset": collection.name, "classes": list(collection.classes)}
+        recorded |= {"models": names, "trained_by": asdict(recipe), "scenarios": scenarios_text(spec)}
+        recorded |= {"matte": list(spec.matte), "architectures": list(spec.architectures)}
+        run.begin(recorded, same=SAME)
+        run.write_environment(environment())
+        run.write_samples(samples_table(prepared))
+        for problem in collection.problems:
+            summary.add(problem.sample_id, problem.message)
+        if spec.retry_errors:
+            run.predictions.drop(pc.field("status") == "error")
+        jobs = make_jobs(spec, prepared, conditions, networks)
+        owed, summary.already = _owed(spec, prepared, jobs, run.predictions.stored_ids())
+        for part in _work(spec, prepared, owed, run, device, progress, kind):
+            summary.merge(part)
+        write_jobs(run)
+    return run, summary
+
+
+def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[str]) -> tuple[list[Owed], int]:
+    """The jobs with conditions whose rows are missing, and how many rows are there."""
+    owed, already = [], 0
+    for job in jobs:
+        missing = []
+        for name, condition in job.tested:
+            ids = ids_of(spec, prepared, job, tested_on(job, condition, prepared.collection.samples))
+            there = sum(one in stored for one in ids)
+            already += there
+            if there < len(ids):
+                already -= there  # they are written anew with the others of their file
+                missing.append((name, condition))
+        if missing:
+            owed.append(Owed(job, tuple(missing)))
+    return owed, already
+
+
+def _work(
+    spec: TrainSpec, prepared: Prepared, owed: Sequence[Owed], run: Run, device: str, progress: Progress, kind: Kind
+) -> Iterator[Summary]:
+    """Do the jobs, on as many processes as asked for; yields what each shard did."""
+    workers = min(spec.workers or core_count(), max(1, len(owed)))
+    memory = int(spec.memory * 2**30) or int(OF_MACHINE * _machine_memory() / workers)
+    alone = workers == 1
+    watch = (lambda done, total: progress("epochs", done, total)) if alone else None
+    training = kind.training(spec, prepared, run.path, memory, device, watch)
+    progress("jobs", 0, len(owed))
+    done = 0
+    for jobs, part in LocalExecutor(workers).map(training, _shards(owed, workers)):
+        done += jobs
+        progress("jobs", done, len(owed))
+        write_jobs(run)
+        yield part
+
+
+def _shards(owed: Sequence[Owed], workers: int) -> list[list[Owed]]:
+    """Jobs that share pictures stay together, as long as there is enough for every worker."""
+    together: dict[tuple[str, str], list[Owed]] = {}
+    for one in owed:
+        together.setdefault((one.job.trained_on, one.job.architecture.name if workers > 1 else ""), []).append(one)
+    if len(together) < 2 * workers and workers > 1:
+        return [[one] for one in owed]
+    if workers == 1:  # a job at a time, in this order, so that progress is told after each
+        return [[one] for shard in together.values() for one in shard]
+    return list(together.values())
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def write_jobs(run: Run) -> None:
+    """``jobs.parquet`` from what each job left."""
+    records = [json.loads(file.read_text(encoding="utf8")) for file in sorted((run.path / "jobs").rglob("job.json"))]
+    if records:
+        write_table(run.path / "jobs.parquet", pa.Table.from_pylist(records, schema=JOBS))

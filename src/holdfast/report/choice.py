@@ -1,0 +1,261 @@
+"""A page about which model to take: weighted accuracy, size and speed side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+from holdfast.report import charts, page
+from holdfast.report.evidence import shown
+from holdfast.report.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
+from holdfast.report.parts import Notice, Part, Section, ShownFigure, ShownTable
+from holdfast.report.study import about_world
+from holdfast.report.tables import Column, Table
+from holdfast.report.words import listing, number, percent, plural, short_names
+from holdfast.stats.choice import Choice
+from holdfast.stats.choice_words import MEGA, Recommendation
+from holdfast.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Which model to take"
+MEANING = (
+    "Weighted accuracy is the mean of the accuracies under the weighted conditions, each with its weight, on the "
+    "photos that all models answered. Photos are resampled together for all models, so that differences are paired."
+)
+_COSTS = {
+    "time": ("milliseconds", "milliseconds an image", "fast", "slow"),
+    "size": ("megabytes", "megabytes of weights", "", ""),
+}
+
+
+def build(choice: Choice, said: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]) -> Path:
+    """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; returns the page's path.
+
+    Args:
+        choice: the numbers.
+        said: the recommendation.
+        runs: where the answers come from.
+        out: the folder.
+        settings: weights, limits, device, batch and so on, as they were; they go into the JSON and onto the page.
+    """
+    models = len(choice.models)
+    facts = [
+        (f"{models:,}", "model" if models == 1 else "models"),
+        (f"{choice.photos:,}", "photos that all answered"),
+        (f"{len(choice.weights):,}", "weighted conditions"),
+    ]
+    limits = (
+        "Which conditions matter, and how much, is yours to say: the choice is as good as the weights. Intervals are "
+        "at the 95 % level and treat photos as independent; differences and groups hold for all pairs of models "
+        f"together. {settings['timing']}"
+    )
+    try:
+        write_atomic(out / "choice.json", as_json(choice, said, settings).encode())
+        return page.write(
+            sections(choice, said),
+            out,
+            title=TITLE,
+            subject=listing(list(dict.fromkeys(str(run.spec().get("dataset") or run.run_id) for run in runs))),
+            facts=facts,
+            limits=limits,
+            note=max(about_world(str(run.spec().get("data", ""))) for run in runs),
+            run_names=listing([run.run_id for run in runs], 6),
+        )
+    except OSError as error:
+        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+
+
+def as_json(choice: Choice, said: Recommendation, settings: Mapping[str, Any]) -> str:
+    """Everything the page shows, for programs."""
+    value = {
+        "recommended": said.model,
+        "sentences": list(said.sentences),
+        "decided": choice.decided,
+        "best": choice.best,
+        "not_told_apart": list(choice.together),
+        "photos": choice.photos,
+        "more_photos": choice.more_photos,
+        "settings": dict(settings),
+        "models": choice.models.to_dict("records"),
+        "weights": choice.weights.to_dict("records"),
+        "sensitivity": choice.sensitivity.to_dict("records"),
+    }
+    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON knows them; null where there is none."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def sections(choice: Choice, said: Recommendation) -> list[Section]:
+    """What to take, what it costs, and what the weights do."""
+    short = short_names([str(name) for name in choice.models["model"]])
+    first = Section("choice", "What to take", lead=list(said.sentences))
+    first.parts = [ShownFigure(_ranked(choice, short, said)), ShownTable(_models(choice, short))]
+    costs = Section("costs", "Accuracy against cost", parts=_fronts(choice, short))
+    costs.lead = [
+        "A model is on the front where no other is at least as accurate for at most its cost. The share of resamples "
+        "in which it is says how sure that is; costs are taken as measured."
+    ]
+    return [first, costs, _weights(choice, short)]
+
+
+def _ranked(choice: Choice, short: dict[str, str], said: Recommendation) -> Figure:
+    table = choice.models
+    rows = [short[str(name)] for name in table["model"]]
+    tidy = table.assign(model="", row=rows, estimate=table["accuracy"], solid=~table["told_apart"].astype(bool))
+    tidy = tidy[["model", "row", "estimate", "low", "high", "solid"]]
+    return Figure(
+        "weighted_accuracy",
+        "Weighted accuracy with 95 % intervals",
+        said.sentences[0],
+        lambda width: charts.dots(tidy, width, models=[""], rows=rows, title="weighted accuracy"),
+        "Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
+        "Intervals of two models may overlap and the models still be told apart, because photos are paired.",
+    )
+
+
+def _models(choice: Choice, short: dict[str, str]) -> Table:
+    table = choice.models.assign(megabytes=choice.models["bytes"] / MEGA, millions=choice.models["parameters"] / MEGA)
+    table["told"] = [
+        "" if not row["eligible"] else "no" if not row["told_apart"] else "yes" for row in table.to_dict("records")
+    ]
+    columns = [
+        Column("model", "Model", show=lambda name: short.get(name, name)),
+        Column("accuracy", "Weighted accuracy", "percent", "low", "high"),
+        Column("best", "Best", "percent", hint="share of resamples in which it is the best within the limits"),
+        Column("difference", "To the best", "points", "difference_low", "difference_high", hint="simultaneous bounds"),
+        Column("told", "Told apart"),
+        Column("milliseconds", "ms an image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
+        Column("millions", "Parameters, millions", "number", digits=2),
+        Column("megabytes", "MB", "number", digits=1, hint="of the weights"),
+        Column("front_time_share", "On the front (time)", "percent", hint="share of resamples"),
+        Column("front_size_share", "On the front (size)", "percent", hint="share of resamples"),
+        Column("why_not", "Limits", show=lambda text: text or "held"),
+    ]
+    missing = [f"{short[row['model']]}: {row['reason']}" for row in table.to_dict("records") if row["reason"]]
+    note = MEANING + (f" Not known: {'; '.join(missing[:8])}." if missing else "")
+    return Table("models", "Models side by side", table, columns, note)
+
+
+def _fronts(choice: Choice, short: dict[str, str]) -> list[Part]:
+    parts: list[Part] = []
+    table = choice.models.assign(megabytes=choice.models["bytes"] / MEGA)
+    for what, (column, title, low, high) in _COSTS.items():
+        known = table[table[column].notna() & (table[column] > 0)]
+        if len(known) < 2:
+            parts.append(Notice(f"{title.capitalize()}: known of {plural(len(known), 'model')}, so there is no chart."))
+            continue
+        tidy = known.assign(
+            row=known["model"].map(short), cost=known[column], estimate=known["accuracy"], front=known[f"front_{what}"],
+            share=known[f"front_{what}_share"], cost_low=known[low or column].fillna(known[column]),
+            cost_high=known[high or column].fillna(known[column]),
+        )[["row", "cost", "cost_low", "cost_high", "estimate", "low", "high", "front", "share"]]  # fmt: skip
+        tidy = tidy.sort_values("cost", kind="stable", ignore_index=True)
+        on = [f"{row['row']} ({percent(row['share'], 0)})" for row in tidy[tidy["front"]].to_dict("records")]
+        parts.append(ShownFigure(Figure(
+            f"pareto_{what}",
+            f"Weighted accuracy against {title}, with 95 % intervals",
+            f"On the front, with the share of resamples: {listing(on, 8)}.",
+            lambda width, tidy=tidy, title=title: pareto(tidy, width, title=title),  # type: ignore[misc]
+            "The dashed line is the front; hollow marks are not on it. The scale of the cost is logarithmic.",
+        )))  # fmt: skip
+    return parts
+
+
+def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
+    """Accuracy (up) against cost (across): ``row``, ``cost``, ``estimate``, ``low``, ``high``, ``front``, ``share``."""
+    axis = {"domain": False, "ticks": False}
+    x = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 30}, "title": title}
+    x["axis"] = axis | {"tickCount": 6 if width >= WIDE else 3, "format": "~g"}
+    y = {"type": "quantitative", "scale": {"zero": False}, "title": "weighted accuracy", "axis": axis | {"format": "%"}}
+    blue = {"color": COLOURS[0]}
+    tips: list[Chart] = [{"field": "row", "title": "model"}]
+    tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("estimate", "low", "high", "share")]
+    tips.append({"field": "cost", "type": "quantitative", "title": title, "format": ".3~g"})
+    place = {"x": x | {"field": "cost"}, "y": y | {"field": "estimate"}}
+    text: Chart = {"type": "text", "align": "left", "dx": 8, "dy": -8, "fontSize": 11, "limit": width // 3}
+    word = place | {"text": {"field": "row"}}
+    layers: list[Chart] = [
+        {
+            "transform": [{"filter": "datum.front"}],
+            "mark": {"type": "line", "interpolate": "step-after", "color": MUTED, "strokeDash": [3, 3]},
+            "encoding": place,
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.4, **blue},
+            "encoding": {"x": place["x"], "y": y | {"field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.4, **blue},
+            "encoding": {"x": x | {"field": "cost_low"}, "x2": {"field": "cost_high"}, "y": place["y"]},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, **blue},
+            "encoding": place | {"tooltip": tips},
+        },
+        {
+            "transform": [{"filter": "!datum.front"}],
+            "mark": {"type": "point", "filled": True, "size": 20, "opacity": 1, "color": "white"},
+            "encoding": place,
+        },
+        {"mark": text | {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}, "encoding": word},
+        {"mark": text | {"color": INK}, "encoding": word},
+    ]
+    size = {"width": min(width - 80, 680), "height": 340 if width >= WIDE else 260}
+    return {"data": {"name": "rows"}, "datasets": {"rows": charts.records(frame, 6)}, **size, "layer": layers}
+
+
+def _weights(choice: Choice, short: dict[str, str]) -> Section:
+    section = Section("weights", "What the weights do")
+    columns = [
+        Column("condition", "Condition", show=shown),
+        Column("asked", "Asked for as"),
+        Column("weight", "Weight", "percent", hint="share of the whole"),
+        Column("n", "Photos", "integer", hint="that all models answered"),
+    ]
+    section.parts.append(ShownTable(Table("weights", "Weights of the conditions", choice.weights, columns)))
+    detail = choice.conditions.pivot(index="model", columns="condition", values="accuracy").reset_index()
+    by = [Column("model", "Model", show=lambda name: short.get(name, name))]
+    by += [Column(name, shown(name).capitalize(), "percent") for name in choice.weights["condition"]]
+    caption = "Accuracy under each weighted condition"
+    section.parts.append(ShownTable(Table("by_condition", caption, detail, by, folded=len(by) > 8)))
+    frame = choice.sensitivity
+    if frame.empty:
+        section.lead = ["There is one weight only, so no other weighing to compare with."]
+        return section
+    changed = int(frame["changed"].sum())
+    section.lead = [
+        f"With one weight doubled or halved, the best model changes in {changed} of {len(frame)} cases"
+        + ("." if changed else ": the choice does not hang on a single weight.")
+    ]
+    columns = [
+        Column("name", "Weight of"),
+        Column("factor", "Times", "number", show=lambda value: number(value, 1 if value < 1 else 0)),
+        Column("best", "Best", show=lambda name: short.get(name, name)),
+        Column("accuracy", "Its weighted accuracy", "percent"),
+        Column("share", "Best in", "percent", hint="share of resamples"),
+        Column("together", "Not told apart", show=lambda text: _shortened(text, short)),
+        Column("changed", "Changes", show=lambda value: "yes" if value else "no"),
+    ]
+    caption = "The choice when one weight is doubled or halved"
+    section.parts.append(ShownTable(Table("sensitivity", caption, frame, columns)))
+    return section
+
+
+def _shortened(text: str, short: dict[str, str]) -> str:
+    return ", ".join(short.get(name, name) for name in text.split(", "))

@@ -1,0 +1,124 @@
+"""Section: FMR when only images that people confirm count as validated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.votes import Votes
+from holdfast.report import charts
+from holdfast.report.figures import Figure
+from holdfast.report.parts import Notice, Section, ShownFigure, ShownTable, Text
+from holdfast.report.tables import Column, Table
+from holdfast.report.walked import Walked
+from holdfast.report.words import estimate, percent, plural
+from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "As far as people agree, too"
+MEANING = (
+    "An oracle errs, and a walk that fools the model may have fooled it as well. Here an image that the oracle "
+    "accepted counts as validated only where people confirm its class; the others count as not validated."
+)
+ASSUMED = (
+    "Where people judged a sample, the judged images of a class, those the model gets right and those it gets wrong "
+    "each by themselves, are taken as a random sample of the accepted ones; people's verdict is taken as the truth, "
+    "and what the oracle rejected stays rejected. Intervals resample photos, judged or not."
+)
+
+
+def corrected(walks: Walked, votes: Votes, *, resamples: int, seed: int) -> Section:
+    """False accepts of the oracle, and VR, PA and FMR without them.
+
+    Args:
+        walks: of the report.
+        votes: of a campaign on their accepted images.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    number = dict(zip(walks.images["parameters"], walks.images["walk"], strict=True))
+    judged = judged_walks(walks.rows.select(COLUMNS), votes)
+    section = Section("people", TITLE, lead=[MEANING])
+    if not judged["confirmed"].notna().any():
+        section.parts = [Notice(f"The votes of “{votes.campaign}” are about none of the accepted images.")]
+        return section
+    table = fmr_corrected(judged, resamples=resamples, seed=seed)
+    table["walk"] = table["parameters"].map(number)
+    table["row"] = [walks.row(model, walk) for model, walk in zip(table["model"], table["walk"], strict=True)]
+    pooled = table[table["label"] == ""]
+    section.lead += _findings(pooled)
+    rows = [walks.row(model, walk) for model, walk in walks.order]
+    section.parts = [
+        ShownFigure(_figure(pooled, walks, rows)),
+        ShownTable(_table("fmr_people", pooled)),
+        Text([ASSUMED]),
+    ]
+    by_class = table[(table["label"] != "") & (table["judged"] > 0)]
+    if len(by_class):
+        section.parts.append(ShownTable(_table("fmr_people_by_class", by_class)))
+    return section
+
+
+def _findings(pooled: pd.DataFrame) -> list[str]:
+    said = []
+    for row, group in pooled.groupby("row", sort=False):
+        by = {record["measure"]: record for record in group.to_dict("records")}
+        wrong, new = by["false_accepts"], by["fmr"]
+        judged = f"people judged {int(wrong['judged']):,} of {plural(int(wrong['validated']), 'accepted image')}"
+        if wrong["reason"]:
+            said.append(f"{row}: {judged}; no corrected value, because {wrong['reason']}.")
+            continue
+        said.append(
+            f"{row}: {judged} and do not confirm {estimate(wrong['estimate'], wrong['low'], wrong['high'])}; FMR "
+            f"{percent(new['by_oracle'])} by the oracle alone, {estimate(new['estimate'], new['low'], new['high'])} "
+            "corrected."
+        )
+    return said
+
+
+def _figure(pooled: pd.DataFrame, walks: Walked, rows: list[str]) -> Figure:
+    import pandas as pd
+
+    found = pooled[pooled["measure"] == "fmr"]
+    plain = walks.family[(walks.family["label"] == "") & (walks.family["measure"] == "fmr")]
+    plain = plain.assign(
+        row=[walks.row(model, walk) for model, walk in zip(plain["model"], plain["walk"], strict=True)]
+    )
+    kinds = {"by the oracle alone": plain, "confirmed by people": found[found["reason"] == ""]}
+    columns = ["row", "estimate", "low", "high"]
+    frame = pd.concat([part[columns].assign(model=kind) for kind, part in kinds.items()], ignore_index=True)
+    frame["high"] = frame["high"].clip(upper=1.2)
+    return Figure(
+        "fmr_people",
+        "FMR by the oracle alone, and where people confirm",
+        "; ".join(
+            f"{one['row']} {percent(one['by_oracle'])} → {percent(one['estimate'])}" for one in found.to_dict("records")
+        ),
+        lambda width: charts.dots(
+            frame, width, models=list(kinds), rows=rows, title="FMR", domain=(0, max(1.0, float(frame["high"].max())))
+        ),
+    )
+
+
+def _table(name: str, frame: pd.DataFrame) -> Table:
+    words = {
+        "false_accepts": "False accepts",
+        "validation_rate": "VR",
+        "perturbed_accuracy": "PA",
+        "fmr": "FMR",
+    }
+    by_class = bool((frame["label"] != "").any())
+    columns = [
+        Column("row", "Model"),
+        *([Column("label", "Class")] if by_class else []),
+        Column("measure", "Measure", show=lambda value: words[value]),
+        Column("by_oracle", "By the oracle", "percent"),
+        Column("estimate", "Confirmed by people", "percent", "low", "high"),
+        Column("validated", "Accepted", "integer"),
+        Column("judged", "judged", "integer"),
+        Column("confirmed", "confirmed", "integer"),
+        *([Column("reason", "Why there is none")] if (frame["reason"] != "").any() else []),
+    ]
+    caption = "With people's verdicts" + (", by class" if by_class else "")
+    return Table(name, caption, frame, columns, folded=by_class)

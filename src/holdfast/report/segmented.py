@@ -1,0 +1,121 @@
+"""The segmented rows of a report and what follows from them, each computed when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from holdfast.core.schema import SEGMENTS
+from holdfast.core.types import ORIGINAL
+from holdfast.report.evidence import RESAMPLES
+from holdfast.report.rows import Rows
+from holdfast.report.words import plural, short_names
+from holdfast.stats.regression import Regression, fit
+from holdfast.stats.segments import (
+    COLUMNS,
+    SEGMENT,
+    by_class,
+    cells_from_segments,
+    experiments,
+    measured,
+    segmented,
+    segments,
+)
+from holdfast.store import Parts, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEGMENTED = ds.field("task") == SEGMENT
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """The segmented rows of a report.
+
+    Attributes:
+        runs: those that have some.
+        frame: the columns of stats.segments.measured, under the names of ``experiments``.
+        rows: all of them, those without an answer as well.
+        resamples: of every bootstrap; ``seed`` of it.
+        seed: see there.
+        title: of a page that is about nothing else.
+    """
+
+    runs: Sequence[Run]
+    frame: pd.DataFrame
+    rows: pd.DataFrame
+    resamples: int = RESAMPLES
+    seed: int = 0
+    title: str = "What the segmenters hold on to"
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """What came out, per model and condition, in the order of ``models`` and ``conditions``."""
+        return segments(self.frame, resamples=self.resamples, seed=self.seed)
+
+    @cached_property
+    def classes(self) -> pd.DataFrame:
+        """The same per class."""
+        return by_class(self.frame, resamples=self.resamples, seed=self.seed)
+
+    @cached_property
+    def models(self) -> list[str]:
+        """The best on average first."""
+        means = self.table.groupby("model")["miou"].mean().sort_values(ascending=False, kind="stable")
+        return [str(name) for name in means.index]
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        """The original first, then the most harmful."""
+        means = self.table.groupby("condition")["miou"].mean()
+        return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """Model → a name that fits beside a chart."""
+        return short_names(self.models)
+
+    @cached_property
+    def regression(self) -> Regression:
+        """IoU ~ model + scenario + class."""
+        return fit(cells_from_segments(self.frame))
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The numbers at the top of a page that is about segmentation only."""
+        good = self.rows[self.rows["status"] == "ok"]
+        numbers = (
+            (self.rows["model"].nunique(), "model", "models"),
+            (good["source_id"].nunique(), "photo", "photos"),
+            (self.rows["label"].nunique(), "class", "classes"),
+            (self.rows["condition"].nunique(), "condition", "conditions"),
+            (len(good), "segmented picture", "segmented pictures"),
+        )
+        return [(f"{count:,}", one if count == 1 else many) for count, one, many in numbers]
+
+    def limits(self) -> str:
+        """What the numbers are about."""
+        text = (
+            "Pixels are summed over photos before they are divided; every class, and the background, counts the same. "
+            "Intervals are at the 95 % level and treat photos, not pixels, as independent. What "
+            f"{plural(self.rows['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
+        )
+        missing = int((self.rows["status"] != "ok").sum())
+        return text + (
+            f" {missing:,} of {len(self.rows):,} pictures have no answer and count nowhere." if missing else ""
+        )
+
+
+def found_in(rows: Rows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
+    """The segmented rows of a report, None where there are none."""
+    if not rows.dataset.count_rows(filter=SEGMENTED):
+        return None
+    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=SEGMENTED)]
+    told = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
+    table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
+    return Segmented(runs, experiments(measured(table, told)), segmented(table), resamples, seed)

@@ -1,0 +1,269 @@
+"""Section: networks trained here, within scenarios and on originals, with their curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from holdfast.core.schema import CURVES, JOBS
+from holdfast.core.types import ORIGINAL
+from holdfast.report import charts
+from holdfast.report.evidence import Evidence, shown
+from holdfast.report.figures import COLOURS, WIDE, Chart, Figure
+from holdfast.report.parts import Listing, Part, Section, ShownFigure, ShownTable
+from holdfast.report.tables import Column, Table
+from holdfast.report.words import listing, number, plural, points, short_names
+from holdfast.stats.reduce import Counts
+from holdfast.stats.within import within
+from holdfast.store import Parts, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Trained within each scenario"
+EPOCHS_SHOWN = 50
+"""Points of a curve; of more epochs every n-th is drawn, and the last."""
+
+
+_OPTIMISERS = {"adam": "Adam", "adamw": "AdamW"}
+
+
+def on_originals(counts: Counts) -> Counts:
+    """Without models that were trained on other conditions: those are another experiment."""
+    frames = {}
+    for name in ("cells", "confidence", "confusion"):
+        frame = getattr(counts, name)
+        kept = frame[frame["trained_on"].astype(str).isin(["", ORIGINAL])]
+        frames[name] = kept.assign(**{
+            column: kept[column].cat.remove_unused_categories() for column in ("model", "trained_on", "condition")
+        })  # fmt: skip
+    present = set(frames["cells"]["condition"].astype(str))
+    return replace(
+        counts,
+        **frames,
+        models=sorted(frames["cells"]["model"].astype(str).unique()),
+        conditions=[name for name in counts.conditions if name in present],
+    )
+
+
+def trained(runs: Sequence[Run]) -> list[Run]:
+    """The runs in which classifiers were trained; segmenters have their own section."""
+    return [run for run in runs if (run.path / "jobs.parquet").is_file() and run.spec().get("verb") != "segment"]
+
+
+def training(runs: Sequence[Run], evidence: Evidence) -> Section:
+    """What training within each scenario gains, how the trainings went, and which failed.
+
+    Args:
+        runs: those of ``trained``.
+        evidence: of all rows, models trained on other conditions among them.
+    """
+    import pandas as pd
+
+    jobs = pd.concat([_frame(pq.read_table(run.path / "jobs.parquet", schema=JOBS)) for run in runs])
+    curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
+    jobs = jobs[jobs["task"] == "classify"]
+    curves = curves[curves["job"].isin(jobs["job"])]
+    short = short_names(sorted(jobs["model"].unique()))
+    section = Section("training", TITLE, lead=[_lead(runs, jobs)])
+    failed = jobs[jobs["status"] != "ok"]
+    if len(failed):
+        said = [f"{row['job']}: {row['error']}" for row in failed.to_dict("records")]
+        section.parts.append(Listing(f"Trainings that failed ({len(failed)})", said, open=len(failed) <= 6))
+    if len(evidence.counts.cells):
+        section.parts += _compared(evidence, short, section.lead)
+    section.parts += _curve_figures(curves, short)
+    section.parts += [ShownTable(_balance(jobs)), ShownTable(_jobs(jobs, short))] if len(jobs) else []
+    return section
+
+
+def _frame(table: Any) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    names = [name for name in ("task", "model", "trained_on", "status", "split") if name in frame]
+    return frame.astype(dict.fromkeys(names, object))
+
+
+def _lead(runs: Sequence[Run], jobs: pd.DataFrame) -> str:
+    spec = runs[0].spec()
+    recipe = spec.get("trained_by") or {}
+    folds = int(spec.get("folds", 1))
+    tested = f"{folds} folds, each tested by models that never saw it" if folds > 1 else "one split"
+    hours = float(jobs["seconds"].sum()) / 3600
+    spent = f"{number(hours, 1)} hours" if hours >= 1 else f"{number(60 * hours, 1)} minutes"
+    optimiser = _OPTIMISERS.get(str(recipe.get("optimiser")), str(recipe.get("optimiser")))
+    return (
+        f"{plural(len(jobs), 'training')} of {plural(jobs['model'].nunique(), 'network')} on "
+        f"{plural(jobs['trained_on'].nunique(), 'condition')}, {tested}, {spent} in all. Recipe {spec.get('recipe')}: "
+        f"{optimiser} at {recipe.get('rate', 0):g}, at most {recipe.get('epochs')} epochs in batches of "
+        f"{recipe.get('batch_size')}, {recipe.get('size')} pixels, seed {spec.get('seed')}. The epoch with the best "
+        "validation accuracy was kept; test images took no part in that choice."
+    )
+
+
+def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> list[Part]:
+    """Trained on originals against trained within, condition by condition."""
+    import pandas as pd
+
+    frame = within(
+        evidence.counts, outcome=evidence.outcome, average=evidence.average, resamples=evidence.resamples,
+        seed=evidence.seed,
+    )  # fmt: skip
+    both = frame.dropna(subset=["gain"])
+    if len(both):
+        mean = both.groupby("condition")["gain"].mean().sort_values()
+        lead.append(
+            f"Training within a condition instead of on originals gains {points(float(both['gain'].mean()))} on "
+            f"average: most under {shown(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
+            f"{shown(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). What it does not bring back is not in the "
+            "picture, or is too much for the network."
+        )
+    ways = {"originals": "on originals", "within": "within"}
+    parts = []
+    for way, words in ways.items():
+        there = frame.dropna(subset=[way])
+        if way == "within" and len(both):
+            there = there[there["condition"] != ORIGINAL]  # the same models, shown once
+        parts.append(
+            there.assign(
+                model=[f"{short.get(name, name)}, {words}" for name in there["model"]],
+                row=there["condition"].map(shown), estimate=there[way], low=there[f"{way}_low"],
+                high=there[f"{way}_high"],
+            )[["model", "row", "estimate", "low", "high", "n"]]
+        )  # fmt: skip
+    tidy = pd.concat(parts)
+    order = [f"{short.get(name, name)}, {words}" for name in evidence.counts.models for words in ways.values()]
+    models = [name for name in order if name in set(tidy["model"])]
+    rows = [shown(name) for name in _by_loss(frame)]
+    figure = Figure(
+        "trained_within",
+        "Accuracy of networks trained on originals and of the same networks trained within each condition",
+        lead[-1],
+        lambda width: charts.dots(tidy, width, models=models, rows=rows, title="accuracy", domain=(0, 1)),
+        "Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds.",
+    )
+    columns = [
+        Column("condition", "Condition", show=shown),
+        Column("model", "Network", show=lambda name: short.get(name, name)),
+        Column("originals", "On originals", "percent", "originals_low", "originals_high"),
+        Column("within", "Within", "percent", "within_low", "within_high"),
+        Column("gain", "Gain", "points", "low", "high"),
+        Column("n", "Photos", "integer"),
+    ]
+    table = Table("trained_within", "Trained on originals and within each condition", frame, columns, folded=True)
+    return [ShownFigure(figure), ShownTable(table)]
+
+
+def _by_loss(frame: pd.DataFrame) -> list[str]:
+    """The original first, then what harms models trained on originals most."""
+    means = frame.groupby("condition")["originals"].mean().fillna(frame.groupby("condition")["within"].mean())
+    return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
+
+
+def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
+    """Accuracy and loss by epoch, a panel a condition; means over folds."""
+    if curves.empty:
+        return []
+    mean = curves.groupby(["trained_on", "model", "split", "epoch"], as_index=False)[["loss", "accuracy"]].mean()
+    last = int(mean["epoch"].max())
+    step = -(-last // EPOCHS_SHOWN)
+    ends = mean.groupby(["trained_on", "model", "split"])["epoch"].transform("max")
+    mean = mean[(mean["epoch"] % step == 0) | (mean["epoch"] == ends) | (mean["epoch"] == 1)]
+    mean = mean.assign(model=mean["model"].map(short), panel=mean["trained_on"].map(shown))
+    conditions = sorted(mean["trained_on"].unique(), key=lambda name: (name != ORIGINAL, name))
+    order = {shown(name): place for place, name in enumerate(conditions)}
+    mean["position"] = mean["panel"].map(order)
+    at_end = mean[mean["epoch"] == ends.loc[mean.index]].groupby("split")["accuracy"].mean()
+    said = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
+    figures = []
+    for measure, title in (("accuracy", "Accuracy by epoch"), ("loss", "Loss by epoch")):
+        rows = mean[["panel", "position", "model", "split", "epoch", measure]].rename(columns={measure: "value"})
+        figures.append(
+            ShownFigure(
+                Figure(
+                    f"curves_{measure}",
+                    f"{title}, on training and validation images; a panel is what was trained on",
+                    f"{title} of every training, mean over folds. In the last epoch accuracy is {said}.",
+                    lambda width, rows=rows, share=measure == "accuracy": lines(  # type: ignore[misc]
+                        rows, width, models=list(dict.fromkeys(short.values())), share=share
+                    ),
+                    "Dashed: training images, as augmented; solid: validation images, as they are. Means over folds; "
+                    "tensorboard/ in the run's folder has every training by itself.",
+                )
+            )
+        )
+    return list(figures)
+
+
+def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool) -> Chart:
+    """Curves by epoch in small panels, a colour a model, dashed for training images.
+
+    Args:
+        frame: panel, position, model, split, epoch, value.
+        width: of the figure.
+        models: in order.
+        share: whether values are shares, shown in per cent.
+    """
+    desk = width >= WIDE
+    across = min(4 if desk else 2, frame["panel"].nunique())
+    inner = (width - 40) // across - 34
+    axis: Chart = {"domain": False, "ticks": False, "tickCount": 3}
+    scale = {"domain": [0, 1]} if share else {"domainMin": 0, "nice": True}
+    y = {"field": "value", "type": "quantitative", "title": None, "scale": scale}
+    y["axis"] = axis | ({"format": "%"} if share else {})
+    dash = {"domain": ["train", "validation"], "range": [[3, 2], [1, 0]]}
+    tip = [{"field": name} for name in ("model", "split", "epoch")]
+    tip.append({"field": "value", "type": "quantitative", "format": ".1%" if share else ".3f"})
+    legend = {"orient": "top", "title": None}
+    colours = [COLOURS[place % len(COLOURS)] for place in range(len(models))]
+    layer: Chart = {
+        "mark": {"type": "line", "strokeWidth": 1.6, "point": False if frame["epoch"].nunique() > 1 else {"size": 20}},
+        "encoding": {
+            "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "tickMinStep": 1}},
+            "y": y,
+            "color": {
+                "field": "model", "type": "nominal", "scale": {"domain": list(models), "range": colours},
+                "legend": legend,
+            },
+            "strokeDash": {"field": "split", "type": "nominal", "scale": dash, "legend": legend},
+            "tooltip": tip,
+        },
+    }  # fmt: skip
+    facet: Chart = {"field": "panel", "type": "nominal", "sort": {"field": "position", "op": "min"}, "title": None}
+    facet["header"] = {"labelAnchor": "start", "labelPadding": 3, "labelLimit": inner}
+    return {
+        "data": {"name": "rows"}, "datasets": {"rows": charts.records(frame)}, "facet": facet, "columns": across,
+        "spacing": {"row": 12, "column": 16}, "spec": {"width": inner, "height": round(0.6 * inner), "layer": [layer]},
+    }  # fmt: skip
+
+
+def _balance(jobs: pd.DataFrame) -> Table:
+    """How many training images each class had."""
+    import pandas as pd
+
+    counts = pd.DataFrame([json.loads(text) for text in jobs["class_balance"].dropna()])
+    frame = pd.DataFrame({"label": counts.columns, "least": counts.min().to_numpy(), "most": counts.max().to_numpy()})
+    columns = [
+        Column("label", "Class"),
+        Column("least", "Fewest images in a training", "integer"),
+        Column("most", "Most images in a training", "integer"),
+    ]
+    return Table("class_balance", "Training images of each class", frame, columns, folded=True)
+
+
+def _jobs(jobs: pd.DataFrame, short: dict[str, str]) -> Table:
+    columns = [
+        Column("model", "Network", show=lambda name: short.get(name, name)),
+        Column("trained_on", "Trained on", show=shown),
+        Column("fold", "Test fold", "integer"),
+        Column("status", "Status"),
+        Column("epochs", "Epochs", "integer"),
+        Column("best_epoch", "Best epoch", "integer"),
+        Column("validation", "Validation accuracy", "percent"),
+        Column("train_images", "Training images", "integer"),
+        Column("seconds", "Seconds", "integer"),
+    ]
+    return Table("jobs", "The trainings", jobs, columns, folded=True)

@@ -1,0 +1,385 @@
+"""The page of a campaign: what people accept, how far they agree, and how far each can be relied on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.votes import Votes, decide, read_votes
+from holdfast.report import page, vote_charts
+from holdfast.report.charts import dots
+from holdfast.report.figures import Figure
+from holdfast.report.parts import Heading, Listing, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.tables import Column, Table
+from holdfast.report.vote_gallery import gallery
+from holdfast.report.words import estimate, listing, number, percent, plural, span
+from holdfast.stats.votes import VERDICT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "What people say of the images"
+WORDS = {
+    "category": "Category",
+    "kind": "Kind of nuisance",
+    "nuisance": "Nuisance",
+    "generator": "Generator",
+    "model": "Model they were made against",
+    "condition": "Condition",
+}
+MOST_ROWS = 30
+"""Of one figure."""
+
+MEASURES = {
+    "percent_agreement": "Share of pairs that agree",
+    "fleiss_kappa": "Fleiss' kappa",
+    "krippendorff_alpha": "Krippendorff's alpha",
+    "krippendorff_alpha_ordinal": "Krippendorff's alpha, ordinal",
+    "krippendorff_alpha_interval": "Krippendorff's alpha, interval",
+}
+_SHARE = [
+    Column("images", "Images", "integer"),
+    Column("accepted", "accepted", "integer"),
+    Column("rejected", "rejected", "integer"),
+    Column("undecided", "undecided", "integer"),
+    Column("prompts", "Prompts or photos", "integer"),
+    Column("estimate", "Accepted of the decided", "percent", "low", "high"),
+]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What ``holdfast review --export`` wrote."""
+
+    votes: Votes
+    tables: dict[str, pd.DataFrame]
+    facts: dict[str, Any]
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        votes, text = self.votes, self.votes.rule
+        for question in votes.questions:
+            if question.is_rating and text == question.id:
+                text += f", {question.answers[len(question.answers) // 2]} or more"
+        return f"at least {votes.at_least} of {plural(votes.of, 'person', 'people')} say yes ({text})"
+
+
+def build(folder: Path, pictures: Callable[[Container[str]], dict[str, bytes]] | None = None) -> Path:
+    """Write ``report/`` of an export and return the path of its page.
+
+    Args:
+        folder: the export.
+        pictures: makes JPEG thumbnails of some images, by sample_id.
+    """
+    import pandas as pd
+
+    votes = read_votes(folder)
+    try:
+        facts = json.loads((folder / "export.json").read_text(encoding="utf8"))
+        tables = {file.stem: pd.read_parquet(file) for file in (folder / "results").glob("*.parquet")}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is not an export of holdfast review: {error}") from error
+    evidence = Evidence(votes, tables, facts)
+    sections = [
+        *([_natural(evidence)] if "naturalness" in tables else []),
+        _accepted(evidence),
+        _agreement(evidence),
+        _people(evidence),
+        gallery(tables["images"], votes, pictures),
+        _asked(evidence),
+    ]
+    try:
+        return page.write(
+            sections,
+            folder / "report",
+            title=TITLE,
+            subject=votes.campaign,
+            facts=_numbers(evidence),
+            limits=_limits(evidence),
+            note="",
+            run_names=folder.name,
+        )
+    except OSError as error:
+        raise UserError(f"cannot write the report to {folder / 'report'}: {error.strerror}") from error
+
+
+def _numbers(evidence: Evidence) -> list[tuple[str, str]]:
+    table = evidence.votes.table
+    counted = table.filter(table["counts"])
+    cast = counted.group_by("vote").aggregate([]).num_rows
+    people = counted.group_by("person").aggregate([]).num_rows
+    tasks = evidence.tables["people"][["finished", "discarded"]].sum()
+    words = (
+        (evidence.facts.get("images", len(evidence.tables["images"])), "image", "images"),
+        (cast, "vote that counts", "votes that count"),
+        (people, "person", "people"),
+        (int(tasks["finished"]), "task finished", "tasks finished"),
+        (int(tasks["discarded"]), "task discarded", "tasks discarded"),
+    )
+    return [(f"{count:,}", one if count == 1 else many) for count, one, many in words]
+
+
+def _limits(evidence: Evidence) -> str:
+    text = (
+        "Intervals are at the 95 % level and treat prompts or photos, not images, as independent. Votes of a task with "
+        "a failed control picture count nowhere but in what is said of its person."
+    )
+    overall = evidence.tables["acceptance"].iloc[0]
+    unseen = int(evidence.facts.get("images", 0)) - int(overall["images"])
+    if overall["undecided"]:
+        text += f" {plural(int(overall['undecided']), 'image')} had too few votes to decide and count in no share."
+    if unseen > 0:
+        text += f" {plural(unseen, 'image')} nobody has been shown yet."
+    return text
+
+
+def _accepted(evidence: Evidence) -> Section:
+    table = evidence.tables["acceptance"]
+    overall = table.iloc[0]
+    section = Section("accepted", "What people accept")
+    section.lead = [
+        f"People accept {estimate(overall['estimate'], overall['low'], overall['high'])} of "
+        f"{plural(int(overall['n']), 'decided image')}: {evidence.rule}."
+        if overall["n"]
+        else f"No image is decided yet: {evidence.rule}."
+    ]
+    images = evidence.tables["images"]
+    section.parts = _divided(images, evidence.votes)
+    for by in [name for name in WORDS if name in set(table["by"])]:
+        section.parts += _by(table[table["by"] == by], by)
+    return section
+
+
+def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
+    judged = images[images["votes"] > 0]
+    if judged.empty:
+        return []
+    counts = judged.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
+    same = counts["votes"].nunique() == 1
+    if same:  # a number that no image has is a gap, which shows where people part
+        counts = _with_gaps(counts, votes)
+    counts = counts.sort_values(["yes", "votes"], ascending=True, kind="stable")
+    named = [
+        f"{yes}" if same else f"{yes} of {given}" for yes, given in zip(counts["yes"], counts["votes"], strict=True)
+    ]
+    unanimous = int(judged["share"].isin([0.0, 1.0]).sum())
+    figure = Figure(
+        "divided",
+        "Images by how many people say yes" + (f", of {int(counts['votes'].iloc[0])}" if same else ""),
+        f"Of {plural(len(judged), 'image')}, people are of one mind on {unanimous:,}.",
+        lambda width: vote_charts.divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
+        f"Yes by the rule {votes.rule}; accepted from {votes.at_least} of {votes.of} on.",
+    )
+    return [ShownFigure(figure)]
+
+
+def _with_gaps(counts: pd.DataFrame, votes: Votes) -> pd.DataFrame:
+    import pandas as pd
+
+    given = int(counts["votes"].iloc[0])
+    absent = [yes for yes in range(given + 1) if yes not in set(counts["yes"])]
+    gaps = [(yes, given, decide(yes, given, at_least=votes.at_least, of=votes.of), 0) for yes in absent]
+    return pd.concat([counts, pd.DataFrame(gaps, columns=list(counts.columns))], ignore_index=True)
+
+
+def _by(table: pd.DataFrame, by: str) -> list[Part]:
+    word = WORDS[by]
+    ordered = table.sort_values(["estimate", "value"], kind="stable")
+    known = ordered[ordered["n"] > 0]
+    parts: list[Part] = [Heading(f"By {word.lower()}")]
+    low, high = (known.iloc[0], known.iloc[-1]) if len(known) > 1 else (None, None)
+    if low is not None and high is not None and low["estimate"] < high["estimate"]:
+        parts.append(
+            Text(
+                [
+                    f"Least: {low['value'] or 'not stated'}, {estimate(low['estimate'], low['low'], low['high'])} of "
+                    f"{plural(int(low['n']), 'image')}; most: {high['value'] or 'not stated'}, "
+                    f"{estimate(high['estimate'], high['low'], high['high'])} of {plural(int(high['n']), 'image')}."
+                ]
+            )
+        )
+    if len(known) > 1:
+        drawn = known.head(MOST_ROWS).assign(model="accepted", row=lambda one: one["value"].replace("", "not stated"))
+        more = f", the {MOST_ROWS} least accepted of {len(known)}" if len(known) > MOST_ROWS else ""
+        figure = Figure(
+            f"accepted_{by}",
+            f"Share of images that people accept, by {word.lower()}{more}",
+            "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in drawn.head(8).to_dict("records")),
+            lambda width: dots(
+                drawn[["model", "row", "estimate", "low", "high"]], width, models=["accepted"], rows=list(drawn["row"]),
+                title="accepted", domain=(0, 1),
+            ),
+        )  # fmt: skip
+        parts.append(ShownFigure(figure))
+    columns = [Column("value", word, show=lambda value: value or "not stated"), *_SHARE]
+    parts.append(ShownTable(Table(f"acceptance_{by}", f"Acceptance by {word.lower()}", ordered, columns, folded=True)))
+    return parts
+
+
+def _agreement(evidence: Evidence) -> Section:
+    table = evidence.tables["agreement"]
+    section = Section("agreement", "How far people agree")
+    said = []
+    for question, group in table.groupby("question", sort=False):
+        by = {record["measure"]: record for record in group.to_dict("records")}
+        pairs = by["percent_agreement"]
+        alpha = by.get("krippendorff_alpha_ordinal", by["krippendorff_alpha"])
+        if not pairs["reason"]:
+            what = "the verdict" if question == VERDICT else f"“{question}”"
+            words = f"on {what} two people agree on {estimate(pairs['estimate'], pairs['low'], pairs['high'])}"
+            beyond = f"alpha {number(alpha['estimate'])} ({span(alpha['low'], alpha['high'], 2, 1)})"
+            said.append(words + (f" of the images they share, {beyond}" if not alpha["reason"] else ""))
+    text = "; ".join(said)
+    section.lead = [text[:1].upper() + text[1:] + "." if text else "No image was judged by two people yet."]
+    frame = table.assign(measure=table["measure"].map(MEASURES))
+    columns = [
+        Column("measure", "Measure"),
+        Column("question", "Question"),
+        Column("estimate", "Value", "number", "low", "high", digits=3),
+        Column("n", "Images", "integer"),
+        *([Column("reason", "Why there is none")] if (table["reason"] != "").any() else []),
+    ]
+    note = "Kappa and alpha are 0 where people agree as often as by chance and 1 where they always do."
+    section.parts = [ShownTable(Table("agreement", "Agreement", frame, columns, note))]
+    return section
+
+
+def _people(evidence: Evidence) -> Section:
+    table = evidence.tables["people"]
+    section = Section("people", "How far each person can be relied on")
+    doubted = table[table["by_chance"]]
+    passed = table["passed"].sum() / table["sentinels"].sum() if table["sentinels"].sum() else float("nan")
+    section.lead = [
+        f"{plural(len(table), 'person', 'people')} passed {percent(passed)} of "
+        f"{plural(int(table['sentinels'].sum()), 'control picture')}. "
+        + (
+            f"The answers of {listing([f'person {one}' for one in doubted['person']])} cannot be told from chance."
+            if len(doubted)
+            else "Nobody's answers look like chance."
+        )
+    ]
+    section.parts = _crowd(table)
+    columns = [
+        Column("person", "Person", "integer"),
+        Column("finished", "Tasks finished", "integer"),
+        Column("discarded", "discarded", "integer"),
+        Column("expired", "expired", "integer"),
+        Column("sentinel_rate", "Controls passed", "percent", "sentinel_low", "sentinel_high"),
+        Column("repeat_rate", "Repeats alike", "percent", "repeat_low", "repeat_high"),
+        Column("compared", "Images compared", "integer"),
+        Column("agreement", "Agreement with the others", "percent", "agreement_low", "agreement_high"),
+        Column("chance_p", "By chance", "p", hint="how likely unrelated answers would agree as well"),
+        Column("seconds", "Seconds an image", "number", digits=1),
+        Column("yes", "Says yes", "percent"),
+    ]
+    note = "Agreement is with what most of the others said, this person left out."
+    section.parts.append(ShownTable(Table("people", "People", table, columns, note)))
+    return section
+
+
+def _crowd(table: pd.DataFrame) -> list[Part]:
+    """A line per person: control pictures passed, and agreement with the others."""
+    import pandas as pd
+
+    shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
+    if shown.empty:
+        return []
+    kinds = {"sentinel": "control pictures passed", "agreement": "agreement with the others"}
+    names = [
+        f"person {one}" + (" (chance?)" if chance else "")
+        for one, chance in zip(shown["person"], shown["by_chance"], strict=True)
+    ]
+    frames = []
+    for key, kind in kinds.items():
+        value = shown["sentinel_rate"] if key == "sentinel" else shown["agreement"]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "model": kind,
+                    "row": names,
+                    "estimate": value,
+                    "low": shown[f"{key}_low"],
+                    "high": shown[f"{key}_high"],
+                }
+            )
+        )
+    frame = pd.concat(frames, ignore_index=True)
+    more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
+    doubted = int(table["by_chance"].sum())
+    figure = Figure(
+        "people",
+        f"Control pictures passed, and agreement with the others, by person{more}",
+        f"{len(table)} people; the answers of {doubted} cannot be told from chance.",
+        lambda width: dots(
+            frame[frame["estimate"].notna()], width, models=list(kinds.values()), rows=names, title="share",
+            domain=(0, 1),
+        ),
+        "Numbers stand for people; the export has no names.",
+    )  # fmt: skip
+    return [ShownFigure(figure)]
+
+
+def _natural(evidence: Evidence) -> Section:
+    table = evidence.tables["naturalness"]
+    overall = table.iloc[0]
+    section = Section("natural", "How natural the images look")
+    question = next(one for one in evidence.votes.questions if one.id == overall["question"])
+    ends = (float(question.answers[0]), float(question.answers[-1]))
+    section.lead = [
+        f"The mean rating is {number(overall['estimate'])} ({span(overall['low'], overall['high'], 2, 1)}) on a scale "
+        f"of {question.answers[0]} to {question.answers[-1]}, {plural(int(overall['votes']), 'vote')} on "
+        f"{plural(int(overall['images']), 'image')}; intervals allow for other photos and other people."
+    ]
+    for by in [name for name in ("model", "generator", "condition") if name in set(table["by"])]:
+        part = table[table["by"] == by].sort_values("estimate", ascending=False, kind="stable")
+        drawn = part.head(MOST_ROWS).assign(row=lambda one: one["value"].replace("", "not stated"))
+        finding = "; ".join(f"{row['row']} {number(row['estimate'])}" for row in drawn.head(8).to_dict("records"))
+        figure = Figure(
+            f"natural_{by}",
+            f"Mean rating by {WORDS[by].lower()}",
+            finding,
+            lambda width, drawn=drawn: vote_charts.grades(  # type: ignore[misc]
+                drawn[["row", "estimate", "low", "high"]], width, rows=list(drawn["row"]), steps=ends
+            ),
+        )
+        section.parts.append(ShownFigure(figure))
+    columns = [
+        Column("value", "Of", show=lambda value: value or "all images"),
+        Column("by", "By", show=lambda value: WORDS.get(value, "")),
+        Column("estimate", "Mean rating", "number", "low", "high", digits=2),
+        Column("votes", "Votes", "integer"),
+        Column("images", "Images", "integer"),
+        Column("people", "People", "integer"),
+    ]
+    section.parts.append(ShownTable(Table("naturalness", "Mean ratings", table, columns)))
+    return section
+
+
+def _asked(evidence: Evidence) -> Section:
+    votes, facts = evidence.votes, evidence.facts
+    section = Section("asked", "What was asked")
+    section.lead = [
+        *(f"“{one.text.replace('{category}', '…')}” ({', '.join(one.answers)})" for one in votes.questions),
+        f"An image is accepted where {evidence.rule}; it is undecided while the missing votes could still decide.",
+    ]
+    columns = [
+        Column("question", "Question"),
+        Column("answer", "Answer"),
+        Column("votes", "Votes", "integer"),
+        Column("share", "Share", "percent"),
+    ]
+    settings = [f"{key.replace('_', ' ')}: {value}" for key, value in facts.get("settings", {}).items()]
+    section.parts = [
+        ShownTable(Table("answers", "Answers that count", evidence.tables["answers"], columns)),
+        Listing("Settings of the campaign", settings),
+    ]
+    if facts.get("problems"):
+        section.parts.append(Listing("Images that could not be exported", facts["problems"], open=True))
+    if facts.get("status") == "open":
+        section.parts.append(Text(["The campaign was still open when this was written; later votes are missing."]))
+    return section

@@ -1,0 +1,186 @@
+"""Snow, frost, fog, and what splashes on a lens."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.types import Image, Mask
+from holdfast.scenarios.corruptions.declaring import (
+    Values,
+    corruption,
+    gaussian,
+    layer,
+    picture_of,
+    streak,
+    values_of,
+    zoomed,
+)
+from holdfast.scenarios.corruptions.frost_textures import TEXTURES, frost_texture
+from holdfast.scenarios.corruptions.plasma import SIDE, plasma
+
+WATER = np.array([175, 238, 238], np.float32) / 255
+MUD = np.array([63, 42, 20], np.float32) / 255
+
+
+@corruption(
+    id="snow",
+    summary="snow falling aslant (ImageNet-C)",
+    settings=(
+        ("mean", "of the noise that flakes are cut from", -10, 10),
+        ("sigma", "of that noise", 0, 10),
+        ("zoom", "size of the flakes", 1, 100),
+        ("threshold", "noise below it is no flake", -10, 10),
+        ("radius", "of the streaks, in pixels of a picture of 224", 1, 200),
+        ("streak_sigma", "of the half Gaussian along a streak", 0.1, 200),
+        ("kept", "share of the picture that is not whitened", 0, 1),
+    ),
+    table=(
+        (0.1, 0.3, 3.0, 0.5, 10.0, 4.0, 0.8),
+        (0.2, 0.3, 2.0, 0.5, 12.0, 4.0, 0.7),
+        (0.55, 0.3, 4.0, 0.9, 12.0, 8.0, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12.0, 8.0, 0.65),
+        (0.55, 0.3, 2.5, 0.85, 12.0, 12.0, 0.55),
+    ),
+)
+def snow(
+    image: Image,
+    mask: Mask,
+    *,
+    rng: np.random.Generator,
+    scale: float,
+    mean: float,
+    sigma: float,
+    zoom: float,
+    threshold: float,
+    radius: float,
+    streak_sigma: float,
+    kept: float,
+    **_: Any,
+) -> Image:
+    """A whitened picture under flakes, and under the same flakes turned by half a turn."""
+    angle = rng.uniform(-135, -45)
+
+    def flakes(height: int, width: int) -> NDArray[Any]:
+        noise = zoomed(rng.normal(mean, sigma, (height, width)).astype(np.float32), zoom)
+        noise[noise < threshold] = 0
+        return streak(picture_of(noise), radius, streak_sigma, angle) / np.float32(255)
+
+    fallen = layer(image, scale, flakes)[..., None]
+    values = values_of(image)
+    grey: Any = cv2.cvtColor(values, cv2.COLOR_RGB2GRAY)
+    whitened = kept * values + (1 - kept) * np.maximum(values, grey[..., None] * 1.5 + 0.5)
+    return picture_of(whitened + fallen + fallen[::-1, ::-1])
+
+
+@corruption(
+    id="frost",
+    summary="ice on the lens (ImageNet-C, with drawn frost)",
+    settings=(("kept", "weight of the picture", 0, 1), ("ice", "weight of the frost", 0, 1)),
+    table=((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+)
+def frost(
+    image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, kept: float, ice: float, **_: Any
+) -> Image:
+    """A piece of one of five frost textures, which are drawn here: the photographs of the release are not."""
+    texture = frost_texture(int(rng.integers(TEXTURES)))
+    height, width = image.shape[:2]
+    rows, columns = max(2, round(height / scale)), max(2, round(width / scale))
+    lacking_rows, lacking_columns = (max(0, side + 1 - len(texture)) for side in (rows, columns))
+    texture = np.pad(texture, ((0, lacking_rows), (0, lacking_columns), (0, 0)), mode="symmetric")
+    top, left = rng.integers(texture.shape[0] - rows), rng.integers(texture.shape[1] - columns)
+    piece: Any = texture[top : top + rows, left : left + columns]
+    if piece.shape[:2] != (height, width):
+        method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+        piece = cv2.resize(piece, (width, height), interpolation=method)
+    return picture_of(kept * values_of(image) + ice * values_of(piece))
+
+
+@corruption(
+    id="fog",
+    summary="clouds of fog (ImageNet-C)",
+    settings=(
+        ("density", "how much fog is added, on a 0..1 scale of the picture", 0, 100),
+        ("decay", "how much rougher clouds are held back from octave to octave", 1.01, 10),
+    ),
+    table=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
+)
+def fog(
+    image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, density: float, decay: float, **_: Any
+) -> Image:
+    """Plasma clouds on top, then the whole darkened until its brightest value is what it was."""
+
+    def clouds(height: int, width: int) -> NDArray[Any]:
+        # The clouds have no seam, so that a picture wider than they are goes on with their beginning.
+        tiles = (-(-height // SIDE), -(-width // SIDE))
+        return np.tile(plasma(SIDE, decay, rng), tiles)[:height, :width]
+
+    values = values_of(image)
+    brightest = float(values.max())
+    foggy = values + np.float32(density) * layer(image, scale, clouds)[..., None]
+    return picture_of(foggy * np.float32(brightest / (brightest + density) if brightest else 0.0))
+
+
+@corruption(
+    id="spatter",
+    summary="water drops at 1 to 3, mud at 4 and 5 (ImageNet-C)",
+    settings=(
+        ("mean", "of the noise that drops are cut from", -10, 10),
+        ("sigma", "of that noise", 0, 10),
+        ("smoothing", "of that noise, in pixels of a picture of 224", 0.1, 100),
+        ("threshold", "noise below it is no drop", -10, 10),
+        ("strength", "of the water; of the mud, the softness of its edges", 0, 100),
+        ("mud", "0: water, 1: mud", 0, 1),
+    ),
+    table=(
+        (0.65, 0.3, 4.0, 0.69, 0.6, 0),
+        (0.65, 0.3, 3.0, 0.68, 0.6, 0),
+        (0.65, 0.3, 2.0, 0.68, 0.5, 0),
+        (0.65, 0.3, 1.0, 0.65, 1.5, 1),
+        (0.67, 0.4, 1.0, 0.65, 1.5, 1),
+    ),
+)
+def spatter(
+    image: Image,
+    mask: Mask,
+    *,
+    rng: np.random.Generator,
+    scale: float,
+    mean: float,
+    sigma: float,
+    smoothing: float,
+    threshold: float,
+    strength: float,
+    mud: int,
+    **_: Any,
+) -> Image:
+    """Drops are where smoothed noise is high: brightened with pale turquoise, or covered with brown."""
+
+    def drops(height: int, width: int) -> Values:
+        noise = gaussian(rng.normal(mean, sigma, (height, width)).astype(np.float32), smoothing)
+        noise[noise < threshold] = 0
+        return _mud(noise, threshold, strength) if mud else _water(noise) * np.float32(strength)
+
+    covered = layer(image, scale, drops)[..., None]
+    values = values_of(image)
+    return picture_of(values * (1 - covered) + covered * MUD if mud else values + covered * WATER)
+
+
+def _water(liquid: Values) -> Values:
+    """How bright the drops are, 0..1: lit from one side by their distance to the nearest edge."""
+    drawn = picture_of(liquid)
+    distance: Any = cv2.distanceTransform(255 - cv2.Canny(drawn, 50, 150), cv2.DIST_L2, 5)
+    depth: Any = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
+    slope = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
+    lit: Any = cv2.blur(cv2.filter2D(depth, cv2.CV_8U, slope), (3, 3))
+    bright = drawn.astype(np.float32) * lit.astype(np.float32)
+    return cast(Values, bright / max(float(bright.max()), 1.0))
+
+
+def _mud(liquid: Values, threshold: float, softness: float) -> Values:
+    """How far the mud covers, 0..1: where most of the surroundings are mud, too."""
+    share = gaussian((liquid > threshold).astype(np.float32), softness)
+    return np.where(share < 0.8, np.float32(0), share)

@@ -1,0 +1,134 @@
+"""What went wrong, in words: a page for people, JSON for programs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DataError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from holdfast.core.errors import UserError
+from holdfast.people.database import DatabaseUnavailable
+from holdfast.web.pages import error_page
+
+log = logging.getLogger("holdfast.web")
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SENTENCES = {
+    404: "there is no such page",
+    405: "this cannot be done here",
+}
+
+
+class Refusal(Exception):  # noqa: N818  (an answer, not an error)
+    """A request that is answered with a status and a sentence instead of what it asked for."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers or {}
+
+
+class NotLoggedIn(Exception):  # noqa: N818
+    """Nobody is logged in, or no longer."""
+
+
+def missing(what: str) -> Refusal:
+    """A 404 that names what is not there."""
+    return Refusal(404, f"there is no such {what}")
+
+
+def unavailable(reason: str) -> Refusal:
+    """A 503: nothing was saved, and the same request may succeed soon."""
+    return Refusal(503, f"{reason}; nothing was saved, please try again in a moment", {"Retry-After": "2"})
+
+
+def wants_json(path: str) -> bool:
+    """Programs and scripts ask below these paths; everything else is looked at by people."""
+    return path.startswith(("/api/", "/media/"))
+
+
+def answer(scope: Scope, refusal: Refusal) -> Response:
+    """The refusal as JSON ``{"detail": …}`` or as a page."""
+    if wants_json(scope["path"]):
+        return JSONResponse({"detail": refusal.sentence}, refusal.status, refusal.headers)
+    return error_page(scope, refusal.status, refusal.sentence, refusal.headers)
+
+
+def register(app: FastAPI) -> None:
+    """Let the application answer every kind of trouble in words."""
+
+    def on(kind: type[Exception] | int, refuse: Any) -> None:
+        async def handle(request: Request, error: Exception) -> Response:
+            return answer(request.scope, refuse(error))
+
+        app.add_exception_handler(kind, handle)
+
+    on(Refusal, lambda error: error)
+    on(UserError, lambda error: Refusal(400, str(error)))
+    on(DatabaseUnavailable, no_database)
+    on(PoolTimeout, lambda error: unavailable("the database is busy with too many requests"))
+    on(DataError, lambda error: Refusal(400, "the database cannot hold one of these values"))
+    on(HTTPException, _from_starlette)
+    app.add_exception_handler(OSError, _operating_system)
+    app.add_exception_handler(NotLoggedIn, _not_logged_in)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+
+
+def no_database(error: DatabaseUnavailable) -> Refusal:
+    """A 503; what the driver said goes to the server's output."""
+    log.warning("%s (%s)", error, error.detail or "too many at once")
+    return unavailable(str(error))
+
+
+def _from_starlette(error: HTTPException) -> Refusal:
+    return Refusal(error.status_code, _SENTENCES.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+
+
+async def _operating_system(request: Request, error: Exception) -> Response:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return answer(request.scope, unavailable("the disk is full"))
+    raise error
+
+
+async def _not_logged_in(request: Request, _: Exception) -> Response:
+    if wants_json(request.url.path):
+        return JSONResponse({"detail": "log in first"}, 401, {"WWW-Authenticate": "Bearer"})
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    goes_on = f"?next={quote(path, safe='/')}" if request.method == "GET" and path != "/" else ""
+    return RedirectResponse(f"/login{goes_on}", 303)
+
+
+async def _not_valid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    # Without pydantic's "input": an answer does not repeat what was sent, and some of it could not even be encoded.
+    problems = [
+        {"loc": [_plain(part) for part in one["loc"]], "msg": _plain(one["msg"]), "type": one["type"]}
+        for one in error.errors()
+    ]
+    if wants_json(request.url.path):
+        return JSONResponse({"detail": problems}, 422)
+    if all(problem["loc"][0] == "path" for problem in problems):
+        return answer(request.scope, missing("page"))
+    words = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
+    return answer(request.scope, Refusal(400, f"the form was not filled in rightly ({words})"))
+
+
+def _plain(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def broken(scope: Scope, error: Exception) -> Refusal:
+    """Our own mistake: its traceback goes to the server's output, without what the client sent."""
+    # The route, not the path: the values in a path may be secrets.
+    route = getattr(scope.get("route"), "path", "(no route)")
+    log.error("%s %s", scope["method"], route, exc_info=error)
+    return Refusal(500, "this should not have happened; the server's own output says more")

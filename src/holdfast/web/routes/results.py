@@ -1,0 +1,79 @@
+"""For administrators: what came out of a campaign, and every vote as a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.core.errors import UserError
+from holdfast.people.campaigns import Campaign, get_campaign
+from holdfast.people.export import as_csv, results
+from holdfast.people.results import campaign_votes, person_names
+from holdfast.report.votes import MEASURES, WORDS
+from holdfast.web.dependencies import Admin, Identity, TheHouse
+from holdfast.web.errors import missing
+from holdfast.web.house import House
+from holdfast.web.pages import page
+
+router = APIRouter(tags=["admin"])
+
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"description": "One row a vote and question.", "content": {"text/csv": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
+def results_page(request: Request, campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
+    """The numbers of ``holdfast review --export``, as they are now."""
+    campaign = _campaign(house, campaign_id)
+    votes = campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False)
+    names: dict[int, str] = {}
+    tables: dict[str, list[dict[str, Any]]] = {}
+    if votes.table.num_rows:
+        with house.database.reading() as connection:
+            names = person_names(connection, campaign_id)
+        tables = {name: _plain(frame.to_dict("records")) for name, frame in results(votes).items() if name != "images"}
+    groups = [(words, [row for row in tables.get("acceptance", ()) if row["by"] == by]) for by, words in WORDS.items()]
+    return page(
+        request, "admin/results.html", campaign=campaign, votes=votes, tables=tables, names=names, measures=MEASURES,
+        groups=[(words, rows) for words, rows in groups if rows], by=WORDS, percent=_percent, span=_span,
+    )  # fmt: skip
+
+
+@router.get("/api/campaigns/{campaign_id}/votes.csv", response_class=Response, responses=_CSV)
+def api_votes(campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
+    """Every vote with its time, discarded ones too; people are numbers."""
+    campaign = _campaign(house, campaign_id)
+    votes = campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
+    headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
+    return Response(as_csv(votes.table), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _campaign(house: House, campaign_id: int) -> Campaign:
+    try:
+        with house.database.reading() as connection:
+            return get_campaign(connection, campaign_id)
+    except UserError:
+        raise missing("campaign") from None
+
+
+def _plain(rows: Any) -> list[dict[str, Any]]:
+    """With None where there is no number."""
+    return [
+        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def _span(low: float | None, high: float | None, scale: float = 100.0, digits: int = 1) -> str:
+    return "" if low is None or high is None else f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"

@@ -1,0 +1,220 @@
+"""The review page: what a person may judge, and what they judged.
+
+A browser learns of a picture its token, its place in the task and what is asked of it, for control pictures as for all
+others; which of them were controls it never learns.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from holdfast.core.errors import UserError
+from holdfast.people import assignment, campaigns, identity, voting
+from holdfast.web.dependencies import Identity, Member, TheHouse, Token, address_of
+from holdfast.web.errors import missing
+from holdfast.web.pages import page
+
+router = APIRouter(tags=["review"])
+
+_Word = Annotated[str, Field(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_DAY_S = 86_400.0
+
+
+class QuestionShown(BaseModel):
+    """A question, with ``{category}`` where the class stands."""
+
+    id: str
+    text: str
+    answers: list[str]
+    keys: list[str]
+
+
+class PictureShown(BaseModel):
+    """A picture of a task: its token opens ``/media/places/TOKEN``."""
+
+    token: str
+    asked: str
+    answers: dict[str, str] | None = Field(description="What the person has answered so far.")
+
+
+class Example(BaseModel):
+    """A picture to learn from: its token opens ``/media/training/TOKEN``."""
+
+    token: str
+    asked: str
+    right: dict[str, list[str]] = Field(description="Question → answers that are right.")
+    explanation: str
+
+
+class TaskShown(BaseModel):
+    """One set of pictures."""
+
+    token: str
+    seconds_left: float
+    pictures: list[PictureShown]
+
+
+class Turn(BaseModel):
+    """What there is to do: a task, or the reason why there is none."""
+
+    task: TaskShown | None
+    sentence: str
+
+
+class Sheet(BaseModel):
+    """What a campaign asks, and two pictures to learn from."""
+
+    name: str
+    kind: str
+    questions: list[QuestionShown]
+    examples: list[Example]
+
+
+class Vote(BaseModel):
+    """A person's answers about one picture; the same ``key`` counts once, however often it is sent."""
+
+    model_config = ConfigDict(strict=True)
+    place: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,36}$")]
+    answers: Annotated[dict[_Word, _Word], Field(min_length=1, max_length=8)]
+    seconds: Annotated[float, Field(ge=0, le=_DAY_S, allow_inf_nan=False)]
+
+
+class Saved(BaseModel):
+    """The vote is on the disk."""
+
+    saved: bool
+
+
+class Ended(BaseModel):
+    """How a task ended. Why one was discarded is not told: it would show which pictures were controls."""
+
+    status: str
+
+
+@router.get("/review", include_in_schema=False)
+def review_list(request: Request, house: TheHouse, person: Member) -> HTMLResponse:
+    """The campaigns, those that are open first."""
+    with house.database.reading() as connection:
+        found = campaigns.list_campaigns(connection)
+        done = {one.id: _own(campaigns.progress(connection, one.id, now=house.now()), person.id) for one in found}
+    order = {status: place for place, status in enumerate(campaigns.STATUSES)}
+    found.sort(key=lambda one: (order[one.status], -one.id))
+    return page(request, "review.html", campaigns=found, done=done)
+
+
+@router.get("/review/{campaign_id}", include_in_schema=False)
+def review_page(request: Request, campaign_id: Identity, house: TheHouse, person: Member) -> HTMLResponse:
+    """One campaign, to work on."""
+    campaign = _campaign(house, campaign_id)
+    return page(request, "review_task.html", campaign=campaign, judged=campaign.settings.images_per_task)
+
+
+@router.get("/api/review/campaigns/{campaign_id}")
+def read_sheet(campaign_id: Identity, house: TheHouse, person: Member) -> Sheet:
+    """What is asked, and two pictures to learn from."""
+    campaign = _campaign(house, campaign_id)
+    with house.database.reading() as connection:
+        examples = assignment.training(connection, campaign_id)
+    return Sheet(
+        name=campaign.name,
+        kind=campaign.kind,
+        questions=[
+            QuestionShown(id=one.id, text=one.text, answers=list(one.answers), keys=list(one.keys))
+            for one in campaign.questions
+        ],
+        examples=[
+            Example(
+                token=one.token,
+                asked=words(one.asked),
+                right={question: list(answers) for question, answers in one.expected.items()},
+                explanation=_explain(campaign, one),
+            )
+            for one in examples
+        ],
+    )
+
+
+@router.post("/api/review/campaigns/{campaign_id}/task")
+def take_task(campaign_id: Identity, house: TheHouse, person: Member) -> Turn:
+    """The person's open task, or a new one, or why there is none."""
+    _campaign(house, campaign_id)
+    now = house.now()
+    with house.database.writing() as connection:
+        task = assignment.next_task(connection, campaign_id, person.id, now=now)
+        if task is None:
+            reason = assignment.why_nothing(connection, campaign_id, person.id)
+            return Turn(task=None, sentence=reason)
+    pictures = [
+        PictureShown(
+            token=one.token, asked=words(one.asked), answers=None if one.answers is None else dict(one.answers)
+        )
+        for one in task.places
+    ]
+    left = max(task.expires_at - now, 0.0)
+    return Turn(task=TaskShown(token=task.token, seconds_left=left, pictures=pictures), sentence="")
+
+
+@router.post("/api/review/votes")
+def cast_vote(vote: Vote, house: TheHouse, person: Member) -> Saved:
+    """Answer about a picture; until its task is sent, a new vote with a new key takes the place of the old one."""
+    with house.database.writing() as connection:
+        voting.cast(
+            connection, place_token=vote.place, person_id=person.id, key=vote.key, answers=vote.answers,
+            seconds=vote.seconds, now=house.now(),
+        )  # fmt: skip
+    return Saved(saved=True)
+
+
+@router.post("/api/review/tasks/{token}/finish")
+def finish_task(request: Request, token: Token, house: TheHouse, person: Member) -> Ended:
+    """Send a task off, all of whose pictures are answered; asking again gives the same answer."""
+    now = house.now()
+    with house.database.writing() as connection:
+        before = assignment.get_task(connection, token, person.id)
+        outcome = voting.finish(connection, task_token=token, person_id=person.id, now=now)
+        if outcome.status == "discarded" and before.status == "open":
+            identity.record(
+                connection, now=now, person_id=person.id, action="task discarded", address=address_of(request),
+                subject=f"campaign {before.campaign_id}", detail={"failed": outcome.reason},
+            )  # fmt: skip
+    return Ended(status=outcome.status)
+
+
+def words(label: str) -> str:
+    """A class as it reads in a question."""
+    return " ".join(label.replace("_", " ").split())
+
+
+def _campaign(house: TheHouse, campaign_id: int) -> campaigns.Campaign:
+    try:
+        with house.database.reading() as connection:
+            return campaigns.get_campaign(connection, campaign_id)
+    except UserError:
+        raise missing("campaign") from None
+
+
+def _own(progress: dict[str, Any], person_id: int) -> dict[str, int]:
+    """What one person has done in a campaign, and what is left for everybody."""
+    mine: dict[str, int] = next((one for one in progress["people"] if one["person_id"] == person_id), {})
+    left = progress["images"] - progress["finished_images"]
+    return {"sets": mine.get("finished", 0), "open": mine.get("open", 0), "left": left, "images": progress["images"]}
+
+
+def _explain(campaign: campaigns.Campaign, example: assignment.TrainingPicture) -> str:
+    """Why the right answers of a picture to learn from are right."""
+    if campaign.kind == "naturalness":
+        grades = next(iter(example.expected.values()))
+        if "5" in grades:
+            return "This picture is as it was taken: 3, 4 or 5 are good answers. How natural within that is up to you."
+        return "The parts of this picture were shuffled and half of them turned into negatives: 1 or 2 is right."
+    yes = all(answers == ["yes"] for answers in example.expected.values())
+    both = "both answers are" if len(campaign.questions) > 1 else "the answer is"
+    if yes:
+        return f"The {words(example.asked)} that is asked for is there, so {both} yes."
+    return f"There is no {words(example.asked)} in this picture, so {both} no."

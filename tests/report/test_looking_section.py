@@ -1,0 +1,58 @@
+"""The section on where models look says what its tables say, whatever they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.report import page
+from holdfast.report.looking import looking, method_name
+from holdfast.report.parts import ShownTable
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def frame(models: list[str], *, alike: float | None, share: float = 0.6, status: str = "ok") -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = []
+    for place, model in enumerate(models):
+        for photo in range(12):
+            for condition in ("original", "blur_background", HOSTILE):
+                rows.append({  # noqa: PERF401
+                    "row_id": f"{place}-{photo}-{condition}", "method": "gradcam", "target": "label", "model": model,
+                    "trained_on": "", "condition": condition, "label": HOSTILE, "source_id": f"p{photo}",
+                    "sample_id": f"p{photo}", "status": status, "error": None if status == "ok" else HOSTILE,
+                    "share": share * (1 - 0.2 * place) if status == "ok" else np.nan, "area": 0.3, "hit": True,
+                    "correct": condition == "original" or bool(rng.random() > 0.3 * place), "prediction": HOSTILE,
+                    "rank_correlation": alike, "structural_similarity": alike, "share_randomised": 0.3,
+                    "picture": "../../../etc/passwd", "folder": ".", "layer": "", "target_class": "",
+                })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_maps_that_do_not_change_are_called_out() -> None:
+    same = looking(frame(["a", "b"], alike=0.9), resamples=50, seed=0)
+    assert "hardly change when the weights are shuffled" in same.lead[-1] and "a by Grad-CAM" in same.lead[-1]
+    other = looking(frame(["a", "b"], alike=0.1), resamples=50, seed=0)
+    assert "With shuffled weights the maps change" in other.lead[-1] and "0.10" in other.lead[-1]
+    unknown = looking(frame(["a"], alike=None), resamples=50, seed=0)
+    assert "was not checked" in unknown.lead[-1]
+
+
+def test_findings_name_the_most_and_the_least() -> None:
+    section = looking(frame(["a", "b", "c"], alike=None), resamples=50, seed=0)
+    assert "a 60.0 %" in section.lead[1] and "c 36.0 %" in section.lead[1] and "2.00 times" in section.lead[1]
+    tables = {part.table.name: part.table for part in section.parts if isinstance(part, ShownTable)}
+    assert list(tables["looking"].frame["model"])[:3] == ["a", "a", "a"]
+    assert "method" not in [column.key for column in tables["looking"].columns]
+    assert method_name("gradcam?layer=layer3") == "Grad-CAM (layer=layer3)"
+
+
+@pytest.mark.parametrize("status", ["ok", "empty"])
+def test_hostile_names_and_files_outside_the_run(status: str, tmp_path) -> None:
+    section = looking(frame([HOSTILE, "b"], alike=0.1, status=status), resamples=20, seed=0)
+    about = {"title": "t", "subject": HOSTILE, "facts": [], "limits": "", "note": "", "run_names": ""}
+    text = page.write([section], tmp_path, **about).read_text()
+    assert HOSTILE not in text
+    assert "root:" not in text

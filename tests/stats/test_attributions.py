@@ -1,0 +1,122 @@
+"""Shares, their intervals and their correlation with lost accuracy, on tables whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy.stats import spearmanr
+
+from holdfast.core.schema import ATTRIBUTIONS
+from holdfast.stats.attributions import COLUMNS, correlations, drops_of, looks, ratio_of_sums, sanity, shares
+
+
+def made(models: int = 5, photos: int = 30, seed: int = 0, slope: float = 0.8) -> pd.DataFrame:
+    """Models that look at the object by 0.2 … 0.9; under a change each loses the more the less it looks at it."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for model in range(models):
+        looks_at = 0.2 + 0.7 * model / max(models - 1, 1)
+        for photo in range(photos):
+            for condition in ("original", "blur", "swap"):
+                right = condition == "original" or rng.random() > slope * (1 - looks_at)
+                rows.append({
+                    "row_id": f"{model}-{photo}-{condition}", "method": "gradcam", "target": "label",
+                    "target_class": "a", "layer": "", "model": f"m{model}", "trained_on": "", "condition": condition,
+                    "label": f"c{photo % 3}", "source_id": f"p{photo}", "sample_id": f"p{photo}", "status": "ok",
+                    "error": None, "share": float(np.clip(looks_at + rng.normal(0, 0.05), 0, 1)), "area": 0.25,
+                    "hit": looks_at > 0.5, "correct": right, "prediction": "c0", "rank_correlation": 0.1 * model,
+                    "structural_similarity": 0.2, "share_randomised": 0.25, "picture": "",
+                })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_shares_are_means_with_intervals_over_photos() -> None:
+    frame = made()
+    frame["ratio"] = frame["share"] / frame["area"]
+    table = shares(frame, resamples=500).set_index(["model", "condition"])
+    own = frame[(frame["model"] == "m2") & (frame["condition"] == "blur")]
+    row = table.loc[("m2", "blur")]
+    assert row["share"] == pytest.approx(own["share"].mean())
+    assert row["ratio"] == pytest.approx(own["share"].mean() / 0.25)
+    half = 1.96 * own["share"].std() / np.sqrt(30)
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=0.15)
+    assert row["low"] < row["share"] < row["high"] and row["n"] == row["photos"] == 30
+    before = frame[(frame["model"] == "m2") & (frame["condition"] == "original")]
+    assert row["change"] == pytest.approx(own["share"].mean() - before["share"].mean())
+    assert np.isnan(table.loc[("m2", "original"), "change"])
+
+
+def test_empty_maps_have_no_share_and_one_photo_no_interval() -> None:
+    frame = made(1, 2)
+    frame.loc[frame["source_id"] == "p0", ["status", "share"]] = ["empty", np.nan]
+    table = shares(frame, resamples=100)
+    assert (table["empty"] == 1).all() and (table["n"] == 1).all()
+    assert table["low"].isna().all() and table["share"].notna().all()
+    frame["status"] = "empty"
+    assert (shares(frame, resamples=100)["n"] == 0).all()
+
+
+def test_repeated_pictures_of_a_photo_do_not_count_as_photos() -> None:
+    rng = np.random.default_rng(1)
+    level = rng.random(20)
+    once = ratio_of_sums(level, np.ones(20), np.arange(20), resamples=2000, seed=0)
+    often = ratio_of_sums(np.repeat(level, 5), np.ones(100), np.repeat(np.arange(20), 5), resamples=2000, seed=0)
+    assert often == pytest.approx(once, rel=0.03)
+
+
+def test_correlations_find_what_was_put_in() -> None:
+    frame = made()
+    found = correlations(frame, resamples=200).set_index("over")
+    assert found.loc["models", "rho"] == -1 and found.loc["models", "n"] == 5
+    assert found.loc["conditions", "high"] < 0 and found.loc["conditions", "n"] == 10
+    assert found.loc["classes", "n"] == 15 and found.loc["images", "n"] == 300
+    means = shares(frame, resamples=50).merge(drops_of(frame), on=["model", "trained_on", "condition"])
+    assert found.loc["conditions", "rho"] == pytest.approx(spearmanr(means["share"], means["drop"]).statistic)
+    merged = frame[frame["condition"] != "original"].merge(
+        frame[frame["condition"] == "original"], on=["model", "source_id"], suffixes=("", "_before")
+    )
+    lost = merged["correct_before"].astype(float) - merged["correct"].astype(float)
+    assert found.loc["images", "rho"] == pytest.approx(spearmanr(merged["share_before"], lost).statistic)
+    none = correlations(made(slope=0.0), resamples=20)  # nobody loses anything
+    assert none["rho"].isna().all()
+    few = correlations(made(models=1), resamples=20).set_index("over")
+    assert np.isnan(few.loc["models", "rho"]) and np.isnan(few.loc["conditions", "rho"])
+
+
+def test_intervals_of_unrelated_numbers_hold_zero() -> None:
+    held = 0
+    for seed in range(20):
+        frame = made(seed=seed)
+        frame["share"] = np.random.default_rng(seed + 100).random(len(frame))
+        row = correlations(frame, resamples=100, seed=seed).set_index("over").loc["images"]
+        held += row["low"] <= 0 <= row["high"]
+    assert held >= 17
+
+
+def test_sanity_says_which_maps_did_not_change() -> None:
+    frame = made(models=8)
+    found = sanity(frame, resamples=50).set_index("model")
+    assert found["changed"].tolist() == [True] * 5 + [False] * 3
+    assert found.loc["m3", "rank_correlation"] == pytest.approx(0.3)
+    frame["rank_correlation"] = np.nan
+    assert sanity(frame).empty
+
+
+def test_conditions_are_named_as_in_the_counts() -> None:
+    base = {"sample_id": "s", "source_id": "s", "model": "m", "trained_on": "", "label": "a", "correct": True,
+            "prediction": "a"}  # fmt: skip
+    rows = [
+        base | {"row_id": "1", "condition": "blur", "variant": "paper", "parameters": "{}"},
+        base | {"row_id": "2", "condition": "blur", "variant": "severity_2", "parameters": "{}"},
+        base | {"row_id": "3", "condition": "grey", "variant": "paper", "parameters": '{"a":1}'},
+        base | {"row_id": "4", "condition": "grey", "variant": "paper", "parameters": '{"a":2}'},
+        base | {"row_id": "5", "condition": "red", "variant": "paper", "parameters": "{}"},
+    ]
+    maps = pa.Table.from_pylist(
+        [{"row_id": str(one), "method": "gradcam", "target": "label", "status": "ok"} for one in range(1, 5)],
+        schema=ATTRIBUTIONS,
+    )
+    frame = looks(pa.Table.from_pylist(rows).select(COLUMNS), maps)
+    assert frame["condition"].tolist() == ["blur", "blur@severity_2", 'grey {"a":1}', 'grey {"a":2}']

@@ -1,0 +1,156 @@
+"""A real server for tests of the web pages: a thread in this process, or a process of its own that may be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.people import identity
+from holdfast.people.campaigns import Settings
+from holdfast.people.making import CampaignSpec, make_campaign
+from holdfast.web.house import House, ServeOptions, open_house
+from holdfast.web.serve import administrator_link, listen
+from holdfast.web.serve import server as make_server
+from holdfast.web.sessions import csrf_token
+from shapes import make_photos
+
+
+@dataclass
+class Serving:
+    """A server that runs, and the house it serves: tests look into its database and move its clock."""
+
+    url: str
+    house: House
+    link: str  # lets the administrator in
+    _clients: list[httpx.Client] = field(default_factory=list)
+
+    def session(self, role: str = "member", name: str = "") -> str:
+        """The session token of a new person."""
+        return new_session(self.house, role, name)
+
+    def stranger(self, **headers: str) -> httpx.Client:
+        """A client that is not logged in; closed with the server, as all are."""
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+        self._clients.append(client)
+        return client
+
+    def client(self, role: str = "member", name: str = "") -> httpx.Client:
+        """A program that is logged in as a new person (``Authorization: Bearer``)."""
+        return self.stranger(authorization=f"Bearer {self.session(role, name)}")
+
+    def browser_client(self, role: str = "member", name: str = "") -> httpx.Client:
+        """The same as a browser would do it: cookie, Origin and CSRF token."""
+        token = self.session(role, name)
+        client = self.stranger(**{"origin": self.url, "x-csrf-token": csrf_token(self.house.secret, token)})
+        client.cookies[self.house.cookie] = token
+        return client
+
+    def log_in(self, context: Any, role: str = "member", name: str = "") -> None:
+        """Log a Playwright browser context in as a new person."""
+        token = self.session(role, name)
+        context.add_cookies([{"name": self.house.cookie, "value": token, "url": self.url, "httpOnly": True}])
+
+
+def new_session(house: House, role: str = "member", name: str = "") -> str:
+    """Invite a person and let them in; the session's token."""
+    with house.database.writing() as connection:
+        _, token = identity.invite(connection, note=name or role, role=role, name=name or f"a {role}", now=house.now())
+        return identity.open_invitation(connection, token, name=name, now=house.now())
+
+
+def open_campaign(house: House, folder: Path, *, pictures: int = 4, **rules: Any) -> int:
+    """A campaign over drawn shapes (three classes, ``pictures`` of each) with controls; its id."""
+    pool, sure = make_photos(folder / "pool", pictures), make_photos(folder / "sure", pictures + 6)
+    settings = Settings(**{"people_per_image": 3, "at_least": 2, "images_per_task": 8} | rules)
+    spec = CampaignSpec(str(pool / "images"), sentinels=str(sure / "images"), name="shapes", settings=settings)
+    return make_campaign(house.database, spec, house.state, now=house.now()).campaign_id
+
+
+@contextmanager
+def serving(state: Path, *, port: int = 0, clock: Callable[[], float] = time.time, **options: Any) -> Iterator[Serving]:
+    """A server in a thread of this process, on a free port of 127.0.0.1 unless told otherwise.
+
+    Args:
+        state: its folder; serving the same folder again finds what was there.
+        port: for a server that comes back where it was.
+        clock: what time it is.
+        options: of ``ServeOptions``.
+    """
+    house = open_house(ServeOptions(state=state, port=port, **options), clock=clock)
+    listener = listen("127.0.0.1", port)
+    port = listener.getsockname()[1]
+    server = make_server(house)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    found = Serving(f"http://127.0.0.1:{port}", house, administrator_link(house, port))
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.started
+        yield found
+    finally:
+        for client in found._clients:
+            client.close()
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+        house.close()
+
+
+@dataclass
+class ServerProcess:
+    """``holdfast serve`` as a user starts it."""
+
+    process: subprocess.Popen[str]
+    url: str
+    link: str
+
+    def kill(self) -> None:
+        """As a power cut would: kill -9."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(30)
+
+
+@contextmanager
+def server_process(state: Path, *arguments: str, port: int = 0) -> Iterator[ServerProcess]:
+    """``holdfast serve --state STATE`` in a process of its own."""
+    command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--state", str(state), "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if link := re.search(r"(http://[^/\s]+)/join/\S+", line):
+                break
+        else:
+            raise RuntimeError(f"the server did not start: {said}")
+        for _ in range(300):
+            try:
+                httpx.get(f"{link[1]}/api/health", timeout=5, trust_env=False).raise_for_status()
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        yield ServerProcess(process, link[1], link[0])
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,4 +1,4 @@
-"""How busy training keeps a GPU: ResNet-50 at 224², photographs under a scenario that is made on the fly.
+"""How busy training keeps a GPU: ResNet-50 at 224², 500 × 375 JPEGs under a scenario that is made on the fly.
 
     python benchmarks/gpu_train.py                     # an H200; about 4 minutes
     python benchmarks/gpu_train.py --quick --device cpu
@@ -17,10 +17,11 @@ import threading
 import time
 from pathlib import Path
 
+import cv2
 import torch
-from common import photographs
 
 from holdfast.data import load_collection
+from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.trained import architectures
 from holdfast.pipeline.trained.fitting import Fit, Places, on_device
@@ -65,6 +66,21 @@ def trained(source: Source, images: int, options: argparse.Namespace, folder: Pa
     return (len(fitting.rows) - 1) * (images // options.batch) * options.batch / seconds, sampler.values
 
 
+def pictures(folder: Path, count: int) -> None:
+    """JPEGs with PNG masks in two classes, some drawn scenes again and again."""
+    drawn = [render(draw_scene(seed, split="train", label=CLASSES[seed % 12]), size=512) for seed in range(24)]
+    for index in range(count):
+        one = drawn[index % len(drawn)]
+        for tree, suffix, picture in (
+            ("images", "jpg", cv2.cvtColor(one.image, cv2.COLOR_RGB2BGR)),
+            ("masks", "png", one.mask.astype("uint8") * 255),
+        ):
+            target = folder / tree / ("day", "night")[index % 2] / f"{index:05d}.{suffix}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            flat = cv2.resize(picture, (500, 375), interpolation=cv2.INTER_NEAREST)
+            cv2.imwrite(str(target), flat, [cv2.IMWRITE_JPEG_QUALITY, 90] if suffix == "jpg" else [])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
@@ -80,7 +96,7 @@ def main() -> None:
         options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 32, 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photographs(folder / "data", options.images)
+        pictures(folder / "data", options.images)
         samples = load_collection(str(folder / "data")).samples
         (condition,) = parse_conditions(options.scenario)
         pool = make_pool(samples, None, max_pixels=10**8)

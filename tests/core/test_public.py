@@ -11,7 +11,7 @@ import pytest
 import holdfast
 
 PUBLIC = """HoldfastError Results SampleError UserError ask compare evaluate generate load_classifier load_collection
-mask mine open_run parse_conditions perturb remedy render report scenario synth train"""
+mask mine open_run parse_conditions perturb remedy render report scenario segment synth train"""
 
 
 def test_the_inventory() -> None:

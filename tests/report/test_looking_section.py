@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from holdfast.data.writers import encode_image
 from holdfast.report import page
 from holdfast.report.looking import looking, method_name
-from holdfast.report.parts import ShownTable
+from holdfast.report.parts import Gallery, ShownTable
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -19,14 +20,14 @@ def frame(models: list[str], *, alike: float | None, share: float = 0.6, status:
     for place, model in enumerate(models):
         for photo in range(12):
             for condition in ("original", "blur_background", HOSTILE):
-                rows.append({  # noqa: PERF401
+                rows.append({  # noqa: PERF401  # noqa: PERF401
                     "row_id": f"{place}-{photo}-{condition}", "method": "gradcam", "target": "label", "model": model,
                     "trained_on": "", "condition": condition, "label": HOSTILE, "source_id": f"p{photo}",
                     "sample_id": f"p{photo}", "status": status, "error": None if status == "ok" else HOSTILE,
                     "share": share * (1 - 0.2 * place) if status == "ok" else np.nan, "area": 0.3, "hit": True,
                     "correct": condition == "original" or bool(rng.random() > 0.3 * place), "prediction": HOSTILE,
                     "rank_correlation": alike, "structural_similarity": alike, "share_randomised": 0.3,
-                    "picture": "../../../etc/passwd", "folder": ".", "layer": "", "target_class": "",
+                    "picture": "", "folder": ".", "layer": "", "target_class": "",
                 })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -51,8 +52,14 @@ def test_findings_name_the_most_and_the_least() -> None:
 
 @pytest.mark.parametrize("status", ["ok", "empty"])
 def test_hostile_names_and_files_outside_the_run(status: str, tmp_path) -> None:
-    section = looking(frame([HOSTILE, "b"], alike=0.1, status=status), resamples=20, seed=0)
+    (tmp_path / "run").mkdir()
+    jpeg = encode_image(np.full((8, 8, 3), 77, np.uint8), format="jpeg", quality=90)
+    (tmp_path / "secret.jpg").write_bytes(jpeg)
+    (tmp_path / "run" / "own.jpg").write_bytes(jpeg)
+    rows = frame([HOSTILE, "b"], alike=0.1, status=status).assign(picture="../secret.jpg", folder=str(tmp_path / "run"))
+    section = looking(rows, resamples=20, seed=0)
+    assert not [part for part in section.parts if isinstance(part, Gallery)]
+    inside = looking(rows.assign(picture="own.jpg"), resamples=20, seed=0)
+    assert [part for part in inside.parts if isinstance(part, Gallery)] or status == "empty"
     about = {"title": "t", "subject": HOSTILE, "facts": [], "limits": "", "note": "", "run_names": ""}
-    text = page.write([section], tmp_path, **about).read_text()
-    assert HOSTILE not in text
-    assert "root:" not in text
+    assert HOSTILE not in page.write([inside], tmp_path / "page", **about).read_text()

@@ -25,8 +25,10 @@ def overlay(picture: Image, heat: Map, mask: Mask, *, side: int = SIDE) -> Image
     size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     shown: Any = cv2.resize(picture, size, interpolation=how).astype(np.float32)
-    peak = float(np.percentile(heat, 99.5)) or float(heat.max())
-    level = np.clip(heat / max(peak, 1e-12), 0, 1).astype(np.float32)
+    # Single pixels, as integrated gradients mark them, would be too small to see.
+    spread = cv2.GaussianBlur(np.asarray(heat, np.float32), (0, 0), max(heat.shape) / 60)
+    peak = float(np.percentile(spread, 99.5)) or float(spread.max())
+    level = np.clip(spread / max(peak, 1e-12), 0, 1).astype(np.float32)
     level = np.clip(cv2.resize(level, size, interpolation=cv2.INTER_LINEAR), 0, 1)
     colours = cv2.cvtColor(cv2.applyColorMap((level * 255).astype(np.uint8), cv2.COLORMAP_INFERNO), cv2.COLOR_BGR2RGB)
     grey = shown.mean(axis=2, keepdims=True) * 0.5 + shown * 0.5

@@ -145,7 +145,7 @@ def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
     if same.empty:
         return [
             "With shuffled weights the maps change (the largest mean rank correlation of a model's maps with those "
-            f"of its shuffled twin is {number(float(checked['rank_correlation'].max()))}), so they show what was "
+            f"of its shuffled twin is {number(float(checked['rank_correlation'].max()))}), so they depend on what was "
             "learned."
         ]
     names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in same.to_dict("records")]

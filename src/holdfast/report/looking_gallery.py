@@ -49,7 +49,8 @@ def maps_shown(
     text = (
         f"{plural(len(sources), 'photo')}, the first of their classes rather than picked by result, under up to "
         f"{CONDITIONS} conditions, by {method_name(str(method))}. Bright is where the map is high, scaled to each "
-        f"map's own maximum; the line is the edge of the mask; a dashed frame marks a wrong answer.{more}"
+        "map's maximum and smoothed a little; the line is the edge of the mask; a dashed frame marks a wrong answer."
+        + more
     )
     parts: list[Part] = [Heading("The maps"), Text([text]), Gallery(photos)]
     return parts + _by_method(kept, sources[0], models, folders, short, method_name)
@@ -121,6 +122,8 @@ def _summary(rows: pd.DataFrame) -> str:
         return "No map has a share."
     ordered = fine.sort_values("share", kind="stable")
     low, high = ordered.iloc[0], ordered.iloc[-1]
+    if f"{low['share']:.2f}" == f"{high['share']:.2f}" and len(fine) > 1:
+        return f"{percent(float(high['share']), 0)} of the map on the mask, whatever the condition."
     if len(fine) == 1:
         return f"{percent(float(high['share']), 0)} of the map on the mask."
     return (

@@ -43,6 +43,9 @@ def test_unfinished_files_are_cleared_and_not_read(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "parts", ROWS)
     parts.write(rows("a"))
     (tmp_path / "parts" / ".unfinished-123").write_bytes(b"half a file")
+    half = tmp_path / "parts" / "deeper" / ".unfinished-456"  # a checkpoint is a folder
+    half.mkdir(parents=True)
+    (half / "weights.safetensors").write_bytes(b"half")
     assert parts.stored_ids() == {"a"}
     with writing(tmp_path):
         assert not list(tmp_path.rglob(".unfinished-*"))

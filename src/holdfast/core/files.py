@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,9 +63,12 @@ def _write(path: str, data: bytes) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Delete what killed processes left below a folder."""
-    for leftover in folder.rglob(f"{UNFINISHED}*"):
-        leftover.unlink(missing_ok=True)
+    """Delete what killed processes left below a folder: files, and folders such as half of a checkpoint."""
+    for leftover in list(folder.rglob(f"{UNFINISHED}*")):
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def safe_part(part: str) -> str:

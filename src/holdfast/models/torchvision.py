@@ -34,7 +34,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         module = seeded(lambda: build(name.name, outputs), options.get("seed", 0))
     else:
         outputs = len(weights.meta["categories"])
-        module = _pretrained(name.name, weights)
+        module = pretrained(name.name, weights)
     return TorchClassifier(
         display_name(name, untagged(name)),
         module,
@@ -67,11 +67,12 @@ def build(architecture: str, outputs: int) -> Any:
     return torchvision.models.get_model(architecture, weights=None, num_classes=outputs, **special)
 
 
-def _pretrained(architecture: str, weights: Any) -> Any:
+def pretrained(architecture: str, weights: Any) -> Any:
+    """The module with weights of torchvision's, fetched where they are not there yet."""
     import torchvision.models
 
     try:
-        with weights_only():
+        with _weights_only():
             return torchvision.models.get_model(architecture, weights=weights, progress=False)
     except OSError as error:
         reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
@@ -84,7 +85,7 @@ def _pretrained(architecture: str, weights: Any) -> Any:
 
 
 @contextmanager
-def weights_only() -> Iterator[None]:
+def _weights_only() -> Iterator[None]:
     """The builders do not say ``weights_only``; this makes every torch.load inside them do so."""
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)

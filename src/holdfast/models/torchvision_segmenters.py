@@ -6,19 +6,17 @@ The tag names weights of torchvision's, or a folder with ``config.json`` and ``m
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
-from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_segmenter import TorchSegmenter, picked, prepared_as, read_config
-from holdfast.models.torchvision import weights_only
+from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
             raise UserError(f"there is no segmenter's configuration in the folder {name.tag!r}")
         raise unknown(f"set of weights for {name.name}", name.tag, choices.__members__)
     weights = choices[name.tag] if name.tag else choices.DEFAULT
-    module = _pretrained(name.name, weights)
+    module = pretrained(name.name, weights)
     own = weights.transforms()
     side = int(own.resize_size[0])
     facts = {"input_size": (side, side), "mean": tuple(own.mean), "std": tuple(own.std)}
@@ -102,22 +100,6 @@ def build(architecture: str, outputs: int) -> torch.nn.Module:
         architecture, weights=None, weights_backbone=None, num_classes=outputs
     )
     return module
-
-
-def _pretrained(architecture: str, weights: Any) -> Any:
-    import torchvision.models
-
-    try:
-        with weights_only():
-            return torchvision.models.get_model(architecture, weights=weights, progress=False)
-    except OSError as error:
-        reason = OFFLINE.format(name=f"torchvision:{architecture}@{weights.name}", reason=first_line(error))
-        raise UserError(reason) from error
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise UserError(
-            f"the downloaded weights of torchvision:{architecture} are damaged; delete them from torch's cache "
-            f"({first_line(error)})"
-        ) from error
 
 
 def config_of(architecture: str, outputs: int) -> dict[str, Any]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.names import split_list
-from holdfast.core.votes import Votes, read_votes
 from holdfast.data import load_collection
 from holdfast.data.nuisances import KINDS
 from holdfast.models import load_classifier
@@ -38,27 +36,22 @@ from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.questions.ask import AskSpec
 from holdfast.pipeline.questions.ask import ask as _ask
-from holdfast.pipeline.questions.rows import details as _answers
 from holdfast.pipeline.segmented.segment import SegmentSpec
 from holdfast.pipeline.segmented.segment import segment as _segment
-from holdfast.pipeline.segmented.testing import details as _segments
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth import make_spec
 from holdfast.pipeline.synth import synth as _synth
 from holdfast.pipeline.trained.train import TrainSpec
 from holdfast.pipeline.trained.train import train as _train
+from holdfast.results import Results, compare, open_run, report
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.failure_modes import Modes
 from holdfast.stats.failure_modes import measure as _measure_modes
-from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.stats.reduce import reduce
 from holdfast.store import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from holdfast.stats.gate import Gate
-    from holdfast.stats.regression import Regression
+    pass
 
 __all__ = [
     "Results",
@@ -82,152 +75,6 @@ __all__ = [
     "synth",
     "train",
 ]
-
-
-class Results:
-    """A run and what its numbers mean. Everything follows from the one table."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.run.path
-
-    def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """The one table, or some of its columns."""
-        return self.run.rows(columns)
-
-    @cached_property
-    def counts(self) -> Counts:
-        """The rows, reduced: what every statistic starts from."""
-        return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
-
-    def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """Accuracy per model × condition with intervals; options of stats.cells.summary."""
-        from holdfast.stats.cells import summary
-
-        return summary(self.counts, outcome=outcome, **options)
-
-    def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """What each condition costs each model, paired by photo; options of stats.drops.drops."""
-        from holdfast.stats.drops import drops
-
-        return drops(self.counts, outcome=outcome, **options)
-
-    def scores(
-        self, *, outcome: Outcome = "full", over: Literal["static", "background"] = "static", **options: Any
-    ) -> pd.DataFrame:
-        """The robustness score per model; options of stats.score.scores.
-
-        ``over``: all static conditions, as published, or only those that leave the object as it is. Blurring or
-        lighting the object rewards a model that reads the background, so only the second follows how far it does.
-        """
-        from holdfast.stats.score import scores
-
-        chosen = static_conditions if over == "static" else background_conditions
-        options.setdefault("conditions", chosen(self.counts))
-        return scores(self.counts, outcome=outcome, **options)
-
-    def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """What each model holds on to, in words and numbers; options of stats.holds.what_it_holds."""
-        from holdfast.stats.holds import what_it_holds
-
-        return what_it_holds(self.counts, outcome=outcome, **options)
-
-    def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
-        """Accuracy ~ model + scenario + class; options of stats.regression.fit."""
-        from holdfast.stats.regression import cells_from_counts, fit
-
-        return fit(cells_from_counts(self.counts, outcome=outcome), **options)
-
-    def fmr(self, *, space: str | None = None) -> pd.DataFrame:
-        """SA, PA, VR, FMR with bounds, baselines and intervals of a run of ``perturb``, per model and class.
-
-        A table of stats.fmr.fmr for every setting; ``space`` overrides the label space of right answers.
-        """
-        from holdfast.stats.dynamic import COLUMNS, fmr_of_rows
-
-        return fmr_of_rows(self.run.rows(COLUMNS), space=space)
-
-    def fmr_corrected(self, votes: Votes | str | Path, **options: Any) -> pd.DataFrame:
-        """FMR where accepted images that people do not confirm count as not validated; see stats.fmr_people.
-
-        ``votes``: the export of a review of the run's accepted images.
-        """
-        from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
-
-        given = votes if isinstance(votes, Votes) else read_votes(votes)
-        return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
-
-    def questions(self, **options: Any) -> pd.DataFrame:
-        """What came out of a run of ``ask``, per model and kind of question; options of stats.questions.questions."""
-        from holdfast.stats.questions import COLUMNS, questions_of_rows
-
-        return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
-
-    def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
-        """Mean IoU, pixel accuracy and boundary F of a run of ``segment``, per model and condition, with intervals.
-
-        ``classes``: the same per class. Options of stats.segments.segments and by_class.
-        """
-        from holdfast.stats.segments import COLUMNS, by_class, measured, segments
-
-        frame = measured(self.run.rows(COLUMNS), _segments(self.path).rows())
-        return by_class(frame, **options) if classes else segments(frame, **options)
-
-    def segment_regression(self, **options: Any) -> Regression:
-        """IoU ~ model + scenario + class of a run of ``segment``; options of stats.regression.fit."""
-        from holdfast.stats.regression import fit
-        from holdfast.stats.segments import COLUMNS, cells_from_segments, measured
-
-        return fit(cells_from_segments(measured(self.run.rows(COLUMNS), _segments(self.path).rows())), **options)
-
-    def report(self, out: str | Path | None = None, **options: Any) -> Path:
-        """Write the report, by default into the run directory, and return the path of its page."""
-        return report([self], self.path / "report" if out is None else out, **options)
-
-    def __repr__(self) -> str:
-        return f"Results({str(self.path)!r}, {self.run.predictions.dataset().count_rows()} rows)"
-
-    def _repr_html_(self) -> str:
-        from holdfast.report import html_summary
-
-        return html_summary(
-            self.counts, score_conditions=static_conditions, background_conditions=background_conditions
-        )
-
-
-def static_conditions(counts: Counts) -> list[str]:
-    """The conditions of a run that the published score is about."""
-    static = {condition.scenario for condition in parse_conditions("static")}
-    return [name for name in counts.conditions if name.partition("@")[0].partition(" ")[0] in static]
-
-
-def background_conditions(counts: Counts) -> list[str]:
-    """Those of them that leave the object as it is: only here does a lower score mean leaning on the background."""
-    static = parse_conditions("static")
-    names = {condition.scenario for condition in static if condition.definition.leaves == "foreground"}
-    return [name for name in static_conditions(counts) if name.partition("@")[0].partition(" ")[0] in names]
-
-
-def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:
-    """One report of one or several runs; options of report.build. Returns the path of its page."""
-    from holdfast.pipeline.thumbnails import thumbnails
-    from holdfast.report import build
-
-    opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
-    options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
-    return build(opened, Path(out), pictures=thumbnails, **options)
-
-
-def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
-    """Whether a new model is no worse than an old one under any condition; options of stats.gate.gate."""
-    from holdfast.stats.gate import gate
-
-    first, second = (one if isinstance(one, Results) else open_run(one) for one in (old, new))
-    return gate(first.counts, second.counts, margin=margin, **options)
 
 
 def choose(
@@ -523,11 +370,6 @@ def remedy(hard: str | Path, *, model: str, out: str | Path, progress: Progress 
     done = _remedy(spec, Path(out), progress=progress)
     build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
     return done
-
-
-def open_run(path: str | Path) -> Results:
-    """A run directory, to read."""
-    return Results(Run.open(path))
 
 
 def _texts(options: dict[str, Any]) -> dict[str, Any]:

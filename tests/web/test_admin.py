@@ -6,7 +6,6 @@ import io
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "state") as found:
-        yield found
 
 
 def take(client: httpx.Client, campaign: int) -> dict[str, Any]:

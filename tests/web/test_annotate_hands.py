@@ -10,30 +10,9 @@ import cv2
 import numpy as np
 import pytest
 from annotate_world import Artist, open_set, scene, silent, stored, stroke
-from review_world import a_browser
 
 from holdfast.web.workshop import take_in
 from web_server import Serving, serving
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with a_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "state") as found:
-        yield found
-
-
-@pytest.fixture
-def artist(browser: Any, server: Serving, tmp_path: Path) -> Iterator[Artist]:
-    one = Artist(browser, server, open_set(server.house, tmp_path)).open(1)
-    yield one
-    assert not one.troubles
-    one.context.close()
 
 
 @pytest.fixture

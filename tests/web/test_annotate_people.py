@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from annotate_world import HEIGHT, WIDTH, Artist, open_set, stored, stroke
-from review_world import a_browser
 
 from holdfast.people import masks
 from holdfast.web.house import House, ServeOptions, open_house
 from web_server import Serving, new_session, server_process, serving
 
 FIRST, SECOND, THIRD = ((20, 30), (60, 30)), ((20, 90), (60, 90)), ((120, 20), (120, 100))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with a_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "state") as found:
-        yield found
 
 
 def history(house: House, drawing: int = 1) -> list[tuple[str, np.ndarray]]:

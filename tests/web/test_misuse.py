@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import stat
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -21,12 +20,6 @@ from holdfast.web import protocol
 from holdfast.web.house import ServeOptions, open_house, write_once
 from holdfast.web.security import BODY_LIMIT
 from web_server import Serving, open_campaign, serving
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "state") as found:
-        yield found
 
 
 def connect(server: Serving) -> socket.socket:

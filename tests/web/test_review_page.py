@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from review_world import SMALL, Reviewer, a_browser, answer_sheet, campaign, counts, standing
+from review_world import SMALL, Reviewer, answer_sheet, campaign, counts, standing
 from sqlalchemy import func, select
 
 from holdfast.people.tables import votes
@@ -18,18 +16,6 @@ from web_server import Serving, server_process, serving
 
 YES = {"recognisable": "yes", "usable": "yes"}
 NO = {"recognisable": "no", "usable": "no"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with a_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "state") as found:
-        yield found
 
 
 def reviewer(browser: Any, server: Serving, campaign_id: int, **context: Any) -> Reviewer:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import training_options as options
 from holdfast.cli.progress import TerminalProgress
-from holdfast.cli.train import How
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
@@ -16,11 +16,9 @@ Option = typer.Option
 
 
 def detect(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A folder, manifest, COCO file or scheme:name (holdfast ls data).")
-    ],
-    out: Annotated[Path, Option(help="The run; one that is there is continued.")],
-    masks: Annotated[Path | None, Option(help="Masks in a tree parallel to the images.", show_default=False)] = None,
+    data: options.Data,
+    out: options.Out,
+    masks: options.Masks = None,
     generator: Annotated[
         str, Option(help="What paints generated backgrounds (holdfast ls image-makers).", show_default=False)
     ] = "",
@@ -38,23 +36,21 @@ def detect(
         Path | None, Option(help="CSV with other names of classes, for prompts and oracle.", show_default=False)
     ] = None,
     architectures: Annotated[str, Option(help="Networks by name, separated by commas.")] = "timm:resnet50",
-    folds: Annotated[int, Option(min=1, help="Of cross-validation by photo; 1 is one split.")] = 5,
-    recipe: Annotated[How, Option(help="AdamW, one cycle, augmentation; or the paper's Adam at 1e-4.")] = How.fast,
-    epochs: Annotated[int, Option(min=0, help="Instead of the recipe's; 0 keeps them.")] = 0,
-    batch_size: Annotated[int, Option(min=0, help="Pictures a step; 0 keeps the recipe's.")] = 0,
+    folds: options.Folds = 5,
+    recipe: options.Recipe = options.How.fast,
+    epochs: options.Epochs = 0,
+    batch_size: options.BatchSize = 0,
     size: Annotated[int, Option(min=0, help="Pixels of the square pictures; 0 keeps the recipe's 224.")] = 0,
-    rate: Annotated[float, Option(min=0, help="Learning rate instead of the recipe's; 0 keeps it.")] = 0.0,
-    pretrained: Annotated[bool, Option("--pretrained", help="Begin with trained weights, not from scratch.")] = False,
-    early_stopping: Annotated[
-        int, Option(min=0, help="End after so many epochs without a better validation accuracy; 0 never.")
-    ] = 0,
-    feather: Annotated[float, Option(min=0, help="Soft edges of pasted objects, in pixels.")] = 0.0,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    split: Annotated[str, Option(help="Only samples of this split.", show_default=False)] = "",
-    limit: Annotated[int, Option(min=0, help="At most so many photos, evenly over classes; 0 takes all.")] = 0,
-    seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,
-    max_pixels: Annotated[int, Option(min=1, help="Refuse larger images before decoding them.")] = DEFAULT_MAX_PIXELS,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
+    rate: options.Rate = 0.0,
+    pretrained: options.Pretrained = False,
+    early_stopping: options.EarlyStopping = 0,
+    feather: options.Feather = 0.0,
+    device: options.Device = "auto",
+    split: options.Split = "",
+    limit: options.Limit = 0,
+    seed: options.Seed = 0,
+    max_pixels: options.MaxPixels = DEFAULT_MAX_PIXELS,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see by what it does."""
     from holdfast import api

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import training_options as options
 from holdfast.cli.progress import TerminalProgress
-from holdfast.cli.train import Balance, How, TrainOn
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
@@ -19,10 +19,8 @@ Option = typer.Option
 
 
 def segment(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A folder, manifest, COCO file or scheme:name (holdfast ls data).")
-    ],
-    out: Annotated[Path, Option(help="The run; one that is there is continued.")],
+    data: options.Data,
+    out: options.Out,
     architectures: Annotated[
         str,
         Option(
@@ -38,56 +36,47 @@ def segment(
             show_default=False,
         ),
     ] = "",
-    masks: Annotated[Path | None, Option(help="Masks in a tree parallel to the images.", show_default=False)] = None,
-    scenarios: Annotated[str, Option(help="Groups, ids, id@variant (holdfast ls scenarios).")] = "static",
-    train_on: Annotated[
-        TrainOn, Option(help="Each scenario by itself (originals are tested on all), or originals only.")
-    ] = TrainOn.each,
-    folds: Annotated[int, Option(min=1, help="Of cross-validation; 1 is one split.")] = 12,
-    train_split: Annotated[float, Option(help="Share of the photos that one split trains on.")] = 0.8,
-    validation: Annotated[
-        float, Option(help="Share of the training photos that choose the best epoch; 0 takes the last.")
-    ] = 0.1,
-    recipe: Annotated[How, Option(help="AdamW, one cycle, augmentation; or the paper's Adam at 1e-4.")] = How.fast,
-    epochs: Annotated[int, Option(min=0, help="Instead of the recipe's; 0 keeps them.")] = 0,
-    batch_size: Annotated[int, Option(min=0, help="Images a step; 0 keeps the recipe's. Halved without memory.")] = 0,
+    masks: options.Masks = None,
+    scenarios: options.Scenarios = "static",
+    train_on: options.OnWhat = options.TrainOn.each,
+    folds: options.Folds = 12,
+    train_split: options.TrainSplit = 0.8,
+    validation: options.Validation = 0.1,
+    recipe: options.Recipe = options.How.fast,
+    epochs: options.Epochs = 0,
+    batch_size: options.BatchSize = 0,
     size: Annotated[int, Option(min=0, help="Pixels of the square pictures, also in the test; 0 is 256.")] = 0,
-    rate: Annotated[float, Option(min=0, help="Learning rate instead of the recipe's; 0 keeps it.")] = 0.0,
-    pretrained: Annotated[bool, Option("--pretrained", help="Begin with trained weights, not from scratch.")] = False,
-    early_stopping: Annotated[
-        int, Option(min=0, help="End after so many epochs without a better validation mIoU; 0 never.")
-    ] = 0,
-    balance: Annotated[Balance, Option(help="Of classes: weights in the loss, or sampling.")] = Balance.none,
+    rate: options.Rate = 0.0,
+    pretrained: options.Pretrained = False,
+    early_stopping: options.EarlyStopping = 0,
+    balance: options.Balanced = options.Balance.none,
     labels: Annotated[
         Path | None, Option(help="CSV that maps classes to the outputs of --models.", show_default=False)
     ] = None,
-    backgrounds: Annotated[
-        Path | None, Option(help="Take donor backgrounds from this folder.", show_default=False)
-    ] = None,
-    feather: Annotated[float, Option(min=0, help="Soft edges, in pixels.")] = 0.0,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    workers: Annotated[int, Option(min=0, help="Jobs side by side, each in its own process; 0: one a core.")] = 1,
-    memory: Annotated[
-        float, Option(min=0, help="GiB of pictures a process holds; more are rendered anew. 0: a share of the machine.")
-    ] = 0.0,
-    split: Annotated[str, Option(help="Only samples of this split.", show_default=False)] = "",
-    limit: Annotated[int, Option(min=0, help="At most so many photos, evenly over classes; 0 takes all.")] = 0,
-    seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,
-    max_pixels: Annotated[int, Option(min=1, help="Refuse larger images before decoding them.")] = DEFAULT_MAX_PIXELS,
-    retry_errors: Annotated[bool, Option("--retry-errors", help="Try failed jobs and images once more.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
+    backgrounds: options.Backgrounds = None,
+    feather: options.Feather = 0.0,
+    device: options.Device = "auto",
+    workers: options.Workers = 1,
+    memory: options.Memory = 0.0,
+    split: options.Split = "",
+    limit: options.Limit = 0,
+    seed: options.Seed = 0,
+    max_pixels: options.MaxPixels = DEFAULT_MAX_PIXELS,
+    retry_errors: options.RetryErrors = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Segment objects under every scenario, by models of yours or trained here: mean IoU, right pixels, boundaries."""
     from holdfast.pipeline.segmented.segment import SegmentSpec
     from holdfast.pipeline.segmented.segment import segment as run_segment
 
     spec = SegmentSpec(
-        data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
-        max_pixels=max_pixels, architectures=tuple(split_list(architectures)), models=tuple(split_list(models)),
-        scenarios=scenarios, folds=folds, train_split=train_split, validation=validation, train_on=train_on.value,
+        data=data, masks=options.text(masks), backgrounds=options.text(backgrounds), split=split, limit=limit,
+        seed=seed, max_pixels=max_pixels, architectures=tuple(split_list(architectures)),
+        models=tuple(split_list(models)), scenarios=scenarios, folds=folds, train_split=train_split,
+        validation=validation, train_on=train_on.value,
         recipe=recipe.value, epochs=epochs, batch_size=batch_size, size=size, rate=rate, pretrained=pretrained,
-        early_stopping=early_stopping, balance=balance.value, labels=_text(labels), feather=feather, device=device,
-        workers=workers, memory=memory, retry_errors=retry_errors,
+        early_stopping=early_stopping, balance=balance.value, labels=options.text(labels), feather=feather,
+        device=device, workers=workers, memory=memory, retry_errors=retry_errors,
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         run, summary = run_segment(spec, out, progress=progress)
@@ -97,10 +86,6 @@ def segment(
     for message, count in summary.trouble.most_common(20):
         typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
     typer.echo(f"holdfast report {out} makes the page")
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 def _print_segments(run: Run) -> None:

@@ -22,6 +22,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.report.tables import Column
 from holdfast.report.words import MINUS, p_value
+from holdfast.results import static_conditions
 from holdfast.studies import dose_training, several
 from holdfast.studies.dose_chart import dose_chart
 from holdfast.studies.dose_training import Dose
@@ -164,7 +165,7 @@ def answers_of(results: api.Results, models: Sequence[str]) -> Answers:
     """The rows of a run as an array; scenes that lack an answer anywhere are left out."""
     counts = results.counts
     conditions = list(counts.conditions)
-    scored = [name for name in api.static_conditions(counts) if name not in (ORIGINAL, *counts.same_images)]
+    scored = [name for name in static_conditions(counts) if name not in (ORIGINAL, *counts.same_images)]
     cells = counts.cells
     shares = (cells["right"] / cells["n"]).groupby(
         [cells["source_id"], cells["model"].astype(str), cells["condition"].astype(str)]

@@ -230,7 +230,7 @@ def detect(data: str | Path, *, out: str | Path, progress: Progress = silent, **
         progress: told how far it is.
         **options: the other fields of DetectSpec: generator or generated, architectures, folds, recipe, device, …
     """
-    from holdfast.report.detection import build_detection
+    from holdfast.report.trained.detection import build_detection
 
     options = _texts(options)
     if isinstance(names := options.get("architectures", ()), str):
@@ -292,7 +292,7 @@ def mine(
         progress: told how far it is.
         **options: the other fields of MineSpec: at_least, use, cap_per_category, again, labels, seed, …
     """
-    from holdfast.report.mining import build
+    from holdfast.report.hard.mining import build
 
     first, second = (tuple(split_list(one) if isinstance(one, str) else one) for one in (surrogates, targets))
     spec = MineSpec(str(pool), first, second, oracle, **_texts(options))
@@ -326,7 +326,7 @@ def modes(
         progress: told how far it is.
         **options: the fields of ModesSpec: words, oracle, outcome, labels, device.
     """
-    from holdfast.report.failure_modes import build
+    from holdfast.report.hard.failure_modes import build
 
     spec = ModesSpec(**_texts(options))
     paths = [Path(one) for one in runs]
@@ -346,7 +346,7 @@ def explain(
         progress: told how far it is.
         **options: the fields of ExplainSpec: methods, limit, conditions, target, randomise, pictures, device, …
     """
-    from holdfast.report.looking import build_looking
+    from holdfast.report.looking.looking import build_looking
 
     spec = ExplainSpec(**_texts(options))
     found = _explain(Path(run), spec, progress=progress)
@@ -364,7 +364,7 @@ def remedy(hard: str | Path, *, model: str, out: str | Path, progress: Progress 
         progress: told how far it is.
         **options: the other fields of RemedySpec: originals, recipe, epochs, rate, limit, pool, labels, seed, …
     """
-    from holdfast.report.remedy import build
+    from holdfast.report.hard.remedy import build
 
     spec = RemedySpec(str(hard), model, **_texts(options))
     done = _remedy(spec, Path(out), progress=progress)

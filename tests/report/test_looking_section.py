@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.data.writers import encode_image
 from holdfast.report import page
-from holdfast.report.looking import looking, method_name
+from holdfast.report.looking.looking import looking, method_name
 from holdfast.report.parts import Gallery, ShownTable
 
 HOSTILE = "<script>alert(1)</script>"

@@ -20,7 +20,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes
 from holdfast.people.export import as_csv, results
 from holdfast.report import build
-from holdfast.report.votes import build as build_votes
+from holdfast.report.people.votes import build as build_votes
 from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
 from holdfast.stats.votes import accept, acceptance
 from holdfast.store import Run, write_json, write_table

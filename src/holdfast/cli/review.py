@@ -134,7 +134,7 @@ def review(
 def _export(options: ServeOptions, name: str, out: Path) -> None:
     from holdfast.people.campaigns import list_campaigns
     from holdfast.people.export import export_campaign
-    from holdfast.report.votes import build
+    from holdfast.report.people.votes import build
     from holdfast.web.house import open_house
 
     nothing = f"{options.database or options.state} has no campaign yet; holdfast review POOL opens one"

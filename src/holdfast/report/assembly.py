@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,26 @@ from holdfast.report import page
 from holdfast.report.accuracy import maps, scenarios
 from holdfast.report.certainty import confidence
 from holdfast.report.comparison import comparison
-from holdfast.report.detection import build_detection, is_detection
-from holdfast.report.dynamic import TITLE as DYNAMIC_TITLE
-from holdfast.report.dynamic import dynamic
+from holdfast.report.dynamic.filmstrip import filmstrips
+from holdfast.report.dynamic.section import TITLE as DYNAMIC_TITLE
+from holdfast.report.dynamic.section import dynamic
+from holdfast.report.dynamic.stopped import stopped
+from holdfast.report.dynamic.walked import walked
 from holdfast.report.evidence import RESAMPLES, Evidence, ScoreConditions
-from holdfast.report.filmstrip import filmstrips
 from holdfast.report.fit import fit
-from holdfast.report.fmr_people import corrected
 from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
-from holdfast.report.looking import looking, read_looks
+from holdfast.report.looking.looking import looking, read_looks
 from holdfast.report.parts import Notice, Section
+from holdfast.report.people.fmr import corrected
 from holdfast.report.provenance import trouble, what_was_run
-from holdfast.report.questions import ASKED, Asked, asked, question_section
+from holdfast.report.questions.questions import ASKED, Asked, asked, question_section
 from holdfast.report.rows import Rows, join
-from holdfast.report.segmentation import segmentation
-from holdfast.report.segmented import SEGMENTED, Segmented, found_in
 from holdfast.report.study import about_world
-from holdfast.report.training import on_originals, trained, training
+from holdfast.report.trained.detection import build_detection, is_detection
+from holdfast.report.trained.segmentation import segmentation
+from holdfast.report.trained.segmented import SEGMENTED, Segmented, found_in
+from holdfast.report.trained.training import on_originals, trained, training
 from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
-from holdfast.report.walked import walked
-from holdfast.report.walks import stopped
 from holdfast.report.words import listing, plural
 from holdfast.stats.cells import Average
 from holdfast.stats.dynamic import DYNAMIC, RANDOM_WALK
@@ -84,51 +84,24 @@ def build(
     """
     if is_detection(runs):  # kinds of pictures are no classes that a model holds on to
         return build_detection(runs, out, note=note)
-    rows = join(runs)
-    still = _without_walks(rows)
-    counts = reduce(still.dataset)
-    evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
-    whole = Evidence(counts, outcome, average, resamples, seed)
-    if still is not rows:
-        whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), outcome, average)
-    questions = asked(rows)
-    segmented = found_in(rows, resamples=resamples, seed=seed)
-    # A run of questions or segments only has no rows that conditions, scores and errors of classification are about.
-    other = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED)
-    alone: Asked | Segmented | None = (questions or segmented) if not other else None
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
+    read = _read(runs, settings, score_conditions, background_conditions)
+    if votes is not None and not read.walks:
+        raise UserError("--votes corrects FMR, and there is no latent walk here; holdfast perturb makes them")
     with ThreadPoolExecutor(1) as aside:
         # The chart library is bundled while the statistics are computed: that takes a second and no Python.
         library = aside.submit(page.chart_library)
-        # A run of models that were only trained and tested within scenarios has nothing else to tell.
-        only_within = bool(trained(runs)) and not evidence.models and len(counts.cells) > 0
-        if still.runs and alone is None and not only_within:
-            sections = _sections(evidence, _on_originals(still) if evidence.every else still, pictures)
-        else:
-            sections = []
-        if trained(runs):
-            sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(counts, **settings)))
-        looks = read_looks(runs)
-        sections += [] if looks is None else [looking(looks, resamples=resamples, seed=seed)]
-        sections += [] if questions is None else [question_section(questions, pictures)]
-        sections += [] if segmented is None else [segmentation(segmented)]
-        if votes is not None and still is rows:
-            raise UserError("--votes corrects FMR, and there is no latent walk here; holdfast perturb makes them")
-        sections += [] if still is rows else _walk_sections(rows, settings, votes)
-        errors = trouble(whole, runs, ended=rows.dataset.count_rows(filter=_NO_FAILURE))
-        if alone is not None:
-            errors.lead = errors.lead[1:]  # of classified rows; questions tell their own
-        sections += [errors] if errors.lead else []
-        sections += [what_was_run(whole, runs, settings)]
+        sections = _sections(read, settings, pictures, votes)
         library.result()
+    alone, told = read.alone, read.told
     try:
         return page.write(
             sections,
             out,
-            title=alone.title if alone else TITLE if len(_told(evidence, whole).models) != 1 else _ONE_MODEL,
+            title=alone.title if alone else TITLE if len(told.models) != 1 else _ONE_MODEL,
             subject=_subject(runs),
-            facts=alone.facts() if alone else _facts(_told(evidence, whole)),
-            limits=alone.limits() if alone else _limits(whole, walks=still is not rows),
+            facts=alone.facts() if alone else _facts(told),
+            limits=alone.limits() if alone else _limits(read.whole, walks=read.walks),
             note=note or _world(runs),
             run_names=listing([run.run_id for run in runs], 6),
         )
@@ -136,16 +109,86 @@ def build(
         raise UserError(f"cannot write the report to {out}: {error.strerror}") from error
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What the rows of a report hold.
+
+    Attributes:
+        runs: as given.
+        rows: of all of them.
+        still: those without latent walks.
+        counts: of the answers under static conditions.
+        evidence: of models trained on originals or not here, under static conditions.
+        whole: of everything that was answered.
+        questions: what was asked of models that talk, if anything was.
+        segmented: what was segmented, if anything was.
+        alone: the one of the two that a run holds and nothing else; it then tells its own title and facts.
+    """
+
+    runs: Sequence[Run]
+    rows: Rows
+    still: Rows
+    counts: Counts
+    evidence: Evidence
+    whole: Evidence
+    questions: Asked | None
+    segmented: Segmented | None
+    alone: Asked | Segmented | None
+
+    @property
+    def walks(self) -> bool:
+        """Whether there are latent walks."""
+        return self.still is not self.rows
+
+    @property
+    def told(self) -> Evidence:
+        """Whose models the page is about."""
+        return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
+
+
+def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreConditions | None) -> _Read:
+    rows = join(runs)
+    still = _without_walks(rows)
+    counts = reduce(still.dataset)
+    whole = Evidence(counts, **settings)
+    if still is not rows:
+        whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
+    questions = asked(rows)
+    segmented = found_in(rows, resamples=settings["resamples"], seed=settings["seed"])
+    # A run of questions or segments only has no rows that conditions, scores and errors of classification are about.
+    alone = None if rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED) else questions or segmented
+    evidence = _evidence(counts, *settings.values(), *conditions)
+    return _Read(runs, rows, still, counts, evidence, whole, questions, segmented, alone)
+
+
+def _sections(read: _Read, settings: dict[str, Any], pictures: Pictures | None, votes: Votes | None) -> list[Section]:
+    """Everything the rows tell, in the order of the page."""
+    evidence, runs = read.evidence, read.runs
+    drawn = {"resamples": settings["resamples"], "seed": settings["seed"]}
+    # A run of models that were only trained and tested within scenarios has nothing else to tell.
+    only_within = bool(trained(runs)) and not evidence.models and len(read.counts.cells) > 0
+    sections = []
+    if read.still.runs and read.alone is None and not only_within:
+        sections = _static_sections(evidence, _on_originals(read.still) if evidence.every else read.still, pictures)
+    if trained(runs):
+        sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(read.counts, **settings)))
+    looks = read_looks(runs)
+    sections += [] if looks is None else [looking(looks, **drawn)]
+    sections += [] if read.questions is None else [question_section(read.questions, pictures)]
+    sections += [] if read.segmented is None else [segmentation(read.segmented)]
+    sections += _walk_sections(read.rows, drawn, votes) if read.walks else []
+    errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
+    if read.alone is not None:
+        errors.lead = errors.lead[1:]  # of classified rows; questions tell their own
+    sections += [errors] if errors.lead else []
+    return [*sections, what_was_run(read.whole, runs, settings)]
+
+
 def _evidence(counts: Counts, *settings: Any) -> Evidence:
     """The evidence of models trained on originals or not here; those trained on other conditions enter the score."""
     if not len(counts.cells) or counts.cells["trained_on"].astype(str).isin(["", ORIGINAL]).all():
         return Evidence(counts, *settings)
     return replace(Evidence(on_originals(counts), *settings), every=counts)
-
-
-def _told(evidence: Evidence, whole: Evidence) -> Evidence:
-    """Whose models the page is about."""
-    return evidence if evidence.every is not None and evidence.models else whole
 
 
 def _on_originals(rows: Rows) -> Rows:
@@ -162,17 +205,16 @@ def _without_walks(rows: Rows) -> Rows:
     return Rows(runs, rows.dataset.filter(~_WALKED))
 
 
-def _walk_sections(rows: Rows, settings: dict[str, Any], votes: Votes | None) -> list[Section]:
+def _walk_sections(rows: Rows, drawn: dict[str, Any], votes: Votes | None) -> list[Section]:
     walks = walked(rows)
     if walks is None:
         notice = Notice("No walk of any image ended; the reasons are below.")
         return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
-    drawn = {"resamples": settings["resamples"], "seed": settings["seed"]}
     people = [] if votes is None else [corrected(walks, votes, **drawn)]
     return [dynamic(walks, **drawn), *people, stopped(walks), filmstrips(walks)]
 
 
-def _sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) -> list[Section]:
+def _static_sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) -> list[Section]:
     """What static conditions show."""
     if not evidence.models:
         notice = Notice("No model answered for any photo; the reasons are below.")

@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.people.campaigns import Campaign, get_campaign
 from holdfast.people.export import as_csv, results
 from holdfast.people.results import campaign_votes, person_names
-from holdfast.report.votes import MEASURES, WORDS
+from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.web.dependencies import Admin, Identity, TheHouse
 from holdfast.web.errors import missing
 from holdfast.web.house import House

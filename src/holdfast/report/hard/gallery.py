@@ -13,7 +13,7 @@ from holdfast.report.words import plural, sentence
 if TYPE_CHECKING:
     import pandas as pd
 
-    from holdfast.report.mining import Evidence
+    from holdfast.report.hard.mining import Evidence
 
 TILES = 8
 """Pictures of one kind."""

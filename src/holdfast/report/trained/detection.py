@@ -16,7 +16,7 @@ from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, S
 from holdfast.report.provenance import trouble, what_was_run
 from holdfast.report.study import about_world
 from holdfast.report.tables import Column, Table
-from holdfast.report.training import trained, training
+from holdfast.report.trained.training import trained, training
 from holdfast.report.words import condition_name, estimate, listing, number, percent, points, short_names, span
 from holdfast.stats import detection as detected
 from holdfast.stats.confidence import calibration, reliability

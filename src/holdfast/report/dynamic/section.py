@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.report import charts, walk_charts
+from holdfast.report import charts
+from holdfast.report.dynamic import charts as walk_charts
+from holdfast.report.dynamic.settings import how, settings_compared, spaces, told_apart, warnings
+from holdfast.report.dynamic.tables import COUNTS, FAMILY, VARIANTS, first_columns, share, wide
+from holdfast.report.dynamic.walked import Walked
 from holdfast.report.figures import Figure
-from holdfast.report.fmr_tables import COUNTS, FAMILY, VARIANTS, first_columns, share, wide
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.tables import Column, Table
-from holdfast.report.walk_settings import how, settings_compared, spaces, told_apart, warnings
-from holdfast.report.walked import Walked
 from holdfast.report.words import estimate, listing, percent, plural
 from holdfast.stats.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED
 from holdfast.stats.fmr_ranking import fmr_ranking

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import SampleError
+from holdfast.report.dynamic.walked import Walked
 from holdfast.report.parts import Answer, Filmstrip, Filmstrips, Frame, Notice, Section
-from holdfast.report.walked import Walked
 from holdfast.report.words import number, percent, plural
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.report import mining_charts
 from holdfast.report.charts import dots
 from holdfast.report.figures import Figure
+from holdfast.report.hard import charts
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable
 from holdfast.report.tables import Column, Table
 from holdfast.report.words import estimate, listing, number, p_value, percent, plural, span
@@ -16,7 +16,7 @@ from holdfast.report.words import estimate, listing, number, p_value, percent, p
 if TYPE_CHECKING:
     import pandas as pd
 
-    from holdfast.report.mining import Evidence
+    from holdfast.report.hard.mining import Evidence
 
 MOST_NUISANCES = 24
 """In the chart; the table has them all."""
@@ -150,7 +150,7 @@ def surrogates_added(evidence: Evidence) -> Section:
                 "curve",
                 "Accuracy of held-out targets by the number of surrogates that all fail",
                 "; ".join(told) or "no subset leaves an image",
-                lambda width: mining_charts.curve(
+                lambda width: charts.curve(
                     named[["model", "k", "estimate", "low", "high"]].dropna(),
                     dotted[["model", "k", "accuracy"]].dropna(),
                     fitted,
@@ -275,7 +275,7 @@ def overlap_of_failures(evidence: Evidence) -> Section:
                 "overlap",
                 "Overlap of failures (Jaccard, per cent), valid images",
                 f"from {percent(frame['jaccard'].min())} to {percent(frame['jaccard'].max())}",
-                lambda width: mining_charts.overlap(cells, width, models=models),
+                lambda width: charts.overlap(cells, width, models=models),
                 "Of the images that one of two models fails, the share that both fail.",
             )
         ),

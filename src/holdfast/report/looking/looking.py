@@ -12,7 +12,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report import charts, page
 from holdfast.report.evidence import named, shown
 from holdfast.report.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.report.looking_gallery import maps_shown
+from holdfast.report.looking.gallery import maps_shown
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.study import about_world
 from holdfast.report.tables import Column, Table

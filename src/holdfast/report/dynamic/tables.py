@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.report.dynamic.walked import Walked
 from holdfast.report.tables import Column
-from holdfast.report.walked import Walked
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.report import walk_charts
+from holdfast.report.dynamic import charts
+from holdfast.report.dynamic.charts import BINS, STOPS
+from holdfast.report.dynamic.walked import Walked
 from holdfast.report.figures import Figure
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.tables import Column, Table
-from holdfast.report.walk_charts import BINS, STOPS
-from holdfast.report.walked import Walked
 from holdfast.report.words import listing, number, percent, plural
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         "walk_stops",
         "Why walks stopped",
         finding + ".",
-        lambda width: walk_charts.stops(counted, width, rows=rows),
+        lambda width: charts.stops(counted, width, rows=rows),
     )
     reasons = [words for words, _ in STOPS.values() if words in set(counted["reason"])]
     table = counted.pivot(index="row", columns="reason", values="n").reindex(rows)[reasons].fillna(0).astype(int)
@@ -113,7 +113,7 @@ def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         "walk_steps",
         "Steps behind the image that was kept",
         sentence,
-        lambda width: walk_charts.steps(tidy, width, rows=rows),
+        lambda width: charts.steps(tidy, width, rows=rows),
     )
     return [Heading("How many steps"), Text([sentence]), ShownFigure(figure)]
 
@@ -142,7 +142,7 @@ def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         "walk_distances",
         "How far the accepted images moved: median, middle half, middle 80 %",
         finding + ".",
-        lambda width: walk_charts.distances(frame, width, rows=rows, measures=measures),
+        lambda width: charts.distances(frame, width, rows=rows, measures=measures),
         "Image distance: root mean square of the pixels, 0 to 1, from the reconstruction. Perceptual distance: from "
         "the original, in the oracle's features. Colour shift: mean CIE76 difference from the original.",
     )

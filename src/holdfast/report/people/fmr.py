@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.votes import Votes
 from holdfast.report import charts
+from holdfast.report.dynamic.walked import Walked
 from holdfast.report.figures import Figure
 from holdfast.report.parts import Notice, Section, ShownFigure, ShownTable, Text
 from holdfast.report.tables import Column, Table
-from holdfast.report.walked import Walked
 from holdfast.report.words import estimate, percent, plural
 from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
 

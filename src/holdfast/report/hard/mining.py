@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report import failure_modes, page
+from holdfast.report import page
 from holdfast.report.charts import dots
 from holdfast.report.figures import Figure
-from holdfast.report.mining_gallery import gallery
-from holdfast.report.mining_sections import luck, overlap_of_failures, surrogates_added, where
+from holdfast.report.hard import failure_modes
+from holdfast.report.hard.gallery import gallery
+from holdfast.report.hard.sections import luck, overlap_of_failures, surrogates_added, where
 from holdfast.report.parts import Code, Heading, Listing, Section, ShownFigure, ShownTable, Text, Verdict, Verdicts
 from holdfast.report.study import DRAWN_WORLD
 from holdfast.report.tables import Column, Table

@@ -16,7 +16,7 @@ from holdfast.report import charts
 from holdfast.report.figures import Figure
 from holdfast.report.gallery import Pictures
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.question_gallery import gallery
+from holdfast.report.questions.gallery import gallery
 from holdfast.report.rows import Rows
 from holdfast.report.tables import Column, Table
 from holdfast.report.words import condition_name, estimate, listing, percent, plural, points, short_names

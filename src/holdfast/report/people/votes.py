@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes, decide, read_votes
-from holdfast.report import page, vote_charts
+from holdfast.report import page
 from holdfast.report.charts import dots
 from holdfast.report.figures import Figure
 from holdfast.report.parts import Heading, Listing, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.people import charts
+from holdfast.report.people.gallery import gallery
 from holdfast.report.tables import Column, Table
-from holdfast.report.vote_gallery import gallery
 from holdfast.report.words import estimate, listing, number, percent, plural, span
 from holdfast.stats.votes import VERDICT
 
@@ -172,7 +173,7 @@ def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
         "divided",
         "Images by how many people say yes" + (f", of {int(counts['votes'].iloc[0])}" if same else ""),
         f"Of {plural(len(judged), 'image')}, people are of one mind on {unanimous:,}.",
-        lambda width: vote_charts.divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
+        lambda width: charts.divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
         f"Yes by the rule {votes.rule}; accepted from {votes.at_least} of {votes.of} on.",
     )
     return [ShownFigure(figure)]
@@ -343,7 +344,7 @@ def _natural(evidence: Evidence) -> Section:
             f"natural_{by}",
             f"Mean rating by {WORDS[by].lower()}",
             finding,
-            lambda width, drawn=drawn: vote_charts.grades(  # type: ignore[misc]
+            lambda width, drawn=drawn: charts.grades(  # type: ignore[misc]
                 drawn[["row", "estimate", "low", "high"]], width, rows=list(drawn["row"]), steps=ends
             ),
         )

@@ -28,9 +28,9 @@ from holdfast.report.parts import (
     ShownTable,
     Text,
 )
-from holdfast.report.segmented import Segmented
 from holdfast.report.tables import Column, Table
-from holdfast.report.training import lines
+from holdfast.report.trained.segmented import Segmented
+from holdfast.report.trained.training import lines
 from holdfast.report.words import estimate, listing, number, percent, plural, points, short_names, span
 from holdfast.stats.regression import Regression
 from holdfast.stats.segments import SEGMENT

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.fmr_tables import FAMILY, first_columns, wide
+from holdfast.report.dynamic.tables import FAMILY, first_columns, wide
+from holdfast.report.dynamic.walked import SPACES, Walked, other_space
 from holdfast.report.parts import Heading, Listing, Notice, Part, ShownTable, Text
 from holdfast.report.tables import Column, Table
-from holdfast.report.walked import SPACES, Walked, other_space
 from holdfast.report.words import listing, number
 from holdfast.stats.between import kendall
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.report import page
 from holdfast.report.charts import dots
-from holdfast.report.failure_modes import picture_size
 from holdfast.report.figures import Figure
+from holdfast.report.hard.failure_modes import picture_size
 from holdfast.report.parts import (
     Answer,
     Code,

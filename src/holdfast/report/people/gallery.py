@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.votes import Votes
-from holdfast.report.mining_gallery import picture_size
+from holdfast.report.hard.gallery import picture_size
 from holdfast.report.parts import Answer, Gallery, Notice, Photo, Section, Tile
 from holdfast.report.words import number, percent, plural
 

@@ -1,0 +1,1 @@
+"""Pages of mined hard sets: mining, why models fail, the remedy."""

@@ -1,0 +1,1 @@
+"""What people's votes say, as pages and sections."""

@@ -1,0 +1,1 @@
+"""The section on questions that were asked of vision-language models."""

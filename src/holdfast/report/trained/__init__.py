@@ -1,0 +1,1 @@
+"""Sections on training, segmentation and detection."""

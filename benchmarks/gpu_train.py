@@ -1,11 +1,12 @@
 """How busy training keeps a GPU: ResNet-50 at 224², 500 × 375 JPEGs under a scenario that is made on the fly.
 
     python benchmarks/gpu_train.py                     # an H200; about 4 minutes
+    python benchmarks/gpu_train.py --compile           # the steps compiled, which takes about a minute more
     python benchmarks/gpu_train.py --quick --device cpu
 
 Prints, for pictures held in memory and for pictures rendered anew in every epoch: images/s, the share of the same
-steps on tensors that lie on the device already (nothing but the network), and nvidia-smi's utilisation, sampled five
-times a second while epochs run.
+steps on tensors that lie on the device already (nothing but the network), the share of the time that lies in steps and
+not between epochs (checkpoints), and nvidia-smi's utilisation, sampled five times a second from the second epoch on.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import torch
 
 from holdfast.data import load_collection
 from holdfast.diorama import CLASSES, draw_scene, render
+from holdfast.engine import core_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.trained import architectures
 from holdfast.pipeline.trained.fitting import Fit, Places, on_device
-from holdfast.pipeline.trained.pictures import InMemory, Rendered, Renderer, Source, showing, tensors_of
+from holdfast.pipeline.trained.pictures import InMemory, Rendered, Renderer, Source, Team, showing, tensors_of
 from holdfast.pipeline.trained.plan import Job, TrainSpec
 from holdfast.scenarios import parse_conditions
 
@@ -47,23 +49,32 @@ class Sampler(threading.Thread):
                 return
 
 
-def trained(source: Source, images: int, options: argparse.Namespace, folder: Path) -> tuple[float, list[float]]:
-    """Images a second from the second epoch on (the first finds the fastest kernels), and utilisation."""
-    spec = TrainSpec("photos", recipe="fast", epochs=options.epochs, size=options.size, batch_size=options.batch)
+def trained(source: Source, images: int, options: argparse.Namespace, folder: Path) -> tuple[float, float, list[float]]:
+    """Images a second, by the clock, and the share of it in steps, from the second epoch on (the first finds the
+    fastest kernels), and utilisation."""
+    spec = TrainSpec(
+        "photos", recipe="fast", epochs=options.epochs, size=options.size, batch_size=options.batch,
+        compile=options.compile,
+    )  # fmt: skip
     network = architectures.resolve(options.network, size=options.size)
     (condition,) = parse_conditions(options.scenario)
     job = Job(network, condition, condition.name, 0, "bench", ())
     sampler = Sampler()
+    ended: list[float] = []
 
     def watch(done: int, total: int) -> None:
-        if done == 1 and not sampler.is_alive():
+        if done:
+            ended.append(time.perf_counter())
+        if done == 1:
             sampler.start()
+        if done == total:  # what comes after is saving the model
+            sampler.over.set()
 
     fitting = Fit(spec, job, ("day", "night"), source, Places(list(range(images)), []), folder, options.device, watch)
     fitting.train()
-    sampler.over.set()
-    seconds = sum(row["seconds"] for row in fitting.rows[1:])
-    return (len(fitting.rows) - 1) * (images // options.batch) * options.batch / seconds, sampler.values
+    seconds = ended[-1] - ended[0]
+    rate = (len(fitting.rows) - 1) * (images // options.batch) * options.batch / seconds
+    return rate, sum(row["seconds"] for row in fitting.rows[1:]) / seconds, sampler.values
 
 
 def pictures(folder: Path, count: int) -> None:
@@ -90,17 +101,21 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--renderers", type=int, default=0, help="processes that make pictures; 0: one a core")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--skip", default="", help="kinds of pictures left out, by the beginning of their name")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 32, 2
+        options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 64, 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pictures(folder / "data", options.images)
         samples = load_collection(str(folder / "data")).samples
         (condition,) = parse_conditions(options.scenario)
         pool = make_pool(samples, None, max_pixels=10**8)
-        renderer, shown = Renderer(pool, options.size), showing(samples, condition)
+        team = Team(options.renderers or core_count())
+        renderer, shown = Renderer(pool, options.size, team=team), showing(samples, condition)
         start = time.perf_counter()
         held = tensors_of(renderer, shown, ("day", "night"))
         rate = len(held) / (time.perf_counter() - start)
@@ -113,10 +128,15 @@ def main() -> None:
         }  # fmt: skip
         best = 0.0
         for what, source in sources.items():
-            rate, busy = trained(source, len(held), options, folder / what)
+            if options.skip and what.startswith(options.skip):
+                continue
+            rate, stepping, busy = trained(source, len(held), options, folder / what)
             best = best or rate
             told = f", GPU busy {sum(busy) / len(busy):.0f} %" if busy else ""
-            print(f"{what}: {rate:.0f} images/s, {rate / best:.2f} of the network alone{told}", flush=True)
+            print(
+                f"{what}: {rate:.0f} images/s, {rate / best:.2f} of the network alone, {stepping:.0%} of the time in "
+                f"steps{told}", flush=True,
+            )  # fmt: skip
         if options.device.startswith("cuda"):
             print(torch.cuda.get_device_name(), torch.__version__)
 

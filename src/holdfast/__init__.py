@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from holdfast.api import (
         Results,
         ask,
+        choose,
         compare,
+        detect,
         evaluate,
+        explain,
         generate,
         load_classifier,
         load_collection,
@@ -41,8 +44,11 @@ __all__ = [
     "SampleError",
     "UserError",
     "ask",
+    "choose",
     "compare",
+    "detect",
     "evaluate",
+    "explain",
     "generate",
     "load_classifier",
     "load_collection",
@@ -75,7 +81,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Python binds the rooms ``report`` and ``generate`` here when they are imported; the verbs of that name stay."""
+    """Python binds the rooms ``report``, ``generate`` and ``explain`` here on import; the verbs of that name stay."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in __all__ and isinstance(value, ModuleType)):

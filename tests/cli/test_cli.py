@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
+from commands import alone, run
 
 
-def run(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([*HOLDFAST, *map(str, words)], capture_output=True, text=True)
-    assert result.returncode == code, (result.stdout, result.stderr)
-    assert "Traceback" not in result.stderr
-    return result
-
-
-def test_ls_lists_everything() -> None:
-    text = run("ls").stdout
+def test_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = alone("ls")
     for word in ("random_background", "silhouette", "timm:", "ximagenet12:", "u2netp"):
-        assert word in text
+        assert word in listed.stdout
+    assert listed.returncode == 0 and not listed.stderr
     assert "timm:" not in run("ls", "scenarios").stdout
+    wrong = alone("eval", "no-such-folder", "--models", "timm:resnet18", "--out", "x")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("holdfast: ") and wrong.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -61,9 +56,8 @@ def test_an_unknown_verb_and_a_missing_option() -> None:
     assert "--models" in run("eval", "here", "--out", "x", code=2).stderr
 
 
-def test_debug_shows_where(photos: Path) -> None:
-    words = [*HOLDFAST, "synth", str(photos), "--format", "gif", "--out", "x", "--debug"]
-    result = subprocess.run(words, capture_output=True, text=True)
+def test_debug_shows_where(photos: Path, tmp_path: Path) -> None:
+    result = alone("synth", photos, "--format", "gif", "--out", tmp_path / "x", "--debug")
     assert "Traceback" in result.stderr and "UserError" in result.stderr
 
 

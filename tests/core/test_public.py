@@ -10,8 +10,9 @@ import pytest
 
 import holdfast
 
-PUBLIC = """HoldfastError Results SampleError UserError ask compare evaluate generate load_classifier load_collection
-mask mine open_run parse_conditions perturb remedy render report scenario segment synth train"""
+PUBLIC = """HoldfastError Results SampleError UserError ask choose compare detect evaluate explain generate
+load_classifier load_collection mask mine open_run parse_conditions perturb remedy render report scenario segment synth
+train"""
 
 
 def test_the_inventory() -> None:
@@ -19,9 +20,9 @@ def test_the_inventory() -> None:
     assert len(holdfast.__all__) <= 25
     for name in holdfast.__all__:
         assert getattr(holdfast, name).__doc__, name
-    import_module("holdfast.report")
-    import_module("holdfast.generate")  # rooms of the same name do not hide the verbs
-    assert all(isfunction(verb) for verb in (holdfast.report, holdfast.generate))
+    for room in ("report", "generate", "explain"):  # rooms of the same name do not hide the verbs
+        import_module(f"holdfast.{room}")
+        assert isfunction(getattr(holdfast, room))
     with pytest.raises(AttributeError, match="evalute"):
         _ = holdfast.evalute  # type: ignore[attr-defined]
 

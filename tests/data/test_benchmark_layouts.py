@@ -15,7 +15,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import ClassKeys, LabelSpace
 from holdfast.data import load_collection
 from holdfast.data.imagenet_9 import NumpyMask
-from holdfast.data.imagenet_c import CORRUPTIONS
+from holdfast.data.imagenet_c import PUBLISHED
 from holdfast.data.labels import map_labels
 
 FISH, SHARK, DOG = "n01443537", "n01484850", "n02085936"
@@ -91,7 +91,7 @@ def test_strange_folders_of_imagenet_c_are_problems(imagenet_c, write_image):
     assert [(p.sample_id, p.message) for p in collection.problems] == [
         ("fog/1/goldfish", "the folder's name is no WordNet id")
     ]
-    assert len(CORRUPTIONS) == len(set(CORRUPTIONS)) == 19
+    assert len(PUBLISHED) == len(set(PUBLISHED)) == 19
 
 
 # --- ImageNet-R, -A, -Sketch, -V2 -------------------------------------------------------------------------------------
@@ -183,11 +183,20 @@ def test_variants_of_imagenet_9_are_conditions_of_the_photo_of_their_foreground(
     }
     assert {one.source_id for one in dogs} == {"00_dog/n02085936_10130"}
     mixed = by_id(collection)["mixed_rand/00_dog/fg_n02085936_10130_bg_n01443537_22563"]
-    assert mixed.attributes["background"] == "n01443537_22563"
+    assert mixed.attributes["donor_id"] == "n01443537_22563"
+    assert "donor_label" not in mixed.attributes  # no photo says which class n01443537 is
     masked = {one.attributes["published_as"] for one in dogs if one.mask is not None}
     assert masked == {"original", "mixed_same", "mixed_rand", "mixed_next", "only_fg"}
     assert mixed.mask.load(6, 8).sum() == 16 and mixed.mask.fingerprint()
     assert load_collection(str(imagenet_9)).samples == collection.samples  # recognised
+
+
+def test_the_class_of_a_background_of_imagenet_9_is_that_of_the_photos_of_its_wordnet_id(imagenet_9, write_image):
+    write_image(imagenet_9 / "original/val/08_fish/n01443537_7.JPEG")
+    mixed = by_id(load_collection(f"imagenet-9:{imagenet_9}"))
+    name = "00_dog/fg_n02085936_10130_bg_n01443537_22563"
+    assert all(mixed[f"{one}/{name}"].attributes["donor_label"] == "fish" for one in ("mixed_rand", "mixed_next"))
+    assert "donor_label" not in mixed["00_dog/n02085936_10130"].attributes
 
 
 def test_without_the_mapping_only_models_of_nine_outputs_can_be_tested(imagenet_9, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from holdfast.explain import (
     randomised,
     rank_correlation,
     shuffled,
+    stages,
     structural_similarity,
 )
 from holdfast.explain.baselines import baseline
@@ -244,6 +247,86 @@ def test_shuffled_weights_change_maps_and_come_back() -> None:
     with pytest.raises(RuntimeError), randomised(module, weights):
         raise RuntimeError
     torch.testing.assert_close(gradcam(network, batch, targets), before)
+
+
+class WithAside(nn.Module):
+    """Two layers that matter, a scale of the whole, and a head beside them that comes last and does not matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.aside = nn.Linear(5, 2)
+        self.last = nn.Linear(5, 4)
+        self.first = nn.Conv2d(3, 5, 3)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        features = self.first(batch * self.scale).relu().mean((2, 3))
+        answer = self.last(features)
+        self.aside(features)
+        return answer
+
+
+def test_a_cascade_goes_from_the_answer_down() -> None:
+    module, batch, targets = seeded(WithAside), pictures(2), [torch.tensor([0, 1])]
+    network = network_of(module)
+    names = [name for name, _ in module.named_parameters()]
+    found = [{names[place] for place in stage} for stage in stages(network, batch, targets)]
+    last, first = {"last.weight", "last.bias"}, {"first.weight", "first.bias"}
+    assert found == [last, last, last | first, set(names), set(names)]  # the rest goes with the whole
+    weights, own = shuffled(module, seed=1), [one.clone() for one in module.parameters()]
+    with randomised(module, weights, stages(network, batch, targets)[0]):
+        changed = {name for name, now, was in zip(names, module.parameters(), own, strict=True) if not now.equal(was)}
+    assert changed == last
+    vit = load_classifier("embedded:vit_rho95", device="cpu")
+    known = of_classifier(vit)
+    assert known.module is not None
+    names = [name for name, _ in known.module.named_parameters()]
+    depths = stages(known, pictures(1, 64), [torch.tensor([2])])
+    assert {names[place] for place in depths[0]} == {"head.weight", "head.bias"}
+    assert all(one < other for one, other in itertools.pairwise(depths))
+    late = {names[place] for place in depths[-1] - depths[-2]}
+    assert {"pos_embed", "patch_embed.proj.weight"} <= late and not any("blocks.3" in name for name in late)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "channels_last", "segmenter"])
+def test_gradcam_where_tokens_or_pixels_are_scored_against_captum(kind: str) -> None:
+    """captum's gradients and activations of the layer, made into a grid by hand."""
+    from captum._utils.gradient import compute_layer_gradients_and_eval
+
+    batch, targets = pictures(2, 64), [torch.tensor([1, 2])]
+    if kind == "segmenter":
+        network = of_segmenter(load_embedded(parse_name("embedded:unet"), device="cpu"))
+        region = torch.zeros(2, 64, 64)
+        region[:, 8:40, 20:50] = 1
+        targets.append(region)
+    elif kind == "tokens":
+        network = of_classifier(load_classifier("embedded:vit_rho95", device="cpu"))
+    else:
+        import timm
+
+        options = {"img_size": 64, "window_size": 4, "embed_dim": 16, "depths": (1, 1), "num_heads": (2, 2)}
+        network = network_of(
+            seeded(lambda: timm.create_model("swin_tiny_patch4_window7_224", num_classes=4, **options))
+        )
+    assert network.module is not None
+    name = find_layer(network, batch[:1], [one[:1] for one in targets])
+    layer = network.module.get_submodule(name)
+    slopes, features = (
+        found[0].detach()
+        for found in compute_layer_gradients_and_eval(
+            network.score, layer, batch.clone().requires_grad_(), additional_forward_args=tuple(targets)
+        )[:2]
+    )
+    if kind == "tokens":
+        side = int(features.shape[1] ** 0.5)
+        prefix = features.shape[1] - side * side
+        slopes, features = (one[:, prefix:].unflatten(1, (side, side)) for one in (slopes, features))
+    if kind != "segmenter":
+        slopes, features = slopes.permute(0, 3, 1, 2), features.permute(0, 3, 1, 2)
+    coarse = torch.einsum("nchw,nc->nhw", features, slopes.mean((2, 3))).clamp_min(0)
+    expected = nn.functional.interpolate(coarse[:, None], (64, 64), mode="bilinear", align_corners=False)[:, 0]
+    assert float(expected.max()) > 0
+    torch.testing.assert_close(gradcam(network, batch, targets, layer=name), expected, atol=1e-6, rtol=1e-3)
 
 
 def test_measures() -> None:

@@ -21,7 +21,7 @@ def names(scheme: str, request: pytest.FixtureRequest) -> list[str]:
         module = request.getfixturevalue("python_generators")
         return [f"gan:{module}:StyleGan?steps=5"] if scheme == "gan" else [f"python:{module}:Halves"]
     if scheme == "embedded":
-        return ["embedded:vqgan", "embedded:tiny", "embedded:ddim"]
+        return ["embedded:vqgan", "embedded:tiny", "embedded:ddim?steps=1"]
     return [f"{scheme}:"]
 
 

@@ -15,12 +15,12 @@ from urllib.request import urlopen
 import pytest
 
 import holdfast
+from commands import HOLDFAST, run
 from holdfast.core.errors import UserError
 from holdfast.pipeline.questions.rows import details
 from holdfast.store import Run
 
 SERVER = Path(__file__).parents[1] / "models" / "chat_server.py"
-HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 KEY = "sk-very-secret-0123456789"
 Table = Callable[..., list[dict[str, object]]]
 
@@ -74,13 +74,7 @@ def test_the_key_is_nowhere(photos: Path, server: int, tmp_path: Path, monkeypat
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
     holdfast.report([out], out / "report")
-    refused = subprocess.run(
-        command(photos, model(server, "wants-key"), tmp_path / "refused"),
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    refused = run(*command(photos, model(server, "wants-key"), tmp_path / "refused")[len(HOLDFAST) :], code=2)
     assert "refuses the key" in refused.stderr and "[key]" in refused.stderr and "HOLDFAST_API_KEY" in refused.stderr
     assert seen(server)["keys"][0] == f"Bearer {KEY}"
     told = [done.stdout, done.stderr, refused.stdout, refused.stderr]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import holdfast
 from holdfast import api
-from holdfast.cli.choose import read_weights
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.pipeline import speed
-from holdfast.pipeline.choosing import members_of
+from holdfast.pipeline.choosing import members_of, read_weights
+from holdfast.report.choice import pareto
 from holdfast.stats.choice import Cost
 
 SCENARIOS = "original,blur_background,blur_object,grey,random_background,only_background"
@@ -70,7 +72,7 @@ def test_choosing_by_the_command_line(run: holdfast.Results, tmp_path: Path) -> 
     with (out / "tables" / "models.csv").open() as file:
         assert next(row["model"] for row in csv.DictReader(file)) == "colour"
     assert {file.stem for file in (out / "figures").glob("*.svg")} == {"weighted_accuracy", "pareto_time"}
-    for weights, message in (("blur", "name=number"), ("fog=1", "nothing in this table is called 'fog'")):
+    for weights, message in (("blur", "name=number"), ("fog=1", "is called 'fog'; known: background, blur")):
         failed = CliRunner().invoke(app, ["choose", str(run.path), "--weights", weights, "--speed", "none"])
         assert isinstance(failed.exception, UserError) and message in str(failed.exception)
 
@@ -141,6 +143,11 @@ def test_a_model_trained_in_a_run_is_its_folder(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(json.dumps({"models": ["timm:tiny", "timm:other"]}))
     found = speed.sources([holdfast.open_run(tmp_path).run])
     assert found == {"timm:tiny": f"local-dir:{folder}", "timm:other": "timm:other"}
+    # Of a run of train, the architecture's own weights are not those that were trained.
+    (tmp_path / "spec.json").write_text(json.dumps({"verb": "train", "models": ["timm:tiny", "timm:other"]}))
+    found = speed.sources([holdfast.open_run(tmp_path).run])
+    assert found == {"timm:tiny": f"local-dir:{folder}", "timm:other": ""}
+    assert "not in the run any more" in speed.measure({"timm:other": ""})["timm:other"].reason
 
 
 def test_weights_as_they_are_written() -> None:
@@ -148,3 +155,30 @@ def test_weights_as_they_are_written() -> None:
     for text in ("blur", "=2", "blur=two", "blur=1,blur=2"):
         with pytest.raises(UserError, match="--weights"):
             read_weights(text)
+
+
+def test_weights_from_python_and_names_that_are_nearly_right(run: holdfast.Results) -> None:
+    by_text = holdfast.choose(run, weights="blur=2,grey=1", speed="none", resamples=100)
+    by_name = holdfast.choose(run, weights={"blur": 2, "grey": 1}, speed="none", resamples=100)
+    assert by_text.choice.weights.equals(by_name.choice.weights)
+    with pytest.raises(UserError, match="'blurr'; did you mean blur"):
+        holdfast.choose(run, weights="blurr=2", speed="none")
+
+
+@pytest.mark.parametrize("width", [340, 940])
+def test_names_of_the_pareto_chart_stay_inside_and_apart(width: int) -> None:
+    names = ["vit_base_patch16_224.augreg_in21k", "resnet50.a1", "densenet121", "mobilenetv3_small", "swin_tiny_patch4"]
+    frame = pd.DataFrame({"row": names, "cost": [40, 9, 9.2, 2, 39], "estimate": [0.84, 0.76, 0.757, 0.66, 0.83]})
+    frame = frame.assign(low=frame["estimate"] - 0.02, high=frame["estimate"] + 0.02, front=True, share=0.5)
+    frame = frame.assign(cost_low=frame["cost"], cost_high=frame["cost"])
+    chart = pareto(frame, width, title="milliseconds an image")
+    marks = chart["datasets"]["rows"]
+    placed = {one["row"]: (one["align"], one["dy"]) for one in marks}
+    assert placed[names[0]][0] == placed[names[4]][0] == "right"  # at the right edge names go to the left
+    assert placed["mobilenetv3_small"][0] == "left"
+    assert placed["resnet50.a1"] != placed["densenet121"]
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(chart)
+    drawn = float(re.search(r'width="([0-9.]+)"', svg)[1])
+    assert drawn <= width

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import holdfast
+from commands import HOLDFAST
 from holdfast.store import Run
 
 Table = Callable[..., list[dict[str, object]]]
-HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 
 
 def command(photos: Path, toy_models: str, out: Path, model: str = "slow") -> list[str]:
@@ -31,8 +31,8 @@ def wait_for_parts(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 @pytest.fixture
 def undisturbed(photos: Path, toy_models: str, tmp_path: Path, table_of: Table) -> list[dict[str, object]]:
-    subprocess.run(command(photos, toy_models, tmp_path / "whole", "colour"), check=True)
-    return table_of(Run.open(tmp_path / "whole"))
+    model = f"{toy_models}:colour?name=colour"
+    return table_of(holdfast.evaluate(photos, models=model, scenarios="all", out=tmp_path / "whole"))
 
 
 def test_kill_9_and_run_again(
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
     assert "made" in second.stdout
     made = {path.relative_to(small_disk / "out") for path in (small_disk / "out").rglob("*.png")}
     whole = tmp_path / "whole"
-    subprocess.run([*HOLDFAST, "synth", str(photos), "--out", str(whole), "--workers", "1", "-q"], check=True)
+    holdfast.synth(photos, out=whole)
     assert made == {path.relative_to(whole) for path in whole.rglob("*.png")}
     assert not list((small_disk / "out").rglob(".unfinished*"))
     for path in made:
@@ -109,7 +109,7 @@ def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
     subprocess.run([*synth, str(out)], check=True)
-    subprocess.run([*synth, str(whole)], check=True)
+    holdfast.synth(photos, out=whole)
     files = sorted(path.relative_to(whole) for path in whole.rglob("*.png"))
     assert files == sorted(path.relative_to(out) for path in out.rglob("*.png"))
     for path in [*files, Path("manifest.csv")]:

@@ -53,6 +53,10 @@ def test_every_photo_has_all_three_kinds_and_is_tested_once(results: api.Results
     photos = shown["size"].iloc[0]
     assert (shown == photos).all(axis=None) and photos >= 12
     assert rows.groupby("source_id")["fold"].nunique().max() == 1
+    lent = rows["donor_id"].notna()
+    assert (lent == (rows["label"] == PASTED)).all()  # pasted pictures say whose background they have
+    folds = rows.groupby("source_id")["fold"].first()
+    assert (rows.loc[lent, "donor_id"].map(folds) == rows.loc[lent, "fold"]).all()
     left_out = [text for text in results.run.samples()["problem"].to_pylist() if text]
     assert len(left_out) == 18 - photos and all("left out of all three kinds" in text for text in left_out)
 

@@ -18,11 +18,13 @@ import holdfast
 from holdfast import api
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.explain import parse_methods
+from holdfast.data.labels import map_labels
+from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
 from holdfast.pipeline.explained.explain import ExplainSpec, details, explain
 from holdfast.pipeline.explained.looking import Item, Looking
 from holdfast.pipeline.explained.subjects import classifier_subject, segmenter_subject
+from holdfast.report.looking.cascade import STAGES
 
 torch.set_num_threads(1)
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]
@@ -77,15 +79,26 @@ def test_maps_of_a_run_and_resuming(drawn: Path) -> None:
     now = rows(drawn)
     assert len(now) == 72 and now["share_randomised"].notna().sum() >= 20
 
+    assert now["cascade"].isna().all()
+    deeper = explain(drawn, replace(spec, cascade=True))
+    assert deeper.summary.rows == 48  # originals by depth, and the others' shuffled twins
+    assert len(deeper.cascade) == 2 * len(STAGES) == 2 * len(DEPTHS)
+    final = deeper.cascade[deeper.cascade["stage"] == len(DEPTHS) - 1].set_index("model")["rank_correlation"]
+    assert (final < 0.5).all()
+    made = rows(drawn).merge(table, on="row_id")
+    assert set(made.loc[made["cascade"].notna(), "condition"].astype(str)) == {"original"}
+    assert explain(drawn, replace(spec, cascade=True)).summary.rows == 0
+
     page = api.report([drawn], drawn / "report", resamples=100).read_text()
     assert "With shuffled weights the maps change" in page and "Where the models look" in page
+    assert "From the last layer down" in page and "the last three quarters" in page
     assert "as resnet_rho0 looks at it" in page and "\N{NO-BREAK SPACE}% of the area" in page
 
 
 def test_the_mask_is_taken_as_the_picture_is() -> None:
     """A model that resizes the short side and crops the centre sees the middle of the mask as well."""
     classifier = load_classifier("timm:resnet18?pretrained=false&num_classes=12&size=64", device="cpu")
-    labels = holdfast.data.labels.map_labels(classifier.labels.names, {}, classifier.labels)  # type: ignore[attr-defined]
+    labels = map_labels(classifier.labels.names, {}, classifier.labels)
     subject = classifier_subject(classifier, labels)
     mask = np.zeros((100, 200), bool)
     mask[20:80, 60:110] = True
@@ -104,8 +117,9 @@ def test_the_mask_is_taken_as_the_picture_is() -> None:
 
 
 def test_segmenters_are_explained_inside_a_mask() -> None:
-    subject = segmenter_subject(load_segmenter("embedded:unet", device="cpu"))
-    sample = holdfast.load_collection("diorama:test?n=12").samples[3]
+    segmenter, collection = load_segmenter("embedded:unet", device="cpu"), holdfast.load_collection("diorama:test?n=12")
+    subject = segmenter_subject(segmenter, map_labels(collection.classes, {}, segmenter.labels))
+    sample = collection.samples[3]
     image = sample.image.load()
     mask = sample.mask.load(*image.shape[:2])
     item = Item("1", sample.label, subject.see(image), subject.see_mask(mask), False)
@@ -202,6 +216,21 @@ def test_runs_of_segment_and_train(tmp_path: Path) -> None:
     model.rename(run / "gone")
     with pytest.raises(UserError, match=r"the run has no model of timm:resnet10t trained on"):
         explain(run, ExplainSpec("gradcam", limit=6, device="cpu"))
+
+
+def test_segmenters_are_asked_by_the_outputs_that_segment_found(photos: Path, tmp_path: Path) -> None:
+    """Classes of another name than the output, as ``--labels`` or WordNet ids map them."""
+    classes = sorted(one.name for one in (photos / "images").iterdir())
+    outputs = holdfast.load_collection("diorama:test?n=12").classes
+    lines = [f"{name},{output}" for name, output in zip(classes, outputs, strict=False)]
+    (tmp_path / "labels.csv").write_text("\n".join(["class,label", *lines]) + "\n")
+    options = {"scenarios": "original", "device": "cpu", "masks": str(photos / "masks")}
+    run = api.segment(
+        photos / "images", models=["embedded:unet"], labels=tmp_path / "labels.csv", out=tmp_path / "cut", **options
+    ).path
+    found = explain(run, ExplainSpec("gradcam", limit=3, device="cpu", pictures=0))
+    assert found.summary.rows == 3 and not any("error" in text for text in found.summary.trouble)
+    assert set(rows(run)["target_class"]) <= set(classes)
 
 
 SPOTS = '''

@@ -19,6 +19,7 @@ import torch
 from generate_world import Toy, tiny_pipeline
 
 import holdfast
+from commands import run
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256
@@ -356,7 +357,7 @@ def test_an_image_maker_of_others(tmp_path: Path, lists: dict[str, Any]) -> None
 
 def test_kill_9_in_the_middle_and_the_same_pool_in_the_end(tmp_path: Path) -> None:
     pool, whole = tmp_path / "pool", tmp_path / "whole"
-    words = "generate --generator embedded:?steps=1 --limit 40 --batch-size 2 --device cpu -q --out"
+    words = "generate --generator embedded:?steps=1 --limit 16 --batch-size 2 --device cpu -q --out"
     command = [sys.executable, "-m", "holdfast.cli.main", *words.split(), str(pool)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment) as process:
@@ -367,13 +368,13 @@ def test_kill_9_in_the_middle_and_the_same_pool_in_the_end(tmp_path: Path) -> No
     again = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     said = again.stdout.split()
     made, already = int(said[0]), int(said[3])
-    assert already > 0 and made > 0 and made + already == 40
-    generate(GenerateSpec("embedded:?steps=1", limit=40, batch_size=2, device="cpu"), whole)
-    assert images(pool) == images(whole) and len(images(whole)) == 40
+    assert already > 0 and made > 0 and made + already == 16
+    generate(GenerateSpec("embedded:?steps=1", limit=16, batch_size=2, device="cpu"), whole)
+    assert images(pool) == images(whole) and len(images(whole)) == 16
     assert manifest(pool) == manifest(whole)
     assert not list(pool.rglob(".unfinished*"))
-    wrong = subprocess.run([*command, "--kinds", "texure"], env=environment, capture_output=True, text=True)
-    assert wrong.returncode == 2 and "did you mean texture" in wrong.stderr and wrong.stderr.count("\n") == 1
+    wrong = run(*words.split(), pool, "--kinds", "texure", code=2)
+    assert "did you mean texture" in wrong.stderr and wrong.stderr.count("\n") == 1
 
 
 def test_an_answer_that_is_no_image_is_told(tmp_path: Path, lists: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from mine_world import CLASSES, SURROGATES, TARGETS, CodedMaker, make_pool
 
 import holdfast
+from commands import HOLDFAST, run
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.data import images as images_module
@@ -358,7 +359,7 @@ def test_what_is_known_of_models() -> None:
 
 
 def test_killed_and_run_again(pool: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "holdfast.cli.main", "mine", str(pool), "--surrogates"]
+    command = [*HOLDFAST, "mine", str(pool), "--surrogates"]
     command += ["python:coded:slow," + ",".join(NAMES[1:]), "--targets", ",".join(HELD_OUT), "--oracle", ORACLE]
     command += ["--out", str(tmp_path / "killed"), "--again", "0", "--least-images", "5", "--device", "cpu"]
     parts = tmp_path / "killed" / "mining" / "run" / "predictions"
@@ -372,8 +373,7 @@ def test_killed_and_run_again(pool: Path, tmp_path: Path) -> None:
     process.stderr.close()
     done = set(parts.glob("part-*.parquet"))
     assert not (tmp_path / "killed" / "manifest.parquet").exists()
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert finished.returncode == 0, finished.stderr
+    finished = run(*command[len(HOLDFAST) :])
     assert done <= set(parts.glob("part-*.parquet")) and "points lost against the control" in finished.stdout
     whole = mine(spec_of(pool), tmp_path / "whole")
     assert (tmp_path / "killed" / "manifest.csv").read_bytes() == (whole.path / "manifest.csv").read_bytes()

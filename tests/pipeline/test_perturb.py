@@ -217,7 +217,7 @@ def assert_same(one: Run, other: Run) -> None:
 def test_kill_9_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: sums in another order may turn the sign of a tiny gradient
     walk = replace(SPEC.walk, steps=6, batch_size=1, deterministic=True)
-    spec, out = replace(SPEC, data="diorama:test?n=12", walk=walk), tmp_path / "run"
+    spec, out = replace(SPEC, data="diorama:test?n=6", walk=walk), tmp_path / "run"
     words = [sys.executable, "-m", "holdfast.cli.main", "perturb", spec.data, "--models", MODEL, "--deterministic"]
     words += ["--generator", "pixel:", "--oracle", "clip:embedded", "--steps", "6", "--step-size", "0.006"]
     with subprocess.Popen([*words, "--batch-size", "1", "--out", str(out), "-q"]) as process:
@@ -227,7 +227,7 @@ def test_kill_9_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         process.send_signal(signal.SIGKILL)
     kept = Run.open(out).rows(["row_id"])["row_id"].to_pylist()
     run, summary = perturb(spec, out)
-    assert 0 < len(kept) < 12 * 4 and (summary.already, summary.rows) == (len(kept), 12 * 4 - len(kept))
+    assert 0 < len(kept) < 6 * 4 and (summary.already, summary.rows) == (len(kept), 6 * 4 - len(kept))
     assert_same(run, perturb(spec, tmp_path / "whole")[0])
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from killed import kill_in_training, weight_hashes
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -92,7 +93,7 @@ def frame_of(results: holdfast.Results) -> pd.DataFrame:
 
 
 def test_where_the_object_moves_the_truth_moves(data: Path, tmp_path: Path) -> None:
-    scenarios = "original,random_background,random_background@moved,segmented"
+    scenarios = "original,shift_object@2,random_background@moved,segmented"
     run = holdfast.segment(data, models="known:colour", scenarios=scenarios, size=64, out=tmp_path / "run")
     found = run.segments(resamples=20).set_index("condition")
     assert (found["miou"] > 0.95).all() and (found["boundary_f"] > 0.95).all()
@@ -223,6 +224,30 @@ def test_going_on_trains_nothing_twice_and_the_same_again(trained: holdfast.Resu
     assert [file for file in files if file.stat().st_mtime_ns != before[file][0]] == [lost]
 
 
+def test_kill_9_and_rerun_end_in_the_same_counts(
+    data: Path, tmp_path: Path, table_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    asked = [
+        "segment", str(data), "--architectures", FPN, "--scenarios", "original", "--folds", "1", "--epochs", "12",
+        "--size", "64", "--batch-size", "6", "--validation", "0.3", "--device", "cpu", "-q",
+    ]  # fmt: skip
+    settings = {"architectures": FPN, "scenarios": "original", "folds": 1, "epochs": 12, "validation": 0.3, **SMALL}
+    whole = holdfast.segment(data, out=tmp_path / "whole", **settings)
+    (folder,) = (one.parent.relative_to(whole.path / "models") for one in (whole.path / "models").rglob("README.md"))
+    checkpoints = tmp_path / "killed" / "jobs" / folder / "checkpoints"
+    kept = kill_in_training([*asked, "--out", str(tmp_path / "killed")], checkpoints, 3)
+    assert 3 <= int(kept.name[-5:]) < 12 and not (tmp_path / "killed" / "models").exists()
+    killed = holdfast.segment(data, out=tmp_path / "killed", **settings)
+    assert weight_hashes(killed.path) == weight_hashes(whole.path) and len(weight_hashes(whole.path)) == 1
+    assert table_of(killed) == table_of(whole) and killed.rows().num_rows > 0
+    assert overlaps(killed, frame_of(killed)).sort_index().equals(overlaps(whole, frame_of(whole)).sort_index())
+    columns = ["epoch", "split", "loss", "miou"]
+    assert pq.read_table(killed.path / "curves", columns=columns) == pq.read_table(
+        whole.path / "curves", columns=columns
+    )
+
+
 def test_the_report_has_tables_pictures_and_curves(trained: holdfast.Results, tmp_path: Path) -> None:
     page = trained.report(tmp_path / "report", resamples=50).read_text()
     assert "Mean IoU under original" in page and "IoU ~ model + scenario + class" in page
@@ -258,6 +283,7 @@ def test_a_training_that_diverges_leaves_the_others_alone(data: Path, tmp_path: 
         ({"architectures": "smp:FPN@resnet81"}, "encoder"),
         ({"architectures": "smp:UPerNet@tu-vit_tiny_patch16_224"}, "hf:upernet@vit"),
         ({"architectures": "hf:upernet@vot"}, "did you mean"),
+        ({"architectures": "hf:upernet@swin?layers=2"}, "no option of hf: is called 'layers'"),
         ({"architectures": "torchvision:fcn_resnet51"}, "did you mean"),
         ({"architectures": FPN, "folds": 7}, "at least 7 photos"),
     ],

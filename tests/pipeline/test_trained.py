@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
+from killed import kill_in_training, weight_hashes
 from typer.testing import CliRunner
 
 import holdfast
@@ -30,7 +25,6 @@ from shapes import CLASSES, make_photos
 NETWORKS = ("timm:test_resnet", "timm:test_vit")
 SCENARIOS = ("original", "grey", "random_background")
 SMALL = {"size": 32, "batch_size": 8, "device": "cpu"}
-HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,27 +140,17 @@ def test_the_full_score_comes_out_of_the_report(results, rows: pd.DataFrame, tmp
     assert results.scores(resamples=100)["parts"].tolist() == ["cross+inner"] * 2
 
 
-def weights(folder: Path) -> dict[str, str]:
-    """A hash of each model's tensors; the order of a file's metadata is not its own."""
-    found = {}
-    for path in sorted(folder.rglob("*.safetensors")):
-        state = load_file(path)
-        content = b"".join(name.encode() + state[name].numpy().tobytes() for name in sorted(state))
-        found[path.relative_to(folder).as_posix()] = hashlib.sha256(content).hexdigest()
-    return found
-
-
 def test_more_scenarios_train_only_what_is_new(data: Path, tmp_path: Path) -> None:
     settings = {"architectures": NETWORKS[:1], "folds": 2, "epochs": 1, "out": tmp_path / "run", **SMALL}
     holdfast.train(data, scenarios="original,grey", **settings)
-    before = weights(tmp_path / "run")
+    before = weight_hashes(tmp_path / "run")
     spec = TrainSpec(str(data), architectures=NETWORKS[:1], folds=2, epochs=1, scenarios="original,grey,red", **SMALL)
     run, summary = train(spec, tmp_path / "run")
     assert (summary.rows, summary.already) == (48, 72), "red within, and originals on red"
-    after = weights(tmp_path / "run")
+    after = weight_hashes(tmp_path / "run")
     assert {name: after[name] for name in before} == before and len(after) == len(before) + 2
     assert run.rows().num_rows == 120
-    with pytest.raises(UserError, match="whose trained_by is"):
+    with pytest.raises(UserError, match=r"whose trained_by is \{'epochs': 1\}, not \{'epochs': 2\};"):
         holdfast.train(data, scenarios="original,grey", **settings | {"epochs": 2})
 
 
@@ -207,7 +191,7 @@ def test_pictures_that_do_not_fit_are_rendered_in_every_epoch(data: Path, tmp_pa
             data, architectures=NETWORKS[0], scenarios="random_background", folds=1, epochs=2, memory=memory,
             out=tmp_path / name, **SMALL,
         )  # fmt: skip
-        found.append(weights(tmp_path / name))
+        found.append(weight_hashes(tmp_path / name))
     assert found[0] == found[1] and len(found[0]) == 1
 
 
@@ -217,23 +201,18 @@ def test_kill_9_and_rerun_end_in_the_same_metrics(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "killed"
     command = [
-        *HOLDFAST, "train", str(data), "--architectures", NETWORKS[0], "--scenarios", "original,grey", "--folds", "1",
+        "train", str(data), "--architectures", NETWORKS[0], "--scenarios", "original,grey", "--folds", "1",
         "--epochs", "14", "--size", "32", "--batch-size", "8", "--device", "cpu", "--out", str(out), "-q",
     ]  # fmt: skip
     checkpoints = out / "jobs" / "timm-test_resnet" / "grey" / "fold-0" / "checkpoints"
-    with subprocess.Popen(command) as process:
-        while not list(checkpoints.glob("epoch-0000[4-9]")):
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
+    kept = kill_in_training(command, checkpoints, 4)
     assert Run.open(out).rows().num_rows == 12, "the first job is done"
-    kept = max(checkpoints.glob("epoch-*"))
     assert 4 <= int(kept.name[-5:]) < 14
     began = kept.stat().st_mtime_ns
     settings = {"architectures": NETWORKS[0], "scenarios": "original,grey", "folds": 1, "epochs": 14}
     killed, whole = (holdfast.train(data, out=tmp_path / name, **settings, **SMALL) for name in ("killed", "whole"))
     assert table_of(killed) == table_of(whole) and killed.rows().num_rows == 18
-    assert weights(killed.path) == weights(whole.path)
+    assert weight_hashes(killed.path) == weight_hashes(whole.path)
     columns = ["job", "epoch", "split", "loss", "accuracy"]
     for part in sorted((whole.path / "curves").iterdir()):
         assert pq.read_table(killed.path / "curves" / part.name, columns=columns) == pq.read_table(

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image as Pillow
 from scipy import ndimage
 
-from holdfast.data.imagenet_c import CORRUPTIONS
+from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.scenarios import find_scenario, parse_conditions, render
 from holdfast.scenarios.corruptions.blurs import sources
 from holdfast.scenarios.corruptions.frost_textures import TEXTURES, frost_texture
@@ -113,7 +113,7 @@ def enlarged(values, factor):
 
 def test_the_nineteen_are_there_with_the_published_numbers():
     names = [condition.scenario for condition in parse_conditions("corruptions@3")]
-    assert sorted(names) == sorted(PUBLISHED) == sorted(CORRUPTIONS) and len(names) == 19
+    assert sorted(names) == sorted(PUBLISHED) == sorted(CORRUPTIONS + SPARE_CORRUPTIONS) and len(names) == 19
     assert not set(names) & {condition.scenario for condition in parse_conditions("all")}
     for name, table in PUBLISHED.items():
         definition = find_scenario(name)
@@ -459,3 +459,19 @@ def test_layers_look_the_same_on_a_small_picture():
     large, small = (made("snow@3", one).image for one in (grey, grey[::2, ::2].copy()))
     shrunk = cv2.resize(large, (112, 112), interpolation=cv2.INTER_AREA)
     assert np.abs(shrunk.astype(int) - small).mean() < 3 < np.abs(shrunk.astype(int) - 60).mean()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_no_severity_is_nothing_on_a_small_picture(name):
+    image = photo(side=64)
+    assert all((made(f"{name}@{severity}", image).image != image).any() for severity in (1, 2))
+
+
+def test_defocus_of_a_small_picture_is_that_of_a_large_one():
+    """A disc of 3 of 224 pixels is less than one of 64 and blurs as much all the same."""
+    large = photo(side=256)[:224, :224]
+    small = cv2.resize(large, (64, 64), interpolation=cv2.INTER_AREA)
+    for severity in SEVERITIES:
+        shrunk = cv2.resize(made(f"defocus_blur@{severity}", large).image, (64, 64), interpolation=cv2.INTER_AREA)
+        left = np.abs(shrunk[8:-8, 8:-8].astype(int) - made(f"defocus_blur@{severity}", small).image[8:-8, 8:-8]).mean()
+        assert left < 0.4 * np.abs(shrunk[8:-8, 8:-8].astype(int) - small[8:-8, 8:-8]).mean()

@@ -9,7 +9,18 @@ import pytest
 from scipy.stats import spearmanr
 
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.stats.attributions import COLUMNS, correlations, drops_of, looks, ratio_of_sums, sanity, shares
+from holdfast.stats.attributions import (
+    COLUMNS,
+    _rhos,
+    _sums,
+    cascades,
+    correlations,
+    drops_of,
+    looks,
+    ratio_of_sums,
+    sanity,
+    shares,
+)
 
 
 def made(models: int = 5, photos: int = 30, seed: int = 0, slope: float = 0.8) -> pd.DataFrame:
@@ -120,3 +131,33 @@ def test_conditions_are_named_as_in_the_counts() -> None:
     )
     frame = looks(pa.Table.from_pylist(rows).select(COLUMNS), maps)
     assert frame["condition"].tolist() == ["blur", "blur@severity_2", 'grey {"a":1}', 'grey {"a":2}']
+
+
+def test_correlations_of_resamples_leave_out_cells_that_were_not_drawn() -> None:
+    rng = np.random.default_rng(3)
+    photo, cell = rng.integers(0, 9, 60), rng.integers(0, 12, 60)
+    share, drop = rng.integers(0, 4, 60) / 4, rng.integers(-1, 2, 60).astype(float)  # with ties
+    weights = rng.integers(0, 2, (25, 9)).astype(float)
+    found = _rhos([_sums(photo, cell, one, (9, 12)) for one in (np.ones(60), share, drop)], weights)
+    for row, value in zip(weights, found, strict=True):
+        heavy = row[photo]
+        cells = [at for at in range(12) if heavy[cell == at].sum() > 0]
+        means = [[np.average(one[cell == at], weights=heavy[cell == at]) for at in cells] for one in (share, drop)]
+        assert value == pytest.approx(spearmanr(*np.round(means, 12)).statistic)
+
+
+def test_a_cascade_is_a_mean_by_depth_and_counts_maps_of_zeros() -> None:
+    frame = made(2, 10)
+    assert cascades(frame).empty
+    original = frame["condition"] == "original"
+    series = [[0.9, 0.1 * place, 0.0] for place in range(10)] * 2
+    for name in ("cascade", "cascade_similarity"):
+        frame[name] = None
+        frame.loc[original, name] = pd.Series(series, index=frame.index[original])
+    table = cascades(frame, resamples=200).set_index(["model", "stage"])
+    assert len(table) == 6 and (table["n"] == 10).all()
+    row = table.loc[("m1", 1)]
+    assert row["rank_correlation"] == pytest.approx(0.45) and row["low"] < 0.45 < row["high"]
+    assert table.loc[("m0", 2), "zero"] == 10 and table.loc[("m0", 0), "zero"] == 0
+    frame["rank_correlation"] = np.where(frame["model"] == "m0", 0.0, 0.2)
+    assert sanity(frame, resamples=50).set_index("model")["zero"].to_dict() == {"m0": 30, "m1": 0}

@@ -149,7 +149,7 @@ def test_names_of_weights() -> None:
     assert [one.name for one in weigh({"original": 0.0, "c1": 1.0}, counts, {})] == ["c1"]
     for asked, message in (
         ({"blur": 1.0, "c1": 1.0}, "weighted twice"),
-        ({"c9": 1.0}, "nothing in this table is called 'c9'"),
+        ({"c9": 1.0}, "is called 'c9'"),
         ({"c1": -1.0}, "a number from 0 on"),
         ({"c1": float("nan")}, "a number from 0 on"),
         ({"original": 0.0, "c1": 0.0}, "all weights are 0"),

@@ -79,3 +79,27 @@ def test_the_reliability_curve_adds_up_to_the_calibration_error() -> None:
     assert curve["confidence"].iloc[0] == pytest.approx(0.9) and curve["accuracy"].iloc[0] == pytest.approx(110 / 120)
     ece = calibration(counts).query("condition == 'original'")["ece"].iloc[0]
     assert ((curve["accuracy"] - curve["confidence"]).abs() * curve["n"]).sum() / 120 == pytest.approx(ece)
+
+
+def answered(sure: np.ndarray, right: np.ndarray, model: str) -> list[dict[str, object]]:
+    return [
+        {"source_id": f"p{at // 3}", "sample_id": f"{at}", "model": model, "trained_on": "original",
+         "condition": "original", "label": KINDS[at % 3], "prediction": KINDS[at % 3] if good else "other",
+         "correct": bool(good), "confidence": float(one)}
+        for at, (one, good) in enumerate(zip(sure, right, strict=True))
+    ]  # fmt: skip
+
+
+def test_the_calibration_error_has_an_interval_and_a_floor() -> None:
+    rng = np.random.default_rng(1)
+    sure = rng.uniform(0.34, 1, 900)
+    honest, boasting = rng.random(900) < sure, rng.random(900) < 0.6 * sure
+    rows = table(answered(sure, honest, "honest") + answered(sure, boasting, "boasting"))
+    found = detection.calibration_errors(rows, resamples=300).set_index("model")
+    expected = calibration(reduce(rows)).set_index("model")["ece"]
+    assert found["ece"].to_dict() == pytest.approx(expected.to_dict(), abs=1e-3)
+    assert (found["ece_low"] < found["ece"]).all() and (found["ece"] < found["ece_high"]).all()
+    # Confidences that are right still show an error, and no other one than chance.
+    assert found.loc["honest", "ece_low"] < found.loc["honest", "ece_calibrated"] < found.loc["honest", "ece_high"]
+    assert found.loc["boasting", "ece_low"] > 2 * found.loc["boasting", "ece_calibrated"]
+    assert found.loc["boasting", "ece_low"] < 0.4 * sure.mean() < found.loc["boasting", "ece_high"]

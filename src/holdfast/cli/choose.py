@@ -9,8 +9,6 @@ import typer
 
 from holdfast.cli.judge import Accuracy, Average, Mean, Which
 from holdfast.cli.progress import TerminalProgress
-from holdfast.core.errors import UserError
-from holdfast.core.names import split_list
 
 Option = typer.Option
 
@@ -54,7 +52,7 @@ def choose(
 
     with TerminalProgress(quiet=quiet) as progress:
         found = api.choose(
-            list(runs), weights=read_weights(weights), accuracy_weight=accuracy_weight, limit_size=limit_size,
+            list(runs), weights=weights, accuracy_weight=accuracy_weight, limit_size=limit_size,
             limit_time=limit_time, speed=speed, batch_size=batch_size, device=device, out=out,
             outcome=accuracy.value, average=average.value, resamples=resamples, seed=seed, progress=progress,
         )  # fmt: skip
@@ -63,20 +61,3 @@ def choose(
     for sentence in found.recommendation.sentences:
         typer.echo(sentence)
     typer.echo(str(found.page))
-
-
-def read_weights(text: str) -> dict[str, float]:
-    """``blur=2,random_background=3``. A condition's parameters may hold ``=``: the number is behind the last one."""
-    found: dict[str, float] = {}
-    for part in split_list(text):
-        name, _, value = part.rpartition("=")
-        try:
-            weight = float(value)
-        except ValueError:
-            raise UserError(f"--weights reads name=number,name=number, which {part!r} is not") from None
-        if not name.strip():
-            raise UserError(f"--weights reads name=number,name=number, which {part!r} is not")
-        if name.strip() in found:
-            raise UserError(f"--weights names {name.strip()} twice")
-        found[name.strip()] = weight
-    return found

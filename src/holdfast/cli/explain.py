@@ -29,6 +29,12 @@ def explain(
     randomise: Annotated[
         bool, typer.Option("--randomise", help="Also with shuffled weights: maps must change (sanity check).")
     ] = False,
+    cascade: Annotated[
+        bool,
+        typer.Option(
+            "--cascade", help="Also layer by layer from the last one down, on originals; five times the work."
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="The folder of the page; RUN/explain by default.")] = None,
     pictures: Annotated[int, typer.Option(min=0, help="Source images whose maps are kept as pictures.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures a pass.")] = 16,
@@ -42,7 +48,7 @@ def explain(
     with TerminalProgress(quiet=quiet) as progress:
         found = api.explain(
             run, out=out, methods=method, limit=limit, conditions=conditions, target=target, randomise=randomise,
-            pictures=pictures, batch_size=batch_size, device=device, seed=seed, progress=progress,
+            cascade=cascade, pictures=pictures, batch_size=batch_size, device=device, seed=seed, progress=progress,
         )  # fmt: skip
     for row in found.shares.to_dict("records"):
         if row["n"] and row["condition"] == "original":

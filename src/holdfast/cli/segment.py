@@ -58,6 +58,8 @@ def segment(
     device: options.Device = "auto",
     workers: options.Workers = 1,
     memory: options.Memory = 0.0,
+    renderers: options.Renderers = 0,
+    compile: options.Compile = False,
     split: options.Split = "",
     limit: options.Limit = 0,
     seed: options.Seed = 0,
@@ -76,7 +78,7 @@ def segment(
         validation=validation, train_on=train_on.value,
         recipe=recipe.value, epochs=epochs, batch_size=batch_size, size=size, rate=rate, pretrained=pretrained,
         early_stopping=early_stopping, balance=balance.value, labels=options.text(labels), feather=feather,
-        device=device, workers=workers, memory=memory, retry_errors=retry_errors,
+        device=device, workers=workers, memory=memory, renderers=renderers, compile=compile, retry_errors=retry_errors,
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         run, summary = run_segment(spec, out, progress=progress)

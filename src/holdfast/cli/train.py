@@ -42,6 +42,8 @@ def train(
     device: options.Device = "auto",
     workers: options.Workers = 1,
     memory: options.Memory = 0.0,
+    renderers: options.Renderers = 0,
+    compile: options.Compile = False,
     split: options.Split = "",
     limit: options.Limit = 0,
     seed: options.Seed = 0,
@@ -58,8 +60,8 @@ def train(
         train_on=train_on.value, folds=folds, train_split=train_split, validation=validation, recipe=recipe.value,
         epochs=epochs, batch_size=batch_size, size=size, rate=rate, pretrained=pretrained,
         early_stopping=early_stopping, balance=balance.value, backgrounds=options.text(backgrounds), feather=feather,
-        device=device, workers=workers, memory=memory, split=split, limit=limit, seed=seed, max_pixels=max_pixels,
-        retry_errors=retry_errors,
+        device=device, workers=workers, memory=memory, renderers=renderers, compile=compile, split=split,
+        limit=limit, seed=seed, max_pixels=max_pixels, retry_errors=retry_errors,
     )  # fmt: skip
     with TerminalProgress(quiet=quiet) as progress:
         run, summary = run_train(spec, out, progress=progress)
@@ -87,7 +89,8 @@ def _print_accuracy(run: Run) -> None:
     table = Table(
         "condition", *models, box=None, pad_edge=False, title="accuracy: trained on originals / within the condition"
     )
-    for condition, variant in dict.fromkeys(zip(good["condition"], good["variant"], strict=True)):
+    shown = dict.fromkeys(zip(good["condition"], good["variant"], strict=True))
+    for condition, variant in sorted(shown, key=lambda one: one[0] != "original"):
         cells = [
             " / ".join(
                 f"{means[key]:.1%}" if (key := (condition, variant, model, within)) in means.index else "–"

@@ -59,6 +59,8 @@ Workers = Annotated[int, Option(min=0, help="Jobs side by side, each in its own 
 Memory = Annotated[
     float, Option(min=0, help="GiB of pictures a process holds; more are rendered anew. 0: a share of the machine.")
 ]
+Renderers = Annotated[int, Option(min=0, help="Processes that make pictures; 0: one a core, 1: threads.")]
+Compile = Annotated[bool, Option("--compile", help="Compile the steps: for long trainings on a GPU.")]
 Split = Annotated[str, Option(help="Only samples of this split.", show_default=False)]
 Limit = Annotated[int, Option(min=0, help="At most so many photos, evenly over classes; 0 takes all.")]
 Seed = Annotated[int, Option(help="Everything random follows from it.")]

@@ -211,6 +211,8 @@ ATTRIBUTIONS = pa.schema(
         ("share_randomised", pa.float32()),  # of the same network with shuffled weights
         ("rank_correlation", pa.float32()),  # of the two maps, Spearman's
         ("structural_similarity", pa.float32()),  # of the two maps
+        ("cascade", pa.list_(pa.float32())),  # rank correlations, the weights shuffled from the last layer down
+        ("cascade_similarity", pa.list_(pa.float32())),  # structural similarities of the same maps
         ("picture", pa.string()),  # file below the run directory, empty where it was not kept
     ]
 )

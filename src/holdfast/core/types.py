@@ -20,6 +20,15 @@ Mask = NDArray[np.bool_]
 ORIGINAL = "original"
 """The condition of an untouched image."""
 
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+"""The conditions that mean corruption error is about: ImageNet-C's fifteen, in the published order."""
+
+SPARE_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""Its four further ones, meant for validation."""
+
 
 class ImageSource(Protocol):
     """Where one image comes from: small, picklable, nothing decoded yet."""

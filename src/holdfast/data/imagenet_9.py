@@ -12,13 +12,14 @@ import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.names import Name, split_list
+from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
 from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage, read_file
 from holdfast.data.labels import IMAGENET_OUTPUTS
 from holdfast.data.reading import (
     attach_masks,
+    chosen,
     existing,
     finish,
     text_options,
@@ -27,7 +28,6 @@ from holdfast.data.reading import (
     walk_images,
     without_suffix,
 )
-from holdfast.registry import unknown
 
 CLASSES = (
     *("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish"),
@@ -59,10 +59,10 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-9:DIR``: the nine classes and every variant beside ``original``.
 
     An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the photo of its
-    foreground as source. Masks are those of ``fg_mask``, where the object is in the picture. Which of ImageNet's
-    outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside it; without it, only models with
-    these nine outputs can be tested. Options: ``variants`` (a comma list of the published names), ``mapping`` (that
-    file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
+    foreground as source and that of its background as donor. Masks are those of ``fg_mask``, where the object is in
+    the picture. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside
+    it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
+    published names), ``mapping`` (that file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
     """
     options = text_options(name, ("variants", "mapping", "mask_format"))
     root = existing(name.name, "the folder")
@@ -73,12 +73,9 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-9 layout: it has no folder original/val or mixed_rand/val"
         )
-    wanted = split_list(options.get("variants", "")) or there
-    for variant in wanted:
-        if variant not in there:
-            raise unknown(f"variant in {str(root)!r}", variant, there)
+    wanted = chosen(options.get("variants", ""), there, f"variant in {str(root)!r}")
     problems: list[Problem] = []
-    samples = [sample for variant in wanted for sample in _read_variant(root, variant, problems)]
+    samples = _with_donors([sample for variant in wanted for sample in _read_variant(root, variant, problems)])
     if masks is not None:
         joined = attach_masks(samples, masks, format=options.get("mask_format", "auto"), by_source=True)
         shown = [_with_object(sample) for sample in samples]
@@ -124,9 +121,20 @@ def _sample(root: Path, variant: str, folder: str, label: str, stem: str, path: 
         FileImage(path),
         source_id=source_id,
         condition=VARIANTS[variant],
-        attributes={"published_as": variant, **({"background": mixed[2]} if mixed else {})},
+        attributes={"published_as": variant, **({"donor_id": mixed[2]} if mixed else {})},
     )
     return replace(sample, mask=NumpyMask(mask)) if variant in _WITH_OBJECT and mask.is_file() else sample
+
+
+def _with_donors(samples: list[Sample]) -> list[Sample]:
+    """With the class of the background, which a file's name gives as a WordNet id: that of the photos beside it."""
+    classes = {sample.source_id.rpartition("/")[2].partition("_")[0]: sample.label for sample in samples}
+
+    def with_donor(sample: Sample) -> Sample:
+        label = classes.get(str(sample.attributes.get("donor_id", "")).partition("_")[0])
+        return replace(sample, attributes={**sample.attributes, "donor_label": label}) if label else sample
+
+    return [with_donor(sample) for sample in samples]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, split_list
-from holdfast.core.types import Collection, Problem, Sample
+from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS, Collection, Problem, Sample
 from holdfast.data.folder import collection_name
 from holdfast.data.imagenet_folders import is_wnid
 from holdfast.data.images import FileImage
 from holdfast.data.reading import (
     attach_masks,
+    chosen,
     existing,
     finish,
     text_options,
@@ -21,14 +22,9 @@ from holdfast.data.reading import (
     without_suffix,
     wordnet_keys,
 )
-from holdfast.registry import unknown
 
-CORRUPTIONS = (
-    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    *("speckle_noise", "gaussian_blur", "spatter", "saturate"),
-)
-"""The published fifteen, and the four that are meant for validation; also the ids of our own scenarios."""
+PUBLISHED = CORRUPTIONS + SPARE_CORRUPTIONS
+"""Also the ids of our own scenarios."""
 
 ARCHIVES = ("noise", "blur", "weather", "digital", "extra")
 """The archives they come in, whose names some keep as folders."""
@@ -52,10 +48,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-C layout: it has none of the folders {', '.join(CORRUPTIONS[:3])}, …"
         )
-    wanted = split_list(options.get("corruptions", "")) or list(found)
-    for corruption in wanted:
-        if corruption not in found:
-            raise unknown(f"corruption in {str(root)!r}", corruption, found)
+    wanted = chosen(options.get("corruptions", ""), found, f"corruption in {str(root)!r}")
     problems: list[Problem] = []
     samples: list[Sample] = []
     classes: set[str] = set()
@@ -86,7 +79,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 def matches(root: Path) -> bool:
     """Whether a folder is unmistakably in this layout."""
     folders = visible_folders(root)
-    known = {*CORRUPTIONS, *ARCHIVES}
+    known = {*PUBLISHED, *ARCHIVES}
     return bool(folders) and known.issuperset(folders) and any(map(_has_severities, _corruption_folders(root).values()))
 
 
@@ -98,7 +91,7 @@ def _corruption_folders(root: Path) -> dict[str, Path]:
     """Corruption → its folder, in the published order."""
     places = [root, *(root / archive for archive in ARCHIVES)]
     found = {}
-    for corruption in CORRUPTIONS:
+    for corruption in PUBLISHED:
         there = [place / corruption for place in places if (place / corruption).is_dir()]
         if there:
             found[corruption] = there[0]
@@ -106,14 +99,15 @@ def _corruption_folders(root: Path) -> dict[str, Path]:
 
 
 def _severities(text: str) -> list[int]:
-    chosen = split_list(text)
-    if not all(one in map(str, SEVERITIES) for one in chosen):
+    named = split_list(text)
+    if not all(one in map(str, SEVERITIES) for one in named):
         raise UserError(f"severities of imagenet-c: are numbers from 1 to 5 with commas between, not {text!r}")
-    return sorted({int(one) for one in chosen}) or list(SEVERITIES)
+    return sorted({int(one) for one in named}) or list(SEVERITIES)
 
 
 def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problems: list[Problem]) -> list[Sample]:
     files = [f"{wnid}/{relative}" for relative in walk_images(folder / wnid, problems)]
+    attributes = {"variant": f"severity_{severity}"}  # one for all: there may be millions of images
     return [
         Sample(
             f"{corruption}/{severity}/{source_id}",
@@ -121,7 +115,7 @@ def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problem
             FileImage(f"{folder}/{file}"),
             source_id=source_id,
             condition=corruption,
-            attributes={"variant": f"severity_{severity}"},
+            attributes=attributes,
         )
         for source_id, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True)
     ]

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, split_list
+from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
 from holdfast.data.reading import (
     attach_masks,
+    chosen,
     existing,
     finish,
     text_options,
@@ -47,10 +48,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         raise UserError(
             f"{str(root)!r} is not in the MVTec AD layout: neither it nor a folder in it has test and ground_truth"
         )
-    wanted = split_list(options.get("categories", "")) or list(places)
-    for category in wanted:
-        if category not in places:
-            raise unknown(f"category in {str(root)!r}", category, places)
+    wanted = chosen(options.get("categories", ""), places, f"category in {str(root)!r}")
     problems: list[Problem] = []
     samples = [sample for category in wanted for sample in _read(places[category], category, problems)]
     samples = [_labelled(sample, by, several=len(wanted) > 1) for sample in samples]

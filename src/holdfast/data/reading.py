@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.names import Name
+from holdfast.core.names import Name, split_list
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES
 from holdfast.data.masks import MASK_FORMATS, FileMask
@@ -68,6 +68,16 @@ def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
     if options.get("mask_format", "auto") not in MASK_FORMATS:
         raise unknown("mask format", options["mask_format"], MASK_FORMATS)
     return options
+
+
+def chosen(text: str, there: Iterable[str], what: str) -> list[str]:
+    """The names of a comma list, or all that are there where it is empty; a UserError for one that is not there."""
+    known = list(there)
+    names = split_list(text) or known
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
+    return names
 
 
 def walk_images(folder: Path, problems: list[Problem]) -> Iterator[str]:

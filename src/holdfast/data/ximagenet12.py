@@ -7,12 +7,13 @@ from pathlib import Path
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, split_list
+from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Problem, Sample
 from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage
 from holdfast.data.reading import (
     attach_masks,
+    chosen,
     existing,
     finish,
     text_options,
@@ -21,7 +22,6 @@ from holdfast.data.reading import (
     walk_images,
     without_suffix,
 )
-from holdfast.registry import unknown
 
 CLASSES = {
     "n01689811": ("lizard", 44),
@@ -60,10 +60,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     if not (root / "image").is_dir():
         raise UserError(f"{str(root)!r} is not in the XIMAGENET-12 layout: it has no folder image/")
     folders = _condition_folders(root)
-    wanted = split_list(options.get("conditions", "")) or list(folders.values())
-    for condition in wanted:
-        if condition not in folders.values():
-            raise unknown(f"condition in {str(root)!r}", condition, folders.values())
+    wanted = chosen(options.get("conditions", ""), folders.values(), f"condition in {str(root)!r}")
     own = not any(_label(folder) for folder in visible_folders(root / "image"))
     problems: list[Problem] = []
     samples: dict[str, Sample] = {}

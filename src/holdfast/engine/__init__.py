@@ -1,5 +1,5 @@
 """Where work runs."""
 
-from holdfast.engine.local import LocalExecutor, core_count
+from holdfast.engine.local import LocalExecutor, Processes, core_count
 
-__all__ = ["LocalExecutor", "core_count"]
+__all__ = ["LocalExecutor", "Processes", "core_count"]

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError
 
@@ -90,6 +90,23 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Processes(Generic[Shard, Result]):
+    """Processes that keep one piece of work between its shards. They start as shards come and end with this."""
+
+    def __init__(self, work: Callable[[Shard], Result], workers: int) -> None:
+        # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
+        self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _set_work, (work,))
+
+    def submit(self, shard: Shard) -> Future[Result]:
+        """Have a shard done; its result raises BrokenProcessPool where a process was killed."""
+        with _workers_deaf_to_ctrl_c():
+            return cast(Future[Result], self._pool.submit(_do, shard))
+
+    def close(self) -> None:
+        """Forget what is not done yet."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
 @dataclass(frozen=True)
 class LocalExecutor:
     """``workers`` processes; 0 means one a core, 1 means none but this one."""
@@ -104,23 +121,21 @@ class LocalExecutor:
             for shard in shards:
                 yield work(shard)
             return
-        # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _set_work, (work,))
-        pending: set[Future[object]] = set()
+        pool = Processes(work, workers)
+        pending: set[Future[Result]] = set()
         try:
             for shard in shards:
                 if len(pending) >= 2 * workers:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (cast(Result, future.result()) for future in done)
-                with _workers_deaf_to_ctrl_c():
-                    pending.add(pool.submit(_do, shard))
+                    yield from (future.result() for future in done)
+                pending.add(pool.submit(shard))
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (cast(Result, future.result()) for future in done)
+                yield from (future.result() for future in done)
         except BrokenProcessPool as error:
             raise HoldfastError(
                 "a worker process was killed (out of memory?); what it had finished is kept: "
                 "run the same command again, with fewer --workers"
             ) from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()

@@ -7,9 +7,10 @@ from holdfast.explain.methods import METHODS, Method, parse_methods
 from holdfast.explain.networks import Network, of_classifier, of_segmenter
 from holdfast.explain.occlusion import occlusion
 from holdfast.explain.overlay import overlay
-from holdfast.explain.randomise import randomised, shuffled
+from holdfast.explain.randomise import DEPTHS, randomised, shuffled, stages
 
 __all__ = [
+    "DEPTHS",
     "METHODS",
     "Look",
     "Method",
@@ -25,5 +26,6 @@ __all__ = [
     "randomised",
     "rank_correlation",
     "shuffled",
+    "stages",
     "structural_similarity",
 ]

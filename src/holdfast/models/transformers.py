@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,14 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     folder = Path(untagged(name))
     local = folder.is_dir()
     where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-    model, processor = _fetch(where, revision, local=local)
+    model, processor = fetched(
+        where,
+        revision,
+        local=local,
+        kind="an image classifier",
+        auto="AutoModelForImageClassification",
+        processor=_processor,
+    )
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     return TorchClassifier(
         display_name(name, folder.name if local else untagged(name)),
@@ -42,7 +49,19 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     )
 
 
-def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
+def fetched(
+    where: str, revision: str, *, local: bool, kind: str, auto: str, processor: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """A model with trained weights, and what ``processor`` finds out about its images.
+
+    Args:
+        where: a name of the hub, or a folder.
+        revision: of the hub.
+        local: whether it is a folder.
+        kind: what it must be, for sentences.
+        auto: transformers' class for models of this kind.
+        processor: called with ``where`` and the revision.
+    """
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
@@ -50,8 +69,9 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
         mind_the_hub()
     try:
         with no_progress_bars():
-            processor = transformers.AutoImageProcessor.from_pretrained(where, **trust)
-            model, report = transformers.AutoModelForImageClassification.from_pretrained(
+            processed = processor(where, revision=revision)
+            refuse_other_weights(transformers.AutoConfig.from_pretrained(where, **trust), where)
+            model, report = getattr(transformers, auto).from_pretrained(
                 where, **trust, use_safetensors=True, output_loading_info=True
             )
     except OSError as error:
@@ -59,12 +79,27 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any]:
             raise UserError(f"hf:{Path(where).name} cannot be loaded: {first_line(error)}") from error
         raise UserError(OFFLINE.format(name=f"hf:{where}", reason=first_line(error))) from error
     except (ValueError, RuntimeError) as error:
-        raise UserError(f"hf:{where} is not an image classifier that can be loaded: {first_line(error)}") from error
+        raise UserError(f"hf:{where} is not {kind} that can be loaded: {first_line(error)}") from error
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"hf:{where} has no trained classifier: {', '.join(missing[:3])} are not in its weights")
-    return model, processor
+        raise UserError(
+            f"hf:{where} has no trained {kind.split()[-1]}: {', '.join(missing[:3])} are not in its weights"
+        )
+    return model, processed
+
+
+def refuse_other_weights(config: Any, where: str) -> None:
+    """A configuration that names another pretrained backbone would reach for a hub."""
+    inner = getattr(config, "backbone_config", None)
+    if any(getattr(one, "use_pretrained_backbone", False) for one in (config, inner) if one is not None):
+        raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
+
+
+def _processor(where: str, *, revision: str) -> Any:
+    import transformers
+
+    return transformers.AutoImageProcessor.from_pretrained(where, revision=revision, trust_remote_code=False)
 
 
 @contextmanager

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, untagged
-from holdfast.models.timm import OFFLINE
 from holdfast.models.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
-from holdfast.models.transformers import no_progress_bars, shape_of
+from holdfast.models.transformers import fetched, refuse_other_weights, shape_of
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -35,7 +33,9 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     folder = Path(untagged(name))
     local = folder.is_dir()
     where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
-    model, settings = _fetch(where, revision, local=local)
+    model, settings = fetched(
+        where, revision, local=local, kind="a segmenter", auto="AutoModelForSemanticSegmentation", processor=_processor
+    )
     names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
     if len(names) > 256:
         raise UserError(f"hf:{where} has {len(names)} classes; class maps hold at most 256")
@@ -50,42 +50,16 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
     )
 
 
-def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, dict[str, Any]]:
+def _processor(where: str, *, revision: str) -> dict[str, Any]:
     import transformers
 
-    trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if not local:
-        mind_the_hub()
-    try:
-        with no_progress_bars():
-            settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(where, revision=revision)
-            _check(transformers.AutoConfig.from_pretrained(where, **trust), where)
-            model, report = transformers.AutoModelForSemanticSegmentation.from_pretrained(
-                where, **trust, use_safetensors=True, output_loading_info=True
-            )
-    except OSError as error:
-        if local:
-            raise UserError(f"hf:{Path(where).name} cannot be loaded: {first_line(error)}") from error
-        raise UserError(OFFLINE.format(name=f"hf:{where}", reason=first_line(error))) from error
-    except (ValueError, RuntimeError) as error:
-        raise UserError(f"hf:{where} is not a segmenter that can be loaded: {first_line(error)}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        # transformers fills what is missing with random numbers and only warns.
-        raise UserError(f"hf:{where} has no trained segmenter: {', '.join(missing[:3])} are not in its weights")
-    return model, dict(settings)
+    settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(where, revision=revision)
+    return dict(settings)
 
 
 def _identity(config: Any) -> str:
     """What shapes the computation; not what Holdfast wrote about the training."""
     return json.dumps({key: value for key, value in shape_of(config).items() if key != "holdfast"}, sort_keys=True)
-
-
-def _check(config: Any, where: str) -> None:
-    """A configuration that names another pretrained backbone would reach for a hub."""
-    inner = getattr(config, "backbone_config", None)
-    if any(getattr(one, "use_pretrained_backbone", False) for one in (config, inner) if one is not None):
-        raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
 
 
 def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +116,13 @@ def _convnext(size: int, options: Mapping[str, int]) -> Any:
     return transformers.ConvNextConfig(out_features=["stage1", "stage2", "stage3", "stage4"])
 
 
-BACKBONES: Mapping[str, Callable[[int, Mapping[str, int]], Any]] = {"vit": _vit, "swin": _swin, "convnext": _convnext}
+BACKBONES: Mapping[str, tuple[Callable[[int, Mapping[str, int]], Any], tuple[str, ...]]] = {
+    "vit": (_vit, ("hidden_size", "layers", "heads", "patch")),
+    "swin": (_swin, ("hidden_size",)),
+    "convnext": (_convnext, ()),
+}
+"""How each is built, and which options it takes."""
+
 NETWORKS = (*(f"upernet@{backbone}" for backbone in BACKBONES), "segformer")
 """What can be built from configuration, without weights."""
 
@@ -150,7 +130,7 @@ NETWORKS = (*(f"upernet@{backbone}" for backbone in BACKBONES), "segformer")
 def configuration(name: Name, size: int) -> dict[str, Any]:
     """The settings of an untrained network: ``upernet@vit``, ``segformer`` …, or those of a local folder.
 
-    Options of ``upernet@``: ``hidden_size``, ``layers``, ``heads`` and ``patch`` of the backbone, ``decoder`` channels.
+    Options of ``upernet@``: those of the backbone in ``BACKBONES``, and ``decoder`` channels.
     """
     import transformers
 
@@ -167,14 +147,14 @@ def configuration(name: Name, size: int) -> dict[str, Any]:
         checked(name, {})
         config = transformers.SegformerConfig()
     elif untagged(name) in NETWORKS:
-        options = checked(name, dict.fromkeys(("hidden_size", "layers", "heads", "patch", "decoder"), int))
-        backbone = BACKBONES[name.tag](size, options)
+        backbone, taken = BACKBONES[name.tag]
+        options = checked(name, dict.fromkeys((*taken, "decoder"), int))
         config = transformers.UperNetConfig(
-            backbone_config=backbone, hidden_size=options.get("decoder", 512), use_auxiliary_head=False
+            backbone_config=backbone(size, options), hidden_size=options.get("decoder", 512), use_auxiliary_head=False
         )
     else:
         raise unknown("segmenter of transformers to build, or folder", untagged(name), NETWORKS)
-    _check(config, untagged(name))
+    refuse_other_weights(config, untagged(name))
     made: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in made.items() if key not in _VOLATILE}
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Sample
+from holdfast.data.reading import attach_masks
 from holdfast.diorama import source
 from holdfast.pipeline.donors import SampleContext, make_pool
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
@@ -38,8 +39,13 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: options of ``diorama:``, every scene twice.
 
     Evaluate it with the same seed, or ``random_background`` pastes another donor's background than was painted.
+    ``masks`` replaces the exact masks of the scenes as drawn; what was painted anew needs none.
     """
-    return rerendered(source.load(name, masks=masks), seed=int(name.options.get("seed", 0)))
+    made = rerendered(source.load(name), seed=int(name.options.get("seed", 0)))
+    if masks is None:
+        return made
+    drawn = [sample for sample in made.samples if sample.condition == ORIGINAL]
+    return replace(made, samples=(*attach_masks(drawn, masks), *made.samples[len(drawn) :]))
 
 
 def rerendered(collection: Collection, *, seed: int) -> Collection:

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import registry
 from holdfast.core.errors import UserError
+from holdfast.core.names import split_list
 from holdfast.core.types import ORIGINAL
 from holdfast.engine import core_count
 from holdfast.models.torch_classifier import resolve_device
@@ -30,7 +31,7 @@ class ChooseSpec:
     """What ``holdfast choose`` does.
 
     Attributes:
-        weights: by condition, scenario, family or group.
+        weights: by condition, scenario, family or group; or as text, ``blur=2,random_background=3``.
         accuracy_weight: of the originals; None is 1.
         limit_size: megabytes of weights.
         limit_time: milliseconds an image.
@@ -43,7 +44,7 @@ class ChooseSpec:
         seed: of the resampling.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] | str = field(default_factory=dict)
     accuracy_weight: float | None = None
     limit_size: float | None = None
     limit_time: float | None = None
@@ -88,9 +89,27 @@ def members_of(counts: Counts) -> dict[str, list[str]]:
     return families | found
 
 
+def read_weights(text: str) -> dict[str, float]:
+    """``blur=2,random_background=3``. A condition's parameters may hold ``=``: the number is behind the last one."""
+    found: dict[str, float] = {}
+    for part in split_list(text):
+        name, _, value = part.rpartition("=")
+        try:
+            weight = float(value)
+        except ValueError:
+            raise UserError(f"--weights reads name=number,name=number, which {part!r} is not") from None
+        if not name.strip():
+            raise UserError(f"--weights reads name=number,name=number, which {part!r} is not")
+        if name.strip() in found:
+            raise UserError(f"--weights names {name.strip()} twice")
+        found[name.strip()] = weight
+    return found
+
+
 def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progress: Progress = silent) -> Chosen:
     """Weigh, measure what models cost, and recommend."""
-    weights = weigh(spec.weights, counts, members_of(counts), accuracy_weight=spec.accuracy_weight)
+    asked = read_weights(spec.weights) if isinstance(spec.weights, str) else spec.weights
+    weights = weigh(asked, counts, members_of(counts), accuracy_weight=spec.accuracy_weight)
     costs, timing = _costs(counts, runs, spec, progress)
     choice = choose(
         counts, weights, costs=costs, limit_bytes=None if spec.limit_size is None else MEGA * spec.limit_size,

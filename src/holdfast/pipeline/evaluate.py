@@ -28,7 +28,15 @@ from holdfast.pipeline.evaluation import (
 )
 from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
+from holdfast.pipeline.samples import (
+    Prepared,
+    applicable,
+    check_applicable,
+    prepare,
+    read,
+    samples_table,
+    stored_conditions,
+)
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
@@ -44,6 +52,7 @@ def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> t
     run, summary = Run(out), Summary()
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read(spec)
+        check_applicable(collection.samples, conditions)
         tested = load_models(spec, collection)
         check_attacks(conditions, tested)
         painter = load_painter(spec, collection, conditions)
@@ -161,7 +170,6 @@ def _superseded(
         return []
     samples = {sample.sample_id: sample for sample in prepared.collection.samples}
     planned = {(one.scenario, one.variant, one.parameters_json) for one in conditions}
-    as_stored = any(one.scenario == ORIGINAL for one in conditions)
     columns = ["row_id", "sample_id", "condition", "variant", "parameters"]
     here = (
         (pc.field("task") == TASK)
@@ -176,7 +184,7 @@ def _superseded(
         and (
             (row["condition"], row["variant"], row["parameters"]) in planned
             if sample.condition == ORIGINAL
-            else as_stored
+            else applicable(sample, conditions, ())
         )
     ]
 

@@ -24,9 +24,17 @@ from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
 from holdfast.models import attacks, load_classifier
 from holdfast.pipeline.generated.backgrounds import Painter, keep_thumbnail
-from holdfast.pipeline.samples import DataSpec, PaintSpec, Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.samples import (
+    DataSpec,
+    PaintSpec,
+    Prepared,
+    Rendering,
+    over_matte,
+    render_conditions,
+    stored_variant,
+)
 from holdfast.pipeline.summary import Summary
-from holdfast.scenarios import PAPER, Condition
+from holdfast.scenarios import Condition
 from holdfast.store import Run
 
 
@@ -76,7 +84,7 @@ def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, 
         "split": sample.split,
         "fold": sample.fold,
         "condition": condition.scenario if rendered_here else sample.condition,
-        "variant": condition.variant if rendered_here else _stored_variant(sample),
+        "variant": condition.variant if rendered_here else stored_variant(sample),
         "parameters": condition.parameters_json,
         "seed": spec.seed,
         "model": model,
@@ -89,12 +97,6 @@ def _kind(sample: Sample, condition: Condition) -> str:
     if condition.definition.attack:
         return "attack"
     return "generated" if condition.definition.paints else sample.kind
-
-
-def _stored_variant(sample: Sample) -> str:
-    """What ``synth``'s manifest says of a rendering; the paper's way and an unknown one are simply as stored."""
-    variant = str(sample.attributes.get("variant", PAPER))
-    return "as_stored" if variant == PAPER else variant
 
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
@@ -121,6 +123,17 @@ def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> 
         if condition.definition.attack:
             for model in tested:
                 attacks.check_attackable(model.classifier, condition.scenario)
+
+
+def _stored_details(sample: Sample) -> dict[str, Any]:
+    """Whose background a stored rendering has, as its reader or ``synth``'s manifest says (there, perhaps as text)."""
+    if sample.condition == ORIGINAL:
+        return {}
+    known = sample.attributes
+    told: dict[str, Any] = {name: str(known[name]) for name in ("donor_id", "donor_label") if name in known}
+    if "donor_unmasked" in known:
+        told["donor_unmasked"] = str(known["donor_unmasked"]).lower() == "true"
+    return told
 
 
 _DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
@@ -235,7 +248,8 @@ class Evaluation:
             painter=self._painter,
         ):  # fmt: skip
             one = _Ready(job, rendering, owed[rendering.condition])
-            details = rendering.details if rendering.rendered is None else rendering.rendered.details
+            made = rendering.details if rendering.rendered is None else rendering.rendered.details
+            details = {**_stored_details(job.sample), **made}
             one.facts = {name: details.get(name) for name in _DETAILS}
             if rendering.rendered is not None:
                 image = over_matte(rendering.rendered.image, self.spec.matte)

@@ -20,7 +20,7 @@ from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.generated.backgrounds import Painter
 from holdfast.pipeline.progress import Progress
-from holdfast.scenarios import Condition, render
+from holdfast.scenarios import PAPER, Condition, render
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,37 @@ def stored_conditions(samples: Sequence[Sample]) -> set[str]:
 def applicable(sample: Sample, conditions: Sequence[Condition], stored: Container[str]) -> list[Condition]:
     """The conditions to make of a sample.
 
-    An image that is a rendering already (a scenario folder, a generated image) is taken as it is; conditions that the
+    An image that is a rendering already (a scenario folder, a generated image) is taken as it is, where its condition
+    is wanted (``fog@3`` of a stored fog: that severity; ``fog``: all of them) or the original is; conditions that the
     collection holds as images (``stored``) are not made a second time from its originals.
     """
     if sample.condition == ORIGINAL:
         return [condition for condition in conditions if condition.scenario not in stored]
-    wanted = {condition.scenario for condition in conditions}
-    return [Condition(ORIGINAL)] if wanted & {ORIGINAL, sample.condition} else []
+    told = sample.attributes.get("variant")  # of a folder that does not say, any will do
+    same = [one for one in conditions if one.scenario == sample.condition]
+    wanted = any(told is None or one.variant in (PAPER, told) for one in same)
+    return [Condition(ORIGINAL)] if wanted or any(one.scenario == ORIGINAL for one in conditions) else []
+
+
+def check_applicable(samples: Sequence[Sample], conditions: Sequence[Condition]) -> None:
+    """UserError where none of the images is, or can be put, under any of the conditions."""
+    stored = stored_conditions(samples)
+    if any(applicable(sample, conditions, stored) for sample in samples):
+        return
+    held = dict.fromkeys((sample.condition, stored_variant(sample)) for sample in samples)
+    names = [scenario if variant == "as_stored" else f"{scenario}@{variant}" for scenario, variant in held]
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    asked = ", ".join(one.name for one in conditions[:6])
+    raise UserError(
+        f"these images are renderings already, none of them under {asked}; they are {', '.join(names[:6])}{more}, and "
+        "--scenarios original takes them as they are"
+    )
+
+
+def stored_variant(sample: Sample) -> str:
+    """What a rendering's reader says of it; the paper's way and an unknown one are simply as stored."""
+    variant = str(sample.attributes.get("variant", PAPER))
+    return "as_stored" if variant == PAPER else variant
 
 
 @dataclass(frozen=True)

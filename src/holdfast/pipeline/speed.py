@@ -38,7 +38,8 @@ COLUMNS = ("model", "milliseconds")
 def sources(runs: Iterable[Run]) -> dict[str, str]:
     """Name of a model in the table → the name that loads it.
 
-    Of networks that were trained in a run, the first fold's trained on originals stands for all.
+    Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
+    none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
     """
     found: dict[str, str] = {}
     for run in runs:
@@ -48,7 +49,8 @@ def sources(runs: Iterable[Run]) -> dict[str, str]:
         for name, text in zip(shown, texts, strict=False):
             folders = sorted((run.path / "models" / safe_part(name.replace(":", "-"))).glob("*/fold-*"))
             own = [one for one in folders if one.parent.name == safe_part(ORIGINAL)] or folders
-            found.setdefault(name, f"local-dir:{own[0]}" if own else text)
+            made_here = spec.get("verb") == "train"
+            found.setdefault(name, f"local-dir:{own[0]}" if own else "" if made_here else text)
     return found
 
 
@@ -77,6 +79,9 @@ def measure(
     found: dict[str, Cost] = {}
     for done, (name, text) in enumerate(names.items()):
         progress("speed", done, len(names))
+        if not text:
+            found[name] = Cost(reason="its trained weights are not in the run any more")
+            continue
         try:
             found[name] = _measured(text, classes, device, batch_size, timed)
         except HoldfastError as error:
@@ -96,6 +101,15 @@ def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size:
     times = _times(model, batch_size)
     fast, middle, slow = quantiles(times, n=4, method="inclusive")
     return replace(cost, milliseconds=middle, fast=fast, slow=slow)
+
+
+def size_and_input(
+    text: str, *, classes: Sequence[str] | None = None, device: str = "cpu"
+) -> tuple[int | None, int | None]:
+    """Learned numbers and the longer side of the pictures that a model looks at; None where it does not say."""
+    model = load_classifier(text, device=device, classes=classes)
+    sides = getattr(getattr(model, "preprocessing", None), "size", None)
+    return _size(model, text)[0], max(sides) if sides else None
 
 
 def _times(model: Classifier, batch_size: int) -> list[float]:

@@ -13,7 +13,7 @@ from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.evaluate import EvaluateSpec
 from holdfast.pipeline.generated.backgrounds import THUMBNAIL, thumbnail_path
 from holdfast.pipeline.generated.backgrounds import small as small
-from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions
+from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 
@@ -76,4 +76,8 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 
 
 def _name(condition: Condition, sample: Sample) -> str:
-    return condition.name if sample.condition == ORIGINAL else sample.condition
+    """As ``stats.reduce`` names the rows."""
+    if sample.condition == ORIGINAL:
+        return condition.name
+    variant = stored_variant(sample)
+    return sample.condition if variant == "as_stored" else f"{sample.condition}@{variant}"

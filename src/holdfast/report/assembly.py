@@ -17,6 +17,7 @@ from holdfast.report import page
 from holdfast.report.accuracy import maps, scenarios
 from holdfast.report.certainty import confidence
 from holdfast.report.comparison import comparison
+from holdfast.report.corruptions import corruptions
 from holdfast.report.dynamic.filmstrip import filmstrips
 from holdfast.report.dynamic.section import TITLE as DYNAMIC_TITLE
 from holdfast.report.dynamic.section import dynamic
@@ -225,6 +226,7 @@ def _static_sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) 
         scores(evidence),
         scenarios(evidence),
         maps(evidence),
+        *corruptions(evidence),
         comparison(evidence),
         fit(evidence),
         confidence(evidence),

@@ -60,6 +60,7 @@ def dots(
     rows: Sequence[str],
     title: str,
     zero: bool = False,
+    numbers: bool = False,
     domain: tuple[float, float] | None = None,
 ) -> Chart:
     """Estimates with intervals, a line per row, models side by side, or in panels where there are many.
@@ -71,12 +72,13 @@ def dots(
         rows: in order from the top.
         title: of the horizontal axis.
         zero: points about a zero line instead of per cent.
+        numbers: as they are instead of per cent.
         domain: of the horizontal axis; marks beyond it are cut off.
     """
     panels = len(models) > SIDE_BY_SIDE
     columns = 3 if width >= WIDE else 1
     axis = {"title": title, "domain": False, "ticks": False, "tickCount": 4 if panels or width < WIDE else 8}
-    axis |= _signed() if zero else {"format": "%"}
+    axis |= _signed() if zero else {"format": ".1~f" if numbers else "%"}
     scale = {"domain": list(domain), "nice": False, "clamp": True} if domain else {"zero": False, "nice": True}
     x = {"type": "quantitative", "scale": scale, "axis": axis}
     y: dict[str, Any] = {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None}
@@ -95,7 +97,7 @@ def dots(
         },
         {
             "mark": {"type": "point", "filled": True, "size": 40 if panels else 64, "opacity": 1},
-            "encoding": shared | shape | {"x": x | {"field": "estimate"}, "tooltip": tips(zero)},
+            "encoding": shared | shape | {"x": x | {"field": "estimate"}, "tooltip": tips(zero, numbers=numbers)},
         },
     ]
     if "solid" in frame:
@@ -145,11 +147,12 @@ def _legend(models: Sequence[str], width: int) -> Chart:
     return {"config": {"legend": {"columns": min(len(models), fit), "columnPadding": 30}}}
 
 
-def tips(zero: bool, row: str = "condition") -> list[Chart]:
+def tips(zero: bool, row: str = "condition", *, numbers: bool = False) -> list[Chart]:
     """What the interactive chart says about a mark."""
     made: list[Chart] = [{"field": "model", "title": "model"}, {"field": "row", "title": row}]
+    how = ".2f" if numbers else "+.1%" if zero else ".1%"
     for field, title in (("estimate", "estimate"), ("low", "95 % from"), ("high", "to")):
-        made.append({"field": field, "type": "quantitative", "title": title, "format": "+.1%" if zero else ".1%"})
+        made.append({"field": field, "type": "quantitative", "title": title, "format": how})
     return made
 
 

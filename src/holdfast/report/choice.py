@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.report import charts, page
@@ -180,7 +182,7 @@ def _fronts(choice: Choice, short: dict[str, str]) -> list[Part]:
 def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
     """Accuracy (up) against cost (across): ``row``, ``cost``, ``estimate``, ``low``, ``high``, ``front``, ``share``."""
     axis = {"domain": False, "ticks": False}
-    x = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 30}, "title": title}
+    x = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": _PADDING}, "title": title}
     x["axis"] = axis | {"tickCount": 6 if width >= WIDE else 3, "format": "~g"}
     y = {"type": "quantitative", "scale": {"zero": False}, "title": "weighted accuracy", "axis": axis | {"format": "%"}}
     blue = {"color": COLOURS[0]}
@@ -188,7 +190,10 @@ def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("estimate", "low", "high", "share")]
     tips.append({"field": "cost", "type": "quantitative", "title": title, "format": ".3~g"})
     place = {"x": x | {"field": "cost"}, "y": y | {"field": "estimate"}}
-    text: Chart = {"type": "text", "align": "left", "dx": 8, "dy": -8, "fontSize": 11, "limit": width // 3}
+    inner, height = min(width - 80, 680), 340 if width >= WIDE else 260
+    frame = _labelled(frame, inner, height)
+    text: Chart = {"type": "text", "fontSize": 11, "limit": inner // 2}
+    text |= {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
     word = place | {"text": {"field": "row"}}
     layers: list[Chart] = [
         {
@@ -216,8 +221,43 @@ def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
         {"mark": text | {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}, "encoding": word},
         {"mark": text | {"color": INK}, "encoding": word},
     ]
-    size = {"width": min(width - 80, 680), "height": 340 if width >= WIDE else 260}
+    size = {"width": inner, "height": height}
     return {"data": {"name": "rows"}, "datasets": {"rows": charts.records(frame, 6)}, **size, "layer": layers}
+
+
+def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
+    """With ``align``, ``dx`` and ``dy`` of each name: beside its mark, within the chart, where it covers least."""
+    cost, level = np.log(frame["cost"].to_numpy(float)), frame["estimate"].to_numpy(float)
+    left, low, high = cost.min(), float(frame["low"].min()), float(frame["high"].max())
+    across = _PADDING + (cost - left) / max(float(np.ptp(cost)), 1e-9) * (width - 2 * _PADDING)
+    down = (high - level) / max(high - low, 1e-9) * height
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in zip(across, down, strict=True)]
+    chosen = []
+    for name, x, y in zip(frame["row"], across, down, strict=True):
+        long = min(6.3 * len(str(name)), width / 2)
+        boxes = []
+        for align, dx, dy in _BESIDE:
+            start = x + dx if align == "left" else x + dx - long
+            box = (start, y + dy - 7, start + long, y + dy + 7)
+            outside = max(0.0, -box[0]) + max(0.0, box[2] - width)
+            boxes.append((20 * outside + sum(_overlap(box, other) for other in taken), box, align, dx, dy))
+        _, box, align, dx, dy = min(boxes, key=lambda one: one[0])
+        taken.append(box)
+        chosen.append((align, dx, dy))
+    return frame.assign(align=[one[0] for one in chosen], dx=[one[1] for one in chosen], dy=[one[2] for one in chosen])
+
+
+_PADDING = 30
+_BESIDE = [(align, dx, dy) for dy in (-9, 11, -22, 24) for align, dx in (("left", 8), ("right", -8))]
+"""Where a name may stand, the best places first."""
+
+Box = tuple[float, float, float, float]
+
+
+def _overlap(one: Box, other: Box) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    tall = min(one[3], other[3]) - max(one[1], other[1])
+    return wide * tall if wide > 0 and tall > 0 else 0.0
 
 
 def _weights(choice: Choice, short: dict[str, str]) -> Section:

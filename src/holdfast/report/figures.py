@@ -35,6 +35,7 @@ CONFIG: dict[str, Any] = {
     "font": FONT,
     "view": {"stroke": None},
     "axis": {
+        "labelSeparation": 6,
         "labelColor": INK,
         "titleColor": MUTED,
         "labelFontSize": 12,

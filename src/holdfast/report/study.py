@@ -64,7 +64,7 @@ class StudyResult:
     Attributes:
         title: what it is about.
         question: one paragraph: what was asked, and how it was answered.
-        findings: in order.
+        findings: in order; sections of a report stand beside them as they are.
         facts: (number, noun) pairs for the top of the page.
         note: what a reader must know first.
         runs: names of the runs behind it.
@@ -72,7 +72,7 @@ class StudyResult:
 
     title: str
     question: str
-    findings: Sequence[Finding]
+    findings: Sequence[Finding | Section]
     facts: Sequence[tuple[str, str]] = ()
     note: str = ""
     runs: Sequence[str] = ()
@@ -90,14 +90,16 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
     assert len({*names, "question", "how"}) == len(names) + 2, f"headings that make the same name: {names}"
     first = Section("question", "What was asked", [result.question])
     sections = [first, *(_section(finding) for finding in result.findings)]
+    _check_names(sections)
     how = json.dumps(asked, indent=2, ensure_ascii=False)
     last = Section("how", "What was run", parts=[Code("Settings and versions", how)])
     try:
-        for finding in result.findings:
-            if finding.table is not None:
-                write_atomic(out / "results" / f"{finding.name}.csv", as_csv(finding.table).encode())
-                with whole_file(out / "results" / f"{finding.name}.parquet") as unfinished:
-                    finding.table.to_parquet(unfinished, index=False)
+        for part in [part for section in sections for part in section.parts]:
+            if isinstance(part, ShownTable):
+                frame, name = part.table.frame, part.table.name
+                write_atomic(out / "results" / f"{name}.csv", as_csv(frame).encode())
+                with whole_file(out / "results" / f"{name}.parquet") as unfinished:
+                    frame.to_parquet(unfinished, index=False)
         return page.write(
             [*sections, last],
             out / "report",
@@ -112,7 +114,19 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
         raise UserError(f"cannot write the study to {out}: {error.strerror}") from error
 
 
-def _section(finding: Finding) -> Section:
+def _check_names(sections: Sequence[Section]) -> None:
+    """Two figures or tables of one name would overwrite each other."""
+    parts = [part for section in sections for part in section.parts]
+    for names in (
+        [part.figure.name for part in parts if isinstance(part, ShownFigure)],
+        [part.table.name for part in parts if isinstance(part, ShownTable)],
+    ):
+        assert len(set(names)) == len(names), f"names given twice: {names}"
+
+
+def _section(finding: Finding | Section) -> Section:
+    if isinstance(finding, Section):
+        return finding
     parts: list[Part] = []
     caption = finding.caption or finding.heading
     if finding.chart is not None:

@@ -26,6 +26,9 @@ COLUMNS = [
 FEWEST = 4
 """Cells below which no correlation is stated."""
 
+CELLS_AT_ONCE = 2_000_000
+"""Cells times resamples that are ranked together."""
+
 ALIKE = 0.5
 """Rank correlation with the maps of a network that knows nothing, from which on maps did not change enough."""
 
@@ -172,41 +175,60 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
     nothing |= {"n": count, "photos": photos}
     if count < FEWEST:
         return nothing
-    whole = _rho(cell, count, share, drop, np.ones(len(cell)))
+    sums = [_sums(photo, cell, one, (photos, count)) for one in (np.ones(len(cell)), share, drop)]
+    whole = float(_rhos(sums, np.ones((1, photos)))[0])
     if not np.isfinite(whole) or photos < 2:
         return nothing
     rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(resamples):
-        weights = np.bincount(rng.integers(0, photos, photos), minlength=photos)
-        drawn.append(_rho(cell, count, share, drop, weights[photo].astype(np.float64)))
+    at_once = max(1, CELLS_AT_ONCE // count)
+    parts = []
+    for start in range(0, resamples, at_once):
+        draws = rng.integers(0, photos, (min(at_once, resamples - start), photos))
+        weights = np.stack([np.bincount(one, minlength=photos) for one in draws]).astype(np.float64)
+        parts.append(_rhos(sums, weights))
+    drawn = np.concatenate(parts)
     if not np.isfinite(drawn).any():
         return nothing
     low, high = interval(drawn)
     return nothing | {"rho": whole, "low": float(low), "high": float(high)}
 
 
-def _rho(cell: np.ndarray, count: int, share: Floats, drop: Floats, weight: Floats) -> float:
-    """Spearman's correlation of the cells' means; cells that were not drawn are left out, others count once."""
+def _sums(photo: np.ndarray, cell: np.ndarray, values: Floats, shape: tuple[int, int]) -> Any:
+    """Sums of values by photo and cell, sparse: most photos are in few cells."""
+    from scipy.sparse import csr_array
+
+    return csr_array((values, (photo, cell)), shape=shape)
+
+
+def _rhos(sums: list[Any], weights: Floats) -> Floats:
+    """Spearman's correlation of the cells' means, for every row of weights of the photos.
+
+    Cells that were not drawn are left out, others count once: they are ranked behind all that are there, and then
+    weigh nothing.
+    """
     from scipy.stats import rankdata
 
-    total = np.bincount(cell, weight, count)
+    total, first, second = (weights @ one for one in sums)
     there = total > 0
-    if there.sum() < FEWEST - 1:
-        return float("nan")
-    first = np.bincount(cell, share * weight, count)[there] / total[there]
-    second = np.bincount(cell, drop * weight, count)[there] / total[there]
-    one, two = rankdata(first.round(12)), rankdata(second.round(12))
-    one, two = one - one.mean(), two - two.mean()
-    scale = float(np.sqrt((one**2).sum() * (two**2).sum()))
-    return float((one * two).sum() / scale) if scale > 0 else float("nan")
+    known = there.sum(axis=1, keepdims=True)
+    ranks = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for value in (first, second):
+            rank = rankdata(np.where(there, (value / total).round(12), np.inf), axis=1)
+            mean = np.where(there, rank, 0).sum(axis=1, keepdims=True) / known
+            ranks.append(np.where(there, rank - mean, 0))
+        one, two = ranks
+        scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+        found = (one * two).sum(axis=1) / scale
+    return np.where((scale > 0) & (known[:, 0] >= FEWEST - 1), found, np.nan)
 
 
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """How alike maps are to those of the same network with shuffled weights, a row per method × target × model.
 
     ``rank_correlation`` (Spearman's over pixels) with its 95 % interval over photos and ``structural_similarity``, both
-    means over maps; ``share_randomised`` beside ``share``; ``changed``: whether the mean correlation is below 0.5.
+    means over maps; ``share_randomised`` beside ``share``; ``changed``: whether the mean correlation is below 0.5;
+    ``zero``: how many of the shuffled network's maps are zero everywhere, which correlate with nothing and so say less.
     Empty where nothing was randomised.
     """
     import pandas as pd
@@ -222,6 +244,34 @@ def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
             dict(zip(_OF, key, strict=True))
             | {"n": len(group), "rank_correlation": value, "low": low, "high": high}
             | {name: float(group[name].mean()) for name in ("structural_similarity", "share", "share_randomised")}
-            | {"changed": value < ALIKE}
+            | {"changed": value < ALIKE, "zero": int((alike == 0).sum())}
         )
     return pd.DataFrame(rows)
+
+
+def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """How alike maps stay as the weights are shuffled from the last layer down, a row per ``stage`` (0 …) as well.
+
+    Per method × target × model: ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``,
+    ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.
+    """
+    import pandas as pd
+
+    columns = [*_OF, "stage", "n", "rank_correlation", "low", "high", "structural_similarity", "zero"]
+    rows = []
+    if "cascade" in frame:
+        fine = frame[(frame["status"] == "ok") & frame["cascade"].notna()]
+        for key, group in fine.groupby(_OF, sort=False):
+            alike, similar = (np.stack([np.asarray(one, np.float64) for one in group[name]]) for name in (
+                "cascade", "cascade_similarity"
+            ))  # fmt: skip
+            sources = group["source_id"].to_numpy()
+            for stage in range(alike.shape[1]):
+                found = ratio_of_sums(alike[:, stage], np.ones(len(group)), sources, resamples=resamples, seed=seed)
+                rows.append(
+                    dict(zip(_OF, key, strict=True))
+                    | {"stage": stage, "n": len(group), "structural_similarity": float(similar[:, stage].mean())}
+                    | {"zero": int((alike[:, stage] == 0).sum())}
+                    | _named("rank_correlation", "", found)
+                )
+    return pd.DataFrame(rows, columns=columns)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
+from holdfast.registry import unknown
 from holdfast.stats.between import Common, clearly_better, common, simultaneous_pairs
 from holdfast.stats.bootstrap import Floats
 from holdfast.stats.grid import Average, chosen, judged, own_cells
@@ -121,8 +122,7 @@ def weigh(
             raise UserError(f"a weight is a number from 0 on, which {name}={weight:g} is not")
         conditions = (name,) if name in counts.conditions else tuple(members.get(name, ()))
         if not conditions:
-            known = ", ".join([*counts.conditions, *(one for one in members if one not in counts.conditions)])
-            raise UserError(f"nothing in this table is called {name!r}; it has {known}")
+            raise unknown("condition, family or group of these runs", name, {*counts.conditions, *members})
         for condition in conditions:
             if condition in taken:
                 raise UserError(f"{condition} is weighted twice, by {taken[condition]} and by {name}: name it once")

@@ -86,6 +86,8 @@ def _cheaper(rows: list[Mapping[Any, Any]]) -> tuple[str, str]:
     if smallest:
         name = str(smallest["model"])
         return name, f"Take {name}, which is the smallest of them ({_megabytes(smallest)})."
+    if all(math.isnan(row[what]) for row in rows for what in ("milliseconds", "bytes")):
+        return "", "Size and speed are not known: measure them, or test on more photos."
     return "", "Size and speed do not decide either: take any of them, or test on more photos."
 
 

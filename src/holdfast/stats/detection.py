@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.core.types import ORIGINAL
+from holdfast.stats.bootstrap import codes, interval, resampled_sums
 from holdfast.stats.cells import KEYS, summary, wilson
+from holdfast.stats.confidence import ECE_BINS
 from holdfast.stats.drops import paired_effect
-from holdfast.stats.reduce import Counts
+from holdfast.stats.reduce import BINS, Counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +62,40 @@ def accuracies(counts: Counts) -> pd.DataFrame:
     frame = frame[frame["condition"] == ORIGINAL][[*KEYS, "n", "accuracy", "low", "high"]].reset_index(drop=True)
     frame["above_chance"] = frame["low"] > CHANCE
     return frame
+
+
+CONFIDENCE = ["model", "trained_on", "source_id", "condition", "status", "confidence", "correct"]
+"""Columns of the one table that ``calibration_errors`` reads."""
+
+
+def calibration_errors(rows: pa.Table, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """The expected calibration error on the three kinds with its interval, a row per model × trained_on.
+
+    ``ece`` as in ``stats.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over photos, about the estimate: a
+    sum of absolute values only grows when it is resampled); ``ece_calibrated``: what a network whose confidences are
+    exactly right would show on average on these pictures, because no finite number of them gives 0.
+    """
+    import pandas as pd
+
+    frame = rows.select(CONFIDENCE).to_pandas()
+    frame = frame[(frame["status"] == "ok") & (frame["condition"] == ORIGINAL) & frame["confidence"].notna()]
+    found = []
+    for (model, trained_on), group in frame.groupby(["model", "trained_on"], observed=True):
+        sure = group["confidence"].to_numpy(np.float64)
+        step = np.minimum(np.floor(sure * BINS), BINS - 1)
+        in_bin = np.eye(ECE_BINS)[((step + 0.5) * ECE_BINS / BINS).astype(int)]
+        gaps = in_bin * (group["correct"].to_numpy(np.float64) - sure)[:, None]
+        value = float(np.abs(gaps.sum(axis=0)).sum() / len(group))
+        low = high = float("nan")
+        if codes(group["source_id"].to_numpy())[1] > 1:
+            columns = np.column_stack([gaps, np.ones(len(group))])
+            sums = resampled_sums(columns, group["source_id"].to_numpy(), resamples=resamples, seed=seed)
+            drawn = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
+            low, high = (float(one) for one in np.clip(interval(value + drawn - drawn.mean()), 0, 1))
+        rng = np.random.default_rng(seed)
+        by_chance = [np.abs(((rng.random(len(sure)) < sure) - sure) @ in_bin).sum() / len(sure) for _ in range(200)]
+        found.append((model, trained_on, value, low, high, float(np.mean(by_chance))))
+    return pd.DataFrame(found, columns=["model", "trained_on", "ece", "ece_low", "ece_high", "ece_calibrated"])
 
 
 def compressed(counts: Counts) -> pd.DataFrame:

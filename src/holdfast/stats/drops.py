@@ -274,13 +274,15 @@ def _pair(
     sign = np.where(side == 0, 1.0, -1.0)
     residual = scale[photo] * sign * (share - part * means[side, stratum[photo]])
     before, after = (float((one * weight).sum()) for one in shares)
-    kept, residual = _lent(residual, part, photo, donor.notna().to_numpy())
+    kept, residual = join_lent(residual, part, photo, donor.notna().to_numpy())
     change = pd.Series(shares[0] - shares[1]).groupby(source[np.unique(photo, return_index=True)[1]].to_numpy()).sum()
     lender = donor[kept].fillna("of " + source[kept]) if donor.notna().any() else None
     return _Paired(before, after, before - after, weight, freedom, change, residual[kept], source[kept], lender)
 
 
-def _lent(residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Floats]:
+def join_lent(
+    residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], Floats]:
     """Cells without a donor (originals) join those of the same photo that have one.
 
     So the sum over a donor holds whole differences, not only what the pasted scenes did. Returns which cells are

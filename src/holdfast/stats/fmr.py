@@ -142,9 +142,9 @@ def fmr(rows: pd.DataFrame) -> pd.DataFrame:
         raise UserError(f"FMR needs the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}.")
     found: list[dict[str, Any]] = []
     for model, group in rows.groupby("model", observed=True):
-        found += [{"model": model, "label": "", **row} for row in _measures(group)]
+        found += [{"model": model, "label": "", **row} for row in measures(group)]
         for label, part in group.groupby("label", observed=True):
-            found += [{"model": model, "label": label, **row} for row in _measures(part)]
+            found += [{"model": model, "label": label, **row} for row in measures(part)]
     return pd.DataFrame(found)
 
 
@@ -180,7 +180,8 @@ class _Share:
         return max((centre - half) / (1 + Z**2 / n), 0.0), min((centre + half) / (1 + Z**2 / n), 1.0)
 
 
-def _measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The family of one group of images: what ``fmr`` gives for each, without model and label."""
     clusters = codes(rows["source_id"].astype(str))
     original = rows["right_original"].to_numpy(np.float64)
     validated = rows["validated"].to_numpy(np.float64)

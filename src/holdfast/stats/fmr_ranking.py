@@ -44,7 +44,7 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
     if len(table) < 2:
         reason = "Fewer than two models have an FMR."
         return Between(pd.DataFrame(columns=RANKS), reason, reason)
-    parts = np.stack([_influence(shared[shared["model"] == name]) for name in table["model"]], axis=1)
+    parts = np.stack([fmr_influence(shared[shared["model"] == name]) for name in table["model"]], axis=1)
     moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
     estimate = table["estimate"].to_numpy(np.float64)
     better = clearly_better(estimate, moved, len(parts), level) & _apart(table, parts)
@@ -66,7 +66,7 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
     return Between(ranked[RANKS], sentence, "")
 
 
-def _influence(images: pd.DataFrame) -> Floats:
+def fmr_influence(images: pd.DataFrame) -> Floats:
     """(sources,) what each photo adds to the deviation of the FMR from the truth."""
     code, count = codes(images["source_id"].astype(str))
     right = images["right_original"].to_numpy(np.float64)

@@ -113,13 +113,19 @@ def what_it_holds(
             (counts.confusion["model"] == model) & (counts.confusion["trained_on"] == trained_on)
         ]
         found = _evidence(counts, cells, answers, right_column(outcome), average, resamples, seed)
-        verdict, reason = decide(found, margin)
+        verdict, sentence, warnings = in_words(found, margin)
         rows.append(
             {"model": str(model), "trained_on": str(trained_on), "verdict": verdict, "n": found.background.n}
             | _numbers(found, margin)
-            | {"sentence": _sentence(found, verdict, reason, margin), "warnings": _warnings(found, verdict, margin)}
+            | {"sentence": sentence, "warnings": warnings}
         )
     return pd.DataFrame(rows)
+
+
+def in_words(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
+    """The verdict, its sentence, and what a reader should bear in mind."""
+    verdict, reason = decide(found, margin)
+    return verdict, _sentence(found, verdict, reason, margin), _warnings(found, verdict, margin)
 
 
 def decide(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:

@@ -13,7 +13,13 @@ Spread = Callable[[Floats], Floats]
 
 
 def spread_interval(
-    deviations: Floats, epsilon: Floats, covariance: Floats, value: Spread, *, level: float = 0.95
+    deviations: Floats,
+    epsilon: Floats,
+    covariance: Floats,
+    value: Spread,
+    *,
+    level: float = 0.95,
+    quadratic: bool = False,
 ) -> tuple[float, float]:
     """An interval for ``value(true deviations)`` by inverting a bootstrap test.
 
@@ -29,6 +35,8 @@ def spread_interval(
         covariance: (m, m) of the noise.
         value: of deviations (…, m); what the interval is for.
         level: of confidence.
+        quadratic: ``value`` is the plain sum of squares, so that a hypothetical spread costs one pass over the
+            resamples and not one over all their deviations.
     """
     observed = float(value(deviations))
     if float(np.trace(covariance)) <= 1e-15:
@@ -50,7 +58,11 @@ def spread_interval(
         along = 2 * (np.sqrt(wanted / had) - 1) * (epsilon @ direction) if had > 0 else along
     tail = (1 - level) / 2
 
+    crossed, noise = 2 * (epsilon @ direction) + along, (epsilon**2).sum(axis=1)
+
     def simulated(size: float) -> Floats:
+        if quadratic:
+            return np.asarray(size**2 + size * crossed + noise)
         return np.asarray(value(size * direction + epsilon) + size * along)
 
     def surprisingly_large(size: float) -> bool:

@@ -38,10 +38,16 @@ class Run:
         if (self.path / "spec.json").exists():
             old = self.spec()
             for name in same:
-                if old.get(name) != spec.get(name):
+                before, now = old.get(name), spec.get(name)
+                if before != now:
+                    if isinstance(before, Mapping) and isinstance(now, Mapping):  # a recipe: what of it differs
+                        before, now = (
+                            {key: one.get(key) for key in now if before.get(key) != now.get(key)}
+                            for one in (before, now)
+                        )
                     raise UserError(
-                        f"{self.path} holds a run whose {name} is {_short(old.get(name))}, "
-                        f"not {_short(spec.get(name))}; choose another --out"
+                        f"{self.path} holds a run whose {name} is {_short(before)}, not {_short(now)}; choose another "
+                        "--out"
                     )
         write_json(self.path / "spec.json", spec)
 

@@ -11,7 +11,8 @@ import pickle
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +48,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
     unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
     unfinished.mkdir(parents=True)
-    save_file(_separate(checkpoint.weights), unfinished / WEIGHTS)
+    save_file(dict(checkpoint.weights), unfinished / WEIGHTS)
     if checkpoint.average:
-        save_file(_separate(checkpoint.average), unfinished / AVERAGE)
+        save_file(dict(checkpoint.average), unfinished / AVERAGE)
     state = {"optimiser": checkpoint.optimiser, "progress": checkpoint.progress}
     torch.save(state, unfinished / STATE)
     complete = folder / f"epoch-{checkpoint.progress['epochs_done']:05d}"
@@ -59,6 +60,52 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     for other in (*folder.glob("epoch-*"), *folder.glob(f"{UNFINISHED}*")):
         if other != complete:
             shutil.rmtree(other)
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes checkpoints beside the training, one at a time; what went wrong is raised by the next call or the end."""
+
+    thread: ThreadPoolExecutor = field(init=False, default_factory=lambda: ThreadPoolExecutor(1))
+    pending: Future[None] | None = field(init=False, default=None)
+
+    def save(self, folder: Path, checkpoint: Checkpoint) -> None:
+        """Copy the checkpoint's tensors, which training goes on to change, and have it written."""
+        self.wait()
+        copied = replace(
+            checkpoint,
+            weights=_separate(checkpoint.weights),
+            average=_separate(checkpoint.average),
+            optimiser=_copied(checkpoint.optimiser),
+            progress=_copied(checkpoint.progress),
+        )
+        self.pending = self.thread.submit(save, folder, copied)
+
+    def wait(self) -> None:
+        """Until the last one is written."""
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            pending.result()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self.thread.shutdown()
+
+
+def _copied(state: Any) -> Any:
+    """The same state with tensors of its own, on the CPU."""
+    import torch
+
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {name: _copied(one) for name, one in state.items()}
+    return [_copied(one) for one in state] if isinstance(state, list) else state
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -82,4 +129,4 @@ def newest(folder: Path) -> Checkpoint | None:
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Copies in memory of their own: safetensors refuses tensors that share it."""
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}

@@ -15,6 +15,8 @@ from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.seeds import seed_from
 from holdfast.models.torch_classifier import out_of_memory
 from holdfast.training import checkpoint
+from holdfast.training.averaging import averaging
+from holdfast.training.pieces import length, pieces_of
 from holdfast.training.schedules import constant
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class TrainingOptions:
         finish_in_time: bring the learning rate down by the time limit where the epochs would not fit, so that the run
             is complete when time is up. What such a run learns depends on the machine's speed.
         on_cpu: leave other devices alone.
+        compile: compile forward and backward of the steps; the module itself, which evaluation uses, stays as it is.
     """
 
     epochs: int
@@ -67,6 +70,7 @@ class TrainingOptions:
     time_limit: float | None = None
     finish_in_time: bool = False
     on_cpu: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +138,21 @@ def fit(
     """
     run = _Run(model, optimiser, options, schedule)
     run.resume()
-    while run.epochs_done < options.epochs and not run.ended_early:
-        if stop is not None and run.history and stop(run.history):
-            break
-        if run.epoch_would_be_late():
-            return run.fitted(complete=False)
-        totals = run.epoch(batches, loss)
-        if totals is None:
-            return run.fitted(complete=False)
-        run.close_epoch(totals, on_epoch)
+    with run.writer:
+        while run.epochs_done < options.epochs and not run.ended_early:
+            if stop is not None and run.history and stop(run.history):
+                break
+            if run.epoch_would_be_late():
+                return run.fitted(complete=False)
+            totals = run.epoch(batches, loss)
+            if totals is None:
+                return run.fitted(complete=False)
+            run.close_epoch(totals, on_epoch)
     return run.fitted(complete=True)
+
+
+def _nothing() -> None:
+    """Without averaged weights."""
 
 
 @dataclass(slots=True)
@@ -156,7 +165,10 @@ class _Run:
     schedule: Callable[[float], float]
     accelerator: Accelerator = field(init=False)
     plain: torch.nn.Module = field(init=False)
+    stepped: Any = field(init=False)
     averaged: AveragedModel | None = field(init=False, default=None)
+    average: Callable[[], None] = field(init=False, default=_nothing)
+    writer: checkpoint.Writer = field(init=False, default_factory=checkpoint.Writer)
     rates: list[float] = field(init=False)
     history: list[dict[str, float]] = field(init=False, default_factory=list)
     seconds_before: float = field(init=False, default=0.0)
@@ -166,7 +178,8 @@ class _Run:
     started: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+        import torch
+        from torch.optim.swa_utils import AveragedModel
 
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.accelerator = _accelerator(self.options)
@@ -174,8 +187,12 @@ class _Run:
         # Without the autocast that accelerate puts around forward: ``step`` has its own, and copies must not share it.
         self.plain = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
         if self.options.average is not None:
-            keep = get_ema_multi_avg_fn(self.options.average)  # type: ignore[no-untyped-call]
-            self.averaged = AveragedModel(self.plain, multi_avg_fn=keep, use_buffers=True)
+            self.averaged = AveragedModel(self.plain, use_buffers=True)
+            self.average = averaging(self.averaged, self.plain, self.options.average)
+        self.stepped = self.model
+        if self.options.compile:
+            torch.compiler.reset()  # else, after a few trainings in one process, it would give up without a word
+            self.stepped = torch.compile(self.plain, dynamic=False)
 
     @property
     def epochs_done(self) -> int:
@@ -265,8 +282,7 @@ class _Run:
         if self.options.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
         self.optimiser.step()
-        if self.averaged is not None:
-            self.averaged.update_parameters(self.plain)
+        self.average()
         for name, value in losses.items():
             totals[name] = totals.get(name, 0.0) + value
 
@@ -278,9 +294,9 @@ class _Run:
         self.optimiser.zero_grad(set_to_none=True)
         means: dict[str, Any] = {}
         try:
-            for piece, share in _pieces(batch, self.pieces):
+            for piece, share in pieces_of(batch, self.pieces):
                 with self.accelerator.autocast():
-                    losses = loss(self.model, piece)
+                    losses = loss(self.stepped, piece)
                 self.accelerator.backward(losses["loss"] * share if self.pieces > 1 else losses["loss"])
                 for name, value in losses.items():
                     means[name] = means.get(name, 0.0) + value.detach() * share
@@ -297,7 +313,7 @@ class _Run:
         self.optimiser.zero_grad(set_to_none=True)
         if self.accelerator.device.type == "cuda":
             torch.cuda.empty_cache()
-        images = _length(batch)
+        images = length(batch)
         if images // (2 * self.pieces) < SMALLEST:
             raise TooLargeError(
                 f"memory runs out on {self.accelerator.device} with {-(-images // self.pieces)} images at once; train "
@@ -316,7 +332,8 @@ class _Run:
     def close_epoch(
         self, row: dict[str, float], on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None
     ) -> None:
-        """The callback, the row of the history and the checkpoint."""
+        """The callback, the row of the history and the checkpoint, which is written while the next epoch trains."""
+        self.writer.wait()  # the callback may clear away what only the checkpoint before the last still needed
         if on_epoch is not None:
             row |= on_epoch(Epoch(self.epochs_done, row, self.result(), tuple(self.history))) or {}
         self.history.append(row)
@@ -331,7 +348,7 @@ class _Run:
         }
         average = self.averaged.state_dict() if self.averaged is not None else {}
         state = checkpoint.Checkpoint(self.plain.state_dict(), average, self.optimiser.state_dict(), progress)
-        checkpoint.save(self.options.checkpoints, state)
+        self.writer.save(self.options.checkpoints, state)
 
     def result(self) -> torch.nn.Module:
         """The module to use, in evaluation mode."""
@@ -360,36 +377,5 @@ def _identity(options: TrainingOptions) -> dict[str, Any]:
     return {
         key: value
         for key, value in dataclasses.asdict(options).items()
-        if key not in ("checkpoints", "time_limit", "finish_in_time", "on_cpu")
+        if key not in ("checkpoints", "time_limit", "finish_in_time", "on_cpu", "compile")
     }
-
-
-def _pieces(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
-    """The parts of a batch with the share of it that each is."""
-    if count == 1:
-        return [(batch, 1.0)]
-    length = _length(batch)
-    edges = [length * place // count for place in range(count + 1)]
-    return [(_cut(batch, slice(low, high)), (high - low) / length) for low, high in itertools.pairwise(edges)]
-
-
-def _length(batch: Any) -> int:
-    """How many images a batch has; 1 where it cannot be cut."""
-    import torch
-
-    if isinstance(batch, torch.Tensor):
-        return len(batch) if batch.ndim else 1
-    members = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
-    return max((_length(member) for member in members), default=1)
-
-
-def _cut(batch: Any, part: slice) -> Any:
-    import torch
-
-    if isinstance(batch, torch.Tensor):
-        return batch[part] if batch.ndim else batch
-    if isinstance(batch, Mapping):
-        return {name: _cut(member, part) for name, member in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        return type(batch)(_cut(member, part) for member in batch)
-    return batch

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.errors import SampleError
 from holdfast.core.files import write_atomic
@@ -33,6 +34,7 @@ class Pasted:
         pool: who lends; the photo's own fold, so that no photo is on both sides of a split.
         seed: of the rendering.
         identity: hash of everything the picture depends on.
+        details: who lent the background, known once the picture was loaded.
     """
 
     sample: Sample
@@ -40,6 +42,7 @@ class Pasted:
     pool: DonorPool
     seed: int
     identity: str
+    details: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def fingerprint(self) -> str:
         """Of what it is made from."""
@@ -50,6 +53,7 @@ class Pasted:
         (made,) = render_conditions(self.sample, [self.condition], self.pool, seed=self.seed, max_pixels=max_pixels)
         if made.rendered is None:
             raise SampleError(made.error)
+        self.details.update(made.rendered.details)
         return made.rendered.image
 
 

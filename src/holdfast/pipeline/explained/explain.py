@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.core.types import Collection, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import Method, parse_methods
 from holdfast.pipeline.evaluate import row_ids
 from holdfast.pipeline.evaluation import EvaluateSpec, row_key
@@ -60,6 +60,7 @@ class ExplainSpec:
         conditions: of the run; empty: all that keep the object and can be made again.
         target: the answer that is explained: the true ``label``'s, or the model's own ``prediction``.
         randomise: also with shuffled weights.
+        cascade: and, on originals, with the weights shuffled layer by layer from the last one down.
         pictures: so many source images whose maps are kept as pictures.
         batch_size: pictures at a time.
         device: of the models.
@@ -71,6 +72,7 @@ class ExplainSpec:
     conditions: str = ""
     target: str = "label"
     randomise: bool = False
+    cascade: bool = False
     pictures: int = 6
     batch_size: int = 16
     device: str = "auto"
@@ -90,6 +92,7 @@ class Explained:
     shares: pd.DataFrame
     correlations: pd.DataFrame
     sanity: pd.DataFrame
+    cascade: pd.DataFrame
 
 
 def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Explained:
@@ -106,7 +109,7 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
         again = replace(spec_of(run), device=spec.device)
         collection = read(again)
         conditions = _conditions(again, spec.conditions)
-        chosen = _chosen(collection, spec.limit)
+        chosen = _chosen(collection, spec.limit, _tested(run))
         prepared = prepare(again, collection, progress)
         _check_unchanged(run, chosen, prepared, summary)
         rows = _rows(run, {sample.sample_id for sample in chosen})
@@ -139,13 +142,19 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
     return [one for one in known if one.name in {other.name for other in found}]
 
 
-def _chosen(collection: Collection, limit: int) -> list[Sample]:
+def _tested(run: Run) -> set[str]:
+    """The images that have rows: of one split of ``train``, those that were not trained on."""
+    return set(run.predictions.dataset().to_table(columns=["sample_id"])["sample_id"].unique().to_pylist())
+
+
+def _chosen(collection: Collection, limit: int, tested: set[str]) -> list[Sample]:
     masked = [sample for sample in collection.samples if sample.mask is not None]
     if not masked:
         raise UserError(
             f"none of the {len(collection)} images of this run has a mask, so nothing says where the object is; make "
             "masks with holdfast mask and run eval again with --masks"
         )
+    masked = [sample for sample in masked if sample.sample_id in tested] or masked
     return evenly(masked, limit) if limit else masked
 
 
@@ -224,14 +233,22 @@ class _Work:
 
     def _done(self) -> set[tuple[str, str]]:
         """What is there already; errors are tried again, and maps without their randomised twin where that is asked."""
-        stored = self.parts.rows(["row_id", "method", "target", "status", "share_randomised"]).to_pylist()
+        columns = ["row_id", "method", "target", "status", "share_randomised", "cascade"]
+        cascaded = {row["row_id"] for row in self.rows if self.spec.cascade and self._cascaded(row)}
         done: set[tuple[str, str]] = set()
-        for row in stored:
+        for row in self.parts.rows(columns).to_pylist():
             if row["target"] == self.spec.target:
-                lacking = self.spec.randomise and row["status"] == "ok" and row["share_randomised"] is None
-                again = row["status"] == "error" or lacking
+                randomise = self.spec.randomise or self.spec.cascade
+                lacking = (randomise and row["share_randomised"] is None) or (
+                    row["row_id"] in cascaded and row["cascade"] is None
+                )
+                again = row["status"] == "error" or (row["status"] == "ok" and lacking)
                 (self.stale if again else done).add((row["row_id"], row["method"]))
         return done
+
+    def _cascaded(self, row: dict[str, Any]) -> bool:
+        """Originals say enough of a network; without them, every picture does."""
+        return row["condition"] == ORIGINAL or ORIGINAL not in {one.name for one in self.conditions}
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         """Add rows, in the place of those that they were made again for."""
@@ -258,7 +275,7 @@ class _Work:
             return trained(self.run, model, trained_on, fold, self.spec.device)
         recorded = self.run.spec()
         if recorded["verb"] == "segment":
-            return segmented(self.run, model, self.spec.device)
+            return segmented(self.run, self.prepared.collection, model, self.spec.device)
         names = dict(zip(recorded.get("model_names", ()), recorded.get("models", ()), strict=False))
         if model not in names:
             raise UserError(f"{model} is not among the models of this run's last eval; run that again with it")
@@ -325,7 +342,7 @@ class _Work:
                 except HoldfastError as error:
                     summary.add(sample.sample_id, f"error: {error}")
                     continue
-                yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept)
+                yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept, self._cascaded(row))
 
     def _same(self, subject: Subject, sample: Sample, condition: Condition, row: dict[str, Any]) -> bool:
         """Whether the row's name is still that of this picture and these weights."""
@@ -355,6 +372,7 @@ def _measured(run: Run, parts: Parts, summary: Summary, seed: int) -> Explained:
         "shares": attributions.shares(frame, seed=seed),
         "correlations": attributions.correlations(frame, seed=seed),
         "sanity": attributions.sanity(frame, seed=seed),
+        "cascade": attributions.cascades(frame, seed=seed),
     }
     for name, table in tables.items():
         file = "attributions" if name == "shares" else f"attribution_{name}"

@@ -15,7 +15,16 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Image, Mask
 from holdfast.data.writers import encode_image
-from holdfast.explain import Method, look, overlay, randomised, rank_correlation, shuffled, structural_similarity
+from holdfast.explain import (
+    Method,
+    look,
+    overlay,
+    randomised,
+    rank_correlation,
+    shuffled,
+    stages,
+    structural_similarity,
+)
 from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
 from holdfast.pipeline.explained.subjects import Asked, Subject
@@ -36,18 +45,24 @@ class Options(Protocol):
     @property
     def randomise(self) -> bool: ...  # noqa: D102
     @property
+    def cascade(self) -> bool: ...  # noqa: D102
+    @property
     def seed(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Item:
-    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures."""
+    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures.
+
+    ``cascaded`` says whether its maps are made again layer by layer where that is asked for.
+    """
 
     row_id: str
     label: str
     view: Image
     mask: Mask
     kept: bool
+    cascaded: bool = True
 
 
 class Looking:
@@ -56,8 +71,10 @@ class Looking:
     def __init__(self, subject: Subject, options: Options, methods: Sequence[Method], run: Path) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
         self._layers: dict[str, str] = {}
+        self._stages: list[frozenset[int]] = []
         module = subject.network.module
-        self._shuffled = shuffled(module, seed=options.seed) if options.randomise and module is not None else None
+        wanted = (options.randomise or options.cascade) and module is not None
+        self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
     def rows(self, items: Sequence[Item], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
         """Rows of pictures of one shape, those that are not done."""
@@ -104,10 +121,42 @@ class Looking:
         if self._shuffled is not None:
             with self._randomised():
                 others, _ = self._maps(method, batch, asked)
+        alike = self._cascade(method, items, batch, asked, maps, others)
         for place, item in enumerate(items):
             heat, other = maps[place], None if others is None else others[place]
             about = {"target_class": asked.classes[place], "layer": layer}
-            yield self._row(item, method) | about | self._where(item, method, heat, other)
+            yield self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {})
+
+    def _cascade(
+        self,
+        method: Method,
+        items: Sequence[Item],
+        batch: torch.Tensor,
+        asked: Asked,
+        maps: Sequence[Map],
+        others: Sequence[Map] | None,
+    ) -> dict[int, dict[str, list[float]]]:
+        """How alike maps stay as ever more layers are shuffled, by place; ``others``, all of them, are the last."""
+        network = self.subject.network
+        wanted = [place for place, item in enumerate(items) if item.cascaded and look(maps[place], item.mask)]
+        if not self.options.cascade or others is None or not network.differentiable or not wanted:
+            return {}
+        part, own = batch[wanted], Asked([one[wanted] for one in asked.targets], asked.classes)
+        if not self._stages:
+            self._stages = stages(network, part[:1], [one[:1].to(network.device) for one in own.targets])
+        series = []
+        for only in self._stages[:-1]:
+            with self._randomised(only):
+                series.append(self._maps(method, part, own)[0])
+        series.append([others[place] for place in wanted])
+        return {
+            place: {
+                "cascade": [rank_correlation(maps[place], made[at]) for made in series],
+                "cascade_similarity": [structural_similarity(maps[place], made[at]) for made in series],
+            }
+            for at, place in enumerate(wanted)
+            if all(np.isfinite(made[at]).all() for made in series)
+        }
 
     def _maps(self, method: Method, batch: torch.Tensor, asked: Asked) -> tuple[list[Map], str]:
         network = self.subject.network
@@ -125,10 +174,10 @@ class Looking:
         return [np.asarray(one, np.float32) for one in maps.numpy()], layer
 
     @contextmanager
-    def _randomised(self) -> Iterator[None]:
+    def _randomised(self, only: frozenset[int] | None = None) -> Iterator[None]:
         module = self.subject.network.module
         assert module is not None and self._shuffled is not None
-        with randomised(module, self._shuffled):
+        with randomised(module, self._shuffled, only):
             yield
 
     def _where(self, item: Item, method: Method, heat: Map, other: Map | None) -> dict[str, Any]:

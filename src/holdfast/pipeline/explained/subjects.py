@@ -12,13 +12,12 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import safe_part
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
-from holdfast.data.labels import LabelMap, map_labels
+from holdfast.data.labels import LabelMap, map_labels, read_label_file
 from holdfast.explain import Network, of_classifier, of_segmenter
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.pipeline.evaluation import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.segmented import networks
-from holdfast.registry import unknown
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -75,18 +74,21 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Su
         for text in recorded["architectures"]:
             found = networks.resolve(text, size=recorded["trained_by"]["size"], pretrained=recorded["pretrained"])
             if found.name == model:
-                return segmenter_subject(networks.load(found, folder, device=device))
+                segmenter = networks.load(found, folder, device=device)
+                return segmenter_subject(segmenter, map_labels(tuple(recorded["classes"]), {}, segmenter.labels))
         raise UserError(f"{model} is not among the architectures of this run's last segment; run that again with it")
     classifier = local_dir.load(Name("local-dir", str(folder)), device=device)
     return classifier_subject(classifier, map_labels(tuple(recorded["classes"]), {}, classifier.labels))
 
 
-def segmented(run: Run, model: str, device: str) -> Subject:
-    """A segmenter that ``holdfast segment --models`` tested as it is."""
-    for text in run.spec()["models"]:
+def segmented(run: Run, collection: Collection, model: str, device: str) -> Subject:
+    """A segmenter that ``holdfast segment --models`` tested as it is, its outputs found as there."""
+    recorded = run.spec()
+    keys = dict(collection.keys) | (read_label_file(recorded["labels"]) if recorded.get("labels") else {})
+    for text in recorded["models"]:
         segmenter = load_segmenter(text, device=device)
         if segmenter.name == model:
-            return segmenter_subject(segmenter)
+            return segmenter_subject(segmenter, map_labels(collection.classes, keys, segmenter.labels))
     raise UserError(f"{model} is not among the models of this run's last segment; run that again with it")
 
 
@@ -120,22 +122,26 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> Subject:
     return Subject(network, lambda image: model_input(classifier, image), ask)
 
 
-def segmenter_subject(segmenter: Any) -> Subject:
-    """A segmenter; the class's logits inside its true mask (``label``) or where it is predicted (``prediction``)."""
+def segmenter_subject(segmenter: Any, labels: LabelMap) -> Subject:
+    """A segmenter; the class's logits inside its true mask (``label``) or where it is predicted (``prediction``).
+
+    Of a class with several outputs the one with the highest mean in the mask is explained.
+    """
     import torch
 
-    names_of = [str(name) for name in segmenter.labels.names]
-
     def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> Asked:
-        for name in names:
-            if name not in names_of:
-                raise unknown(f"label of {segmenter.name}", name, names_of)
-        places = torch.tensor([names_of.index(name) for name in names])
         regions = torch.from_numpy(np.stack(masks)).float()
+        with torch.no_grad():
+            planes = segmenter.logits(batch).float().cpu()
+        planes = torch.nn.functional.interpolate(planes, regions.shape[-2:], mode="bilinear", align_corners=False)
+        if not bool(planes.isfinite().all()):
+            raise SampleError("the model's scores are not finite")
+        chosen = []
+        for plane, region, name in zip(planes, regions, names, strict=True):
+            own = list(labels.members[labels.classes.index(name)])
+            chosen.append(own[int((plane[own] * region).sum((1, 2)).argmax())])
+        places = torch.tensor(chosen)
         if target == PREDICTION:
-            with torch.no_grad():
-                planes = segmenter.logits(batch).float().cpu()
-            planes = torch.nn.functional.interpolate(planes, regions.shape[-2:], mode="bilinear", align_corners=False)
             regions = (planes.argmax(1) == places[:, None, None]).float()
             for name, region in zip(names, regions, strict=True):
                 if not bool(region.any()):

@@ -14,6 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, SEGMENTS, row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
+from holdfast.engine import core_count
 from holdfast.models import load_segmenter
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import row_key
@@ -24,7 +25,7 @@ from holdfast.pipeline.segmented import networks, testing
 from holdfast.pipeline.segmented.training import SegmentTraining
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained import recipes
-from holdfast.pipeline.trained.pictures import Renderer, Showing, showing, tensors_of
+from holdfast.pipeline.trained.pictures import Renderer, Showing, Team, showing, tensors_of
 from holdfast.pipeline.trained.plan import TrainSpec, conditions_of, content_of
 from holdfast.pipeline.trained.recipes import Recipe
 from holdfast.pipeline.trained.train import Kind, train
@@ -126,8 +127,9 @@ def _evaluate(spec: SegmentSpec, collection: Collection, out: Path, progress: Pr
         total = sum(len(plan) for *_, plan in owed)
         summary.already = sum(len(plan) for *_, plan in work) - total
         progress("segment", 0, total)
+        team = Team(spec.renderers or core_count())
         for model, _, plan in owed:
-            for part in _parts(spec, prepared, run, model, plan):
+            for part in _parts(spec, prepared, run, model, plan, team):
                 summary.merge(part)
                 progress("segment", summary.rows, total)
     return run, summary
@@ -189,7 +191,9 @@ def _forget(run: Run, work: Sequence[tuple[testing.Tested, Condition, Plan]]) ->
     testing.details(run.path).drop_ids(stale)
 
 
-def _parts(spec: SegmentSpec, prepared: Prepared, run: Run, model: testing.Tested, plan: Plan) -> Iterator[Summary]:
+def _parts(
+    spec: SegmentSpec, prepared: Prepared, run: Run, model: testing.Tested, plan: Plan, team: Team
+) -> Iterator[Summary]:
     """Show the pictures of one condition to one model, and write a part of the table at a time."""
     by_id = {sample.sample_id: sample for sample in prepared.collection.samples}
     shown = [(by_id[sample], made) for sample, made in plan]
@@ -198,7 +202,9 @@ def _parts(spec: SegmentSpec, prepared: Prepared, run: Run, model: testing.Teste
     classes = prepared.collection.classes
     folder = testing.pictures_folder(run.path)
     kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(prepared.collection) if one in ids}
-    renderer = Renderer(prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True)
+    renderer = Renderer(
+        prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=team
+    )
     for start in range(0, len(shown), TESTED):
         pictures = tensors_of(renderer, shown[start : start + TESTED], classes, masks=True)
         found: list[tuple[Sample, dict[str, Any]]] = [

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from holdfast.core.files import safe_part
 from holdfast.core.schema import SEGMENTS
@@ -31,17 +28,6 @@ if TYPE_CHECKING:
     Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class RenderedWithMasks(Rendered):
-    """Pictures that are made anew in every epoch; the mask is their fourth channel."""
-
-    def _one(self, place: int) -> tuple[NDArray[np.uint8] | None, int]:
-        made = self.renderer(self.shown[place])
-        if made.image is None or made.mask is None:
-            return None, place
-        return np.concatenate([made.image.transpose(2, 0, 1), made.mask[None].view(np.uint8)]), place
-
-
 class SegmentFit(Fit):
     """One job's training. Pictures have four channels: colours, and 1 where the object is."""
 
@@ -57,7 +43,7 @@ class SegmentFit(Fit):
 
     def pair(self, pictures: torch.Tensor, labels: torch.Tensor, *, augmented: bool = False) -> Pair:
         """Four channels uint8 and labels → what the network sees, and the class of every pixel."""
-        pictures, labels = pictures.to(self.device, non_blocking=True), labels.to(self.device)
+        pictures, labels = self.moved(pictures), labels.to(self.device, non_blocking=True)
         images, mask = pictures[:, :3], pictures[:, 3:]
         if augmented:
             small = images.float().div_(255)
@@ -127,7 +113,7 @@ class SegmentTraining(Training):
         if 4 * bytes_of(len(shown), size) // 3 > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return RenderedWithMasks(renderer, shown, labels), [sample for sample, _ in shown], 0
+            return Rendered(renderer, shown, labels, masks=True), [sample for sample, _ in shown], 0
         if job.trained_on not in self._held:
             self._held.clear()
             self._held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=True)

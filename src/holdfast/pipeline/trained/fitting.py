@@ -116,6 +116,7 @@ class Fit:
             clip=recipe.clip or None,
             checkpoints=self.work / "checkpoints",
             on_cpu=self.device == "cpu",
+            compile=self.spec.compile,
         )
         try:
             with self._fastest():
@@ -156,7 +157,7 @@ class Fit:
         """One epoch of prepared batches."""
         for images, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
-                yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device)
+                yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
 
     def orders(self) -> Iterator[torch.Tensor]:
         """Places of the pictures of each batch, drawn from torch's generator, which the loop seeds."""
@@ -169,11 +170,17 @@ class Fit:
             return (places[part] for part in torch.split(drawn, self.size))
         return (places[part] for part in augment.shuffled(len(places), self.size, "cpu"))
 
+    def moved(self, images: torch.Tensor) -> torch.Tensor:
+        """On the network's device."""
+        if self.device.startswith("cuda") and not images.is_cuda:
+            images = images.pin_memory()  # else the copy waits for every step before it
+        return images.to(self.device, non_blocking=True)
+
     def prepared(self, images: torch.Tensor, *, augmented: bool = False) -> torch.Tensor:
         """uint8 → what the network sees, on its device."""
         import torch
 
-        images = images.to(self.device, non_blocking=True)
+        images = self.moved(images)
         if augmented:
             small = images.float().div_(255)
             small = augment.move(small, augment.move_grid(small, MOVES)).mul_(255)

@@ -47,6 +47,8 @@ class TrainSpec(DataSpec):
         pretrained: begin with weights.
         memory: GiB of pictures held by a process; 0 takes a share of the machine's.
         workers: processes that work side by side, each on its own job.
+        renderers: processes that make pictures, shared by the workers; 0 takes one a core, 1 none but threads.
+        compile: compile the steps; worth it on a GPU, for trainings of many minutes.
     """
 
     architectures: tuple[str, ...] = ()
@@ -68,6 +70,8 @@ class TrainSpec(DataSpec):
     device: str = "auto"
     workers: int = 1
     memory: float = 0.0
+    renderers: int = 1
+    compile: bool = False
     retry_errors: bool = False
 
     @property

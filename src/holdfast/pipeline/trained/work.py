@@ -17,6 +17,7 @@ from holdfast.core.names import Name
 from holdfast.core.schema import CURVES, PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels, outcomes
+from holdfast.engine import core_count
 from holdfast.models import local_dir
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.samples import Prepared
@@ -27,6 +28,7 @@ from holdfast.pipeline.trained.pictures import (
     Renderer,
     Showing,
     Source,
+    Team,
     Tensors,
     bytes_of,
     showing,
@@ -70,6 +72,8 @@ class Training:
         self.classes = prepared.collection.classes
         self._watch = watch
         self._held: OrderedDict[str, Tensors] = OrderedDict()
+        workers = spec.workers or core_count()
+        self._team = Team(max(1, (spec.renderers or core_count()) // workers))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watch": None, "_held": OrderedDict()}
@@ -154,7 +158,8 @@ class Training:
         return on_device(held.images, held.labels, self.device), held.samples, len(held.failed)
 
     def _renderer(self, size: int, *, hashed: bool = False) -> Renderer:
-        return Renderer(self.prepared.pool, size, self.spec.seed, self.spec.max_pixels, self.spec.matte, hashed)
+        spec = self.spec
+        return Renderer(self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=self._team)
 
     def _load(self, job: Job) -> Any:
         """The trained model, to be tested."""

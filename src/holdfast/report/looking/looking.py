@@ -12,6 +12,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report import charts, page
 from holdfast.report.evidence import named, shown
 from holdfast.report.figures import COLOURS, WIDE, Chart, Figure
+from holdfast.report.looking.cascade import cascade_parts
 from holdfast.report.looking.gallery import maps_shown
 from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.study import about_world
@@ -85,6 +86,7 @@ def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
         *_share_parts(table, short),
         *_related_parts(frame, table, related, short),
         *_sanity_parts(checked, short),
+        *cascade_parts(attributions.cascades(frame, resamples=resamples, seed=seed), short, method_name),
         *_left_out(frame),
         *maps_shown(frame, {name: Path(name) for name in frame["folder"].unique()}, short, method_name),
     ]
@@ -146,7 +148,7 @@ def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
         return [
             "With shuffled weights the maps change (the largest mean rank correlation of a model's maps with those "
             f"of its shuffled twin is {number(float(checked['rank_correlation'].max()))}), so they depend on what was "
-            "learned."
+            f"learned.{_mostly_zero(checked, short)}"
         ]
     names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in same.to_dict("records")]
     return [
@@ -154,6 +156,18 @@ def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
         f"{number(ALIKE)} or more): they show the picture or the architecture rather than what was learned, and their "
         "shares should not be read as what the model looks at."
     ]
+
+
+def _mostly_zero(checked: pd.DataFrame, short: dict[str, str]) -> str:
+    """A shuffled network whose maps are empty is a weak witness: the page must say so."""
+    zero = checked[2 * checked["zero"] > checked["n"]]
+    if zero.empty:
+        return ""
+    names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in zero.to_dict("records")]
+    return (
+        f" For {listing(names)} most maps of the shuffled twin are zero everywhere, so this says little; explain "
+        "--cascade shuffles layer by layer."
+    )
 
 
 def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
@@ -283,6 +297,7 @@ def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         Column("structural_similarity", "SSIM", "number", digits=2),
         Column("share", "Share", "percent"),
         Column("share_randomised", "Share, shuffled", "percent", hint="what a network that knows nothing would have"),
+        Column("zero", "Zero maps", "integer", hint="of the shuffled network: zero everywhere, so like nothing"),
         Column("changed", "Maps change", show=lambda value: "yes" if value else "no"),
     ]
     note = "Of each map with that of the same network, all weights shuffled (Adebayo and others 2018)."

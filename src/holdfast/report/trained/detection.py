@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from holdfast.store import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 TITLE = "Telling generated from real"
 ARTEFACTS = (
@@ -40,8 +41,12 @@ def is_detection(runs: Sequence[Run]) -> bool:
     return bool(runs) and all(run.spec().get("verb") == "detect" for run in runs)
 
 
-def detection(counts: Counts) -> Section:
-    """Accuracy against chance, the confusion matrix, confidence, and what gives the kinds away."""
+def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
+    """Accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
+
+    ``rows`` are those of the one table, with the columns of ``stats.detection.CONFIDENCE``; without them the
+    calibration error has no interval.
+    """
     section = Section("detection", TITLE)
     found = named(detected.accuracies(counts))
     if found.empty:
@@ -53,7 +58,7 @@ def detection(counts: Counts) -> Section:
     section.parts = [
         ShownTable(_accuracy_table(found, short)),
         *_matrix_parts(counts, short),
-        *_confidence_parts(counts, short),
+        *_confidence_parts(counts, rows, short),
         *_control_parts(counts, short),
     ]
     return section
@@ -87,6 +92,8 @@ def _control_words(counts: Counts, short: dict[str, str]) -> list[str]:
         for row in named(detected.pasting(counts)).to_dict("records")
         if detected.sees_pasting(row)
     ]
+    if not bool(detected.accuracies(counts)["above_chance"].any()):
+        return ["Where the kinds are not told apart, the controls below have nothing to show."]
     return said or ["Neither control shows that the kinds are told by traces of their making; that is no proof."]
 
 
@@ -143,9 +150,13 @@ def matrix(frame: pd.DataFrame, width: int) -> Chart:
     names = [condition_name(name) for name in KINDS]
     label = charts.room(names, 170 if width >= WIDE else 100)
     size = min(130, (width - label - 30) // len(names))
-    axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "labelAngle": 0}
+    # A word a line: the names of the kinds are wider than a cell.
+    axis: Chart = {
+        "ticks": False, "domain": False, "title": None, "labelLimit": label, "labelAngle": 0,
+        "labelExpr": "split(datum.label, ' ')",
+    }  # fmt: skip
     x = {"field": "column", "type": "nominal", "scale": charts.in_order(names)}
-    x["axis"] = axis | {"orient": "top", "labelLimit": size}
+    x["axis"] = axis | {"orient": "top", "labelLimit": size, "labelPadding": 18}  # lines go down from the first
     y = {"field": "row", "type": "nominal", "scale": charts.in_order(names), "axis": axis}
     shade = {
         "field": "estimate", "type": "quantitative", "legend": None,
@@ -169,9 +180,16 @@ def matrix(frame: pd.DataFrame, width: int) -> Chart:
     return data | {"width": {"step": size}, "height": {"step": 56}, "layer": layers}
 
 
-def _confidence_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
-    table = named(calibration(counts))
-    table = table[table["condition"] == ORIGINAL].reset_index(drop=True)
+def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, str]) -> list[Part]:
+    table = calibration(counts)
+    table = table[table["condition"] == ORIGINAL].astype({"model": str, "trained_on": str}).reset_index(drop=True)
+    bounds = ["ece_low", "ece_high", "ece_calibrated"]
+    if rows is None:
+        table[bounds] = float("nan")
+    else:
+        errors = detected.calibration_errors(rows).astype({"model": str, "trained_on": str})
+        table = table.merge(errors[["model", "trained_on", *bounds]], on=["model", "trained_on"])
+    table = named(table)
     if table.empty:
         return []
     curve = named(reliability(counts))
@@ -179,14 +197,15 @@ def _confidence_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
     curve = curve.assign(estimate=curve["accuracy"])[["model", "confidence", "estimate", "low", "high", "n"]]
     said = [
         f"{short[str(row['model'])]}: mean confidence {percent(row['confidence'])}, accuracy "
-        f"{percent(row['accuracy'])}, calibration error {number(row['ece'], 3)}."
+        f"{percent(row['accuracy'])}, calibration error {_error(row)}."
         for row in table.head(3).to_dict("records")
     ]
     columns = [
         Column("model", "Network", show=lambda name: short.get(name, name)),
         Column("accuracy", "Accuracy", "percent"),
         Column("confidence", "Confidence", "percent"),
-        Column("ece", "ECE", "number", digits=3, hint="expected calibration error, 15 bins"),
+        Column("ece", "ECE", "number", "ece_low", "ece_high", digits=3, hint="expected calibration error, 15 bins"),
+        Column("ece_calibrated", "ECE by chance", "number", digits=3, hint="of exactly right confidences"),
         Column("brier", "Brier", "number", digits=3),
         Column("confidence_wrong", "Confidence when wrong", "percent"),
     ]
@@ -201,6 +220,15 @@ def _confidence_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         ShownFigure(figure),
         ShownTable(Table("detection_confidence", "Calibration", table, columns)),
     ]
+
+
+def _error(row: Mapping[Any, Any]) -> str:
+    """0.041 (0.030 to 0.052), and what exactly right confidences would show."""
+    text = number(row["ece"], 3)
+    if row["ece_calibrated"] != row["ece_calibrated"]:
+        return text
+    told = f"{text} ({span(row['ece_low'], row['ece_high'], 3, 1)})"
+    return f"{told}, where exactly right confidences would show {number(row['ece_calibrated'], 3)}"
 
 
 def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
@@ -271,10 +299,11 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
     """The page of a run of ``detect``; returns its path."""
     from holdfast.report.rows import join
 
-    counts = reduce(join(runs).dataset)
+    rows = join(runs).dataset
+    counts = reduce(rows)
     evidence = Evidence(counts, average="micro")
     settings = {"outcome": "full", "average": "micro"}
-    sections = [detection(counts)]
+    sections = [detection(counts, rows.to_table(columns=detected.CONFIDENCE))]
     if trained(runs) and len(counts.cells):
         sections.append(_trainings(runs, evidence))
     errors = trouble(evidence, runs)

@@ -30,10 +30,10 @@ from holdfast.report.parts import (
 )
 from holdfast.report.tables import Column, Table
 from holdfast.report.trained.segmented import Segmented
-from holdfast.report.trained.training import lines
+from holdfast.report.trained.training import lines, thinned
 from holdfast.report.words import estimate, listing, number, percent, plural, points, short_names, span
 from holdfast.stats.regression import Regression
-from holdfast.stats.segments import SEGMENT
+from holdfast.stats.segments import SEGMENT, WITHIN
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _finding(found: Segmented) -> str:
     said = [
         f"{found.short[name]} {estimate(row['miou'], row['miou_low'], row['miou_high'])}"
         for name in found.models
-        if (row := rows.get(name))
+        if (row := rows.get(name)) and not name.endswith(WITHIN)  # on originals it is the same
     ]
     return f"Mean IoU under {shown(found.conditions[0])}: {listing(said)}."
 
@@ -83,13 +83,14 @@ def _cost(found: Segmented) -> list[str]:
     lost = found.table.dropna(subset=["drop"])
     if lost.empty:
         return []
-    mean = lost.groupby("condition")["drop"].mean().sort_values(ascending=False)
+    crossed = lost[~lost["model"].str.endswith(WITHIN)]
+    mean = crossed.groupby("condition")["drop"].mean().sort_values(ascending=False)
     worst = str(mean.index[0])
     rows: dict[Any, Any] = lost[lost["condition"] == worst].set_index("model").to_dict("index")
     said = [
         f"{found.short[name]} {points(row['drop'])} ({span(row['drop_low'], row['drop_high'])})"
         for name in found.models
-        if (row := rows.get(name))
+        if (row := rows.get(name)) and not name.endswith(WITHIN)
     ]
     return [f"{shown(worst).capitalize()} costs most: {listing(said)} of mean IoU, against the same photos' originals."]
 
@@ -306,15 +307,13 @@ def _trainings(found: Segmented) -> list[Part]:
 
 def _curves(curves: pd.DataFrame) -> Figure:
     short = short_names(sorted(curves["model"].unique()))
-    mean = curves.groupby(["trained_on", "model", "split", "epoch"], as_index=False)["miou"].mean()
-    step = -(-int(mean["epoch"].max()) // 50)
-    mean = mean[(mean["epoch"] % step == 0) | (mean["epoch"] == mean["epoch"].max()) | (mean["epoch"] == 1)]
+    mean = thinned(curves, ["miou"])
     conditions = sorted(mean["trained_on"].unique(), key=lambda name: (name != ORIGINAL, name))
     frame = mean.assign(
         model=mean["model"].map(short), panel=mean["trained_on"].map(shown), value=mean["miou"],
         position=mean["trained_on"].map({name: place for place, name in enumerate(conditions)}),
     )[["panel", "position", "model", "split", "epoch", "value"]]  # fmt: skip
-    last = frame[(frame["epoch"] == frame["epoch"].max()) & (frame["split"] == "validation")]["value"].mean()
+    last = mean[mean["last"] & (mean["split"] == "validation")]["miou"].mean()
     return Figure(
         "segmentation_curves",
         "Mean IoU by epoch, on training and validation images; a panel is what was trained on",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from holdfast.stats.regression import Regression, fit
 from holdfast.stats.segments import (
     COLUMNS,
     SEGMENT,
+    WITHIN,
     by_class,
     cells_from_segments,
     experiments,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEGMENTED = ds.field("task") == SEGMENT
+
+_SIZES = re.compile(r"(_patch\d+)?(_window\d+)?(_\d{3})?(\?.*)?$")
+"""What timm and options add to the name of an encoder."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,13 @@ class Segmented:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Model → a name that fits beside a chart."""
-        return short_names(self.models)
+        """Model → a name that fits beside a chart: without options and sizes where names stay distinct without them."""
+        networks = {name: name.removesuffix(WITHIN) for name in self.models}
+        cut = {name: _SIZES.sub("", network).replace("@tu-", "@") for name, network in networks.items()}
+        if len(set(cut.values())) < len(set(networks.values())):
+            cut = networks
+        short = short_names(list(dict.fromkeys(cut.values())))
+        return {name: short[cut[name]] + (", within" if name != networks[name] else "") for name in self.models}
 
     @cached_property
     def regression(self) -> Regression:

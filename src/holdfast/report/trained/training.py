@@ -119,7 +119,7 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> lis
             f"Training within a condition instead of on originals gains {points(float(both['gain'].mean()))} on "
             f"average: most under {shown(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
             f"{shown(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). What it does not bring back is not in the "
-            "picture, or is too much for the network."
+            "picture, or is too much for the network or for a training of this length."
         )
     ways = {"originals": "on originals", "within": "within"}
     parts = []
@@ -167,16 +167,12 @@ def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     """Accuracy and loss by epoch, a panel a condition; means over folds."""
     if curves.empty:
         return []
-    mean = curves.groupby(["trained_on", "model", "split", "epoch"], as_index=False)[["loss", "accuracy"]].mean()
-    last = int(mean["epoch"].max())
-    step = -(-last // EPOCHS_SHOWN)
-    ends = mean.groupby(["trained_on", "model", "split"])["epoch"].transform("max")
-    mean = mean[(mean["epoch"] % step == 0) | (mean["epoch"] == ends) | (mean["epoch"] == 1)]
+    mean = thinned(curves, ["loss", "accuracy"])
     mean = mean.assign(model=mean["model"].map(short), panel=mean["trained_on"].map(shown))
     conditions = sorted(mean["trained_on"].unique(), key=lambda name: (name != ORIGINAL, name))
     order = {shown(name): place for place, name in enumerate(conditions)}
     mean["position"] = mean["panel"].map(order)
-    at_end = mean[mean["epoch"] == ends.loc[mean.index]].groupby("split")["accuracy"].mean()
+    at_end = mean[mean["last"]].groupby("split")["accuracy"].mean()
     said = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
     figures = []
     for measure, title in (("accuracy", "Accuracy by epoch"), ("loss", "Loss by epoch")):
@@ -198,6 +194,15 @@ def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     return list(figures)
 
 
+def thinned(curves: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
+    """Means over folds by epoch, few enough to be drawn; ``last`` where a curve ends, which may be early."""
+    keys = ["trained_on", "model", "split"]
+    mean = curves.groupby([*keys, "epoch"], as_index=False)[measures].mean()
+    mean["last"] = mean["epoch"] == mean.groupby(keys)["epoch"].transform("max")
+    step = -(-int(mean["epoch"].max()) // EPOCHS_SHOWN)
+    return mean[(mean["epoch"] % step == 0) | mean["last"] | (mean["epoch"] == 1)]
+
+
 def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool) -> Chart:
     """Curves by epoch in small panels, a colour a model, dashed for training images.
 
@@ -217,12 +222,14 @@ def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool
     dash = {"domain": ["train", "validation"], "range": [[3, 2], [1, 0]]}
     tip = [{"field": name} for name in ("model", "split", "epoch")]
     tip.append({"field": "value", "type": "quantitative", "format": ".1%" if share else ".3f"})
-    legend = {"orient": "top", "title": None}
+    legend = {"orient": "top", "title": None, "padding": 6}
+    first, last = int(frame["epoch"].min()), int(frame["epoch"].max())
+    epochs = sorted({first, (first + last) // 2, last})
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(models))]
     layer: Chart = {
         "mark": {"type": "line", "strokeWidth": 1.6, "point": False if frame["epoch"].nunique() > 1 else {"size": 20}},
         "encoding": {
-            "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "tickMinStep": 1}},
+            "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "values": epochs}},
             "y": y,
             "color": {
                 "field": "model", "type": "nominal", "scale": {"domain": list(models), "range": colours},

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from holdfast.core.types import Image, Mask
 from holdfast.scenarios.corruptions.declaring import corruption, gaussian, picture_of, streak, values_of, zoomed
 
+_FINER = 9  # points along each side of a pixel by which its covered share is told; odd, so that one is its middle
+
 
 @corruption(
     id="gaussian_blur",
@@ -34,16 +36,30 @@ def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: 
 )
 def defocus_blur(image: Image, mask: Mask, *, scale: float, radius: float, softness: float, **_: Any) -> Image:
     """A point becomes a disc."""
-    return picture_of(cv2.filter2D(values_of(image), -1, disc(radius * scale, softness)))
+    kernel = disc(radius, softness) if scale == 1 else _covered(radius * scale, softness * scale)
+    return picture_of(cv2.filter2D(values_of(image), -1, kernel))
 
 
 def disc(radius: float, softness: float) -> NDArray[np.float32]:
     """A disc with a sum of 1 whose edge is blurred over 3 × 3 pixels, 5 × 5 from a radius of 8 on."""
     reach = max(8, int(np.ceil(radius)))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
-    hard = (x**2 + y**2 <= radius**2).astype(np.float32)
+    return _softened((x**2 + y**2 <= radius**2).astype(np.float32), radius, softness)
+
+
+def _covered(radius: float, softness: float) -> NDArray[np.float32]:
+    """The same of another size, a pixel as strong as its share that the disc covers: one of 0.9 pixels blurs, too."""
+    reach = max(8, int(np.ceil(radius)) + 1)
+    fine = (np.arange((2 * reach + 1) * _FINER) + 0.5) / _FINER - reach - 0.5
+    inside = fine[:, None] ** 2 + fine**2 <= radius**2
+    side = 2 * reach + 1
+    share = inside.reshape(side, _FINER, side, _FINER).mean(axis=(1, 3)).astype(np.float32)
+    return _softened(share, radius, softness)
+
+
+def _softened(share: NDArray[np.float32], radius: float, softness: float) -> NDArray[np.float32]:
     width = 3 if radius <= 8 else 5
-    return cast("NDArray[np.float32]", cv2.GaussianBlur(hard / hard.sum(), (width, width), softness))
+    return cast("NDArray[np.float32]", cv2.GaussianBlur(share / share.sum(), (width, width), softness))
 
 
 @corruption(

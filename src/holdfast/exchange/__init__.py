@@ -1,0 +1,1 @@
+"""Results for others: bundles that open years later, and formats of other tools."""

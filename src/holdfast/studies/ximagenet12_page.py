@@ -1,0 +1,384 @@
+"""The page of ``holdfast study ximagenet12``: sections of the report, each with what it is the counterpart of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError
+from holdfast.core.schema import JOBS
+from holdfast.core.types import ORIGINAL
+from holdfast.report.accuracy import maps
+from holdfast.report.evidence import RESAMPLES, Evidence, shown
+from holdfast.report.fit import fit
+from holdfast.report.looking.looking import looking, read_looks
+from holdfast.report.parts import Part, Section, ShownFigure, ShownTable
+from holdfast.report.provenance import trouble
+from holdfast.report.rows import join
+from holdfast.report.study import Finding
+from holdfast.report.tables import Column, Table
+from holdfast.report.trained.detection import detection
+from holdfast.report.trained.segmentation import segmentation
+from holdfast.report.trained.segmented import Segmented, found_in
+from holdfast.report.trained.training import on_originals, training
+from holdfast.report.verdicts import scores
+from holdfast.report.words import listing, number, plural, short_names, span
+from holdfast.results import Results, background_conditions, static_conditions
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.score_parts import WHOLE, score_parts
+from holdfast.stats.segments import WITHIN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUESTION = (
+    "What do networks lose under the twelve scenarios of XIMAGENET-12 because they were never trained on them (EX1: "
+    "trained on originals, tested on each), and what is gone for good (EX2: trained and tested within each)? What does "
+    "it cost segmenters (EX3), where do the models look, and do pictures with another background give themselves away? "
+    "Every section says which table or figure of the paper (arXiv 2310.08182) it is the counterpart of, by content, "
+    "for our own scenes and networks; no number here is to be compared with a printed one. Intervals are at the 95 % "
+    "level."
+)
+ORDER = ("accuracies", "scores", "segmentation", "looking", "regression", "classes", "curves", "detection", "errors")
+_COUNTERPARTS = {
+    "accuracies": "Counterpart of the paper's Table 1: accuracies by network and scenario, EX1 and EX2.",
+    "scores": "Counterpart of the paper's Table 2: the robustness score with what each scenario adds to its two parts.",
+    "segmentation": (
+        "Counterpart of the paper's table of segmentation results (mean IoU and pixel accuracy by scenario, EX3) and, "
+        "further down, of the segmentation half of its regression table, Figure 9."
+    ),
+    "looking": "Counterpart of the paper's saliency maps.",
+    "regression": (
+        "Counterpart of the paper's Figure 9, the regression of accuracies (its segmentation half stands with the "
+        "segmenters), and of its residual plots. Of networks trained on originals (EX1)."
+    ),
+    "classes": "Counterpart of the paper's accuracy density maps. Of networks trained on originals (EX1).",
+    "curves": "Counterpart of the paper's training and validation curves.",
+    "detection": "Counterpart of the paper's classifier that tells normal, generated and random backgrounds apart.",
+}
+
+
+def in_order(sections: Sequence[Section]) -> list[Section]:
+    """In the order of the page, each with its counterpart in the paper."""
+    kept = sorted(sections, key=lambda section: ORDER.index(section.name))
+    return [
+        replace(one, lead=[_COUNTERPARTS[one.name], *one.lead]) if one.name in _COUNTERPARTS else one for one in kept
+    ]
+
+
+def classified(results: Results, seed: int) -> list[Section]:
+    """Accuracies, scores, the regression, maps and curves of EX1 and EX2."""
+    counts = results.counts
+    if counts.cells.empty:
+        raise UserError(f"{results.path} has no answer of any network; look at its report")
+    every = Evidence(counts, resamples=RESAMPLES, seed=seed)
+    crossed = Evidence(
+        on_originals(counts),
+        resamples=RESAMPLES,
+        seed=seed,
+        score_conditions=static_conditions,
+        background_conditions=background_conditions,
+        every=counts,
+    )
+    whole = training([results.run], every)
+    curves = [part for part in whole.parts if _name(part).startswith(("curves_", "class_balance", "jobs"))]
+    compared = [part for part in whole.parts if part not in curves]
+    compared = [part for one in compared for part in (*_wide_accuracies(one, every), one)]
+    if any(str(name).startswith("embedded:") for name in results.run.spec()["architectures"]):
+        whole.lead.append("An embedded: name stands for that network, built anew; its weights are not used.")
+    sections = [
+        Section("accuracies", "Accuracies, across and within scenarios", whole.lead, compared),
+        _scored(crossed),
+        fit(crossed),
+        maps(crossed),
+        Section("curves", "How the training went", parts=curves),
+    ]
+    errors = trouble(every, [results.run])
+    return [*sections, errors] if errors.parts else sections
+
+
+def _name(part: Part) -> str:
+    if isinstance(part, ShownFigure):
+        return part.figure.name
+    return part.table.name if isinstance(part, ShownTable) else ""
+
+
+def _wide_accuracies(part: Part, evidence: Evidence) -> list[Part]:
+    """Before the long table of accuracies one as the paper prints it: a row a scenario, EX1 and EX2 of each network."""
+    if not isinstance(part, ShownTable) or part.table.name != "trained_within":
+        return []
+    frame, names = part.table.frame, short_names(evidence.counts.models)
+    values = {
+        (f"{names[model]}, {experiment}", f"{experiment}_{place}"): _bounds(frame[frame["model"] == model], way)
+        for place, model in enumerate(evidence.counts.models)
+        for way, experiment in (("originals", "EX1"), ("within", "EX2"))
+    }
+    caption = "Accuracy by scenario and network: trained on originals (EX1), trained within the scenario (EX2)"
+    return [ShownTable(_by_scenario("accuracies", caption, values))]
+
+
+def _bounds(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """A measure with its interval, by condition."""
+    names = {measure: "value", f"{measure}_low": "low", f"{measure}_high": "high"}
+    return frame.set_index("condition")[list(names)].rename(columns=names)
+
+
+def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.DataFrame]) -> Table:
+    """A row a scenario, the most harmful first; a column for each (title, key) of ``values``."""
+    import pandas as pd
+
+    columns = [Column("condition", "Scenario", show=shown)]
+    parts = []
+    for (title, key), frame in values.items():
+        keys = {"value": key, "low": f"{key}_low", "high": f"{key}_high"}
+        parts.append(frame.rename(columns=keys))
+        columns.append(Column(key, title, "percent", keys["low"], keys["high"]))
+    wide = pd.concat(parts, axis=1)
+    means = wide[[key for _, key in values if key.startswith("EX1")]].mean(axis=1)
+    order = sorted(wide.index, key=lambda one: (one != ORIGINAL, means[one]))
+    return Table(name, caption, wide.loc[order].reset_index(names="condition"), columns)
+
+
+def _scored(evidence: Evidence) -> Section:
+    """The report's section of scores, with the two parts and what each scenario adds."""
+    section = scores(evidence)
+    assert evidence.every is not None
+    frame = score_parts(
+        evidence.every,
+        conditions=[name for name in static_conditions(evidence.every) if name != ORIGINAL],
+        resamples=evidence.resamples,
+        seed=evidence.seed,
+    )
+    if frame.empty or isinstance(evidence.scores, str):
+        return section
+    parts = _wide(frame[frame["condition"] == WHOLE]).drop(columns="condition")
+    robust = evidence.scores[["model", "score", "low", "high", "debiased", "accuracy_original"]]
+    robust = robust.rename(columns={"low": "score_low", "high": "score_high"})
+    summary = evidence.summary[evidence.summary["condition"] == ORIGINAL]
+    original = summary[["model", "low", "high"]].rename(columns={"low": "original_low", "high": "original_high"})
+    table = robust.merge(parts, on="model").merge(original, on="model")
+    table = table.sort_values("score", ascending=False, kind="stable").reset_index(drop=True)
+    best, worst = table.iloc[0], table.iloc[-1]
+    told = [_told(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
+    section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(told)}.")
+    section.parts = [_filled(part) for part in section.parts]
+    section.parts[:0] = [ShownTable(_parts_table(evidence, table)), ShownTable(_scenario_table(evidence, frame))]
+    return section
+
+
+def _filled(part: Part) -> Part:
+    """A table without columns that have no value in any row: static conditions alone have no effect of pasting."""
+    if not isinstance(part, ShownTable):
+        return part
+    table = part.table
+    kept = [column for column in table.columns if table.frame[column.key].notna().any()]
+    return ShownTable(replace(table, columns=kept))
+
+
+def _told(evidence: Evidence, row: pd.Series) -> str:
+    ends = span(row["score_low"], row["score_high"], 3, 1)
+    parts = f"1 − ({number(row['cross'], 4)} + {number(row['inner'], 4)})" if "inner" in row else "across only"
+    return f"{evidence.name(str(row['model']))} {number(row['score'], 3)} ({ends}) = {parts}"
+
+
+def _wide(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per model and condition; ``cross`` and ``inner`` with ``_low`` and ``_high``."""
+    found = None
+    for part, own in frame.groupby("part", sort=True):
+        names = {"squared": str(part), "low": f"{part}_low", "high": f"{part}_high", "deviation": f"{part}_deviation"}
+        named = own[["model", "condition", *names]].rename(columns=names)
+        found = named if found is None else found.merge(named, on=["model", "condition"], how="outer")
+    assert found is not None
+    return found
+
+
+def _parts_table(evidence: Evidence, table: pd.DataFrame) -> Table:
+    columns = [
+        Column("model", "Network", show=evidence.name),
+        Column("accuracy_original", "Originals, μ", "percent", "original_low", "original_high"),
+        Column("cross", "Cross part", "number", "cross_low", "cross_high", digits=4, hint="EX1: Σ(C − μ)² / n"),
+        Column("inner", "Inner part", "number", "inner_low", "inner_high", digits=4, hint="EX2: Σ(C′ − μ)² / n"),
+        Column("score", "Score", "number", "score_low", "score_high", digits=4),
+        Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
+    ]
+    note = (
+        "S = 1 − (cross + inner), over the scenarios, divided by their number. Intervals treat photos as independent "
+        "and know nothing of other trainings. A gain over the originals lowers the score like a loss."
+    )
+    kept = [column for column in columns if column.key in table]
+    return Table("score_parts", "The robustness score and its two parts", table, kept, note)
+
+
+def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
+    wide = _wide(frame[frame["condition"] != WHOLE])
+    worst = wide.groupby("condition")["cross"].mean()
+    wide = wide.assign(place=-wide["condition"].map(worst), own=wide["model"].map(evidence.models.index))
+    wide = wide.sort_values(["place", "own"], kind="stable").drop(columns=["place", "own"]).reset_index(drop=True)
+    columns = [
+        Column("condition", "Scenario", show=shown),
+        Column("model", "Network", show=evidence.name),
+        Column("cross_deviation", "EX1 less originals", "points"),
+        Column("cross", "squared", "percent", "cross_low", "cross_high", digits=2),
+        Column("inner_deviation", "EX2 less originals", "points"),
+        Column("inner", "squared", "percent", "inner_low", "inner_high", digits=2),
+    ]
+    kept = [column for column in columns if column.key in wide]
+    caption = "What each scenario adds: squared deviations from the accuracy on originals, in per cent as in the paper"
+    return Table("score_scenarios", caption, wide, kept, shown=60, folded=True)
+
+
+def segmented(results: Results, seed: int) -> list[Section]:
+    """EX3."""
+    found = found_in(join([results.run]), resamples=RESAMPLES, seed=seed)
+    if found is None:
+        raise UserError(f"{results.path} has no row of any segmenter")
+    section = segmentation(found)
+    if not found.frame.empty:
+        section.parts = [_folded(part) for part in section.parts]
+        measures = {"miou": "Mean IoU", "pixel_accuracy": "Pixels right"}
+        section.parts[1:1] = [ShownTable(_segment_table(found, *one)) for one in measures.items()]
+    return [section]
+
+
+def _segment_table(found: Segmented, measure: str, title: str) -> Table:
+    values = {}
+    networks = list(dict.fromkeys(name.removesuffix(WITHIN) for name in found.models))
+    for place, network in enumerate(networks):
+        for name, experiment in ((network, "EX1"), (network + WITHIN, "EX2")):
+            if name in found.models:
+                own = found.table[found.table["model"] == name]
+                title_of = f"{found.short[name].removesuffix(', within')}, {experiment}"
+                values[title_of, f"{experiment}_{place}"] = _bounds(own, measure)
+    caption = f"{title} by scenario and network: trained on originals (EX1), trained within the scenario (EX2)"
+    return _by_scenario(f"segmentation_{measure}", caption, values)
+
+
+def _folded(part: Part) -> Part:
+    """The long table behind the short ones."""
+    if isinstance(part, ShownTable) and part.table.name == "segmentation":
+        return ShownTable(replace(part.table, folded=True))
+    return part
+
+
+def looked(results: Results, seed: int) -> list[Section]:
+    """Where networks trained on originals look."""
+    frame = read_looks([results.run])
+    if frame is None:
+        raise UserError(f"{results.path} has no attribution map; look at its errors")
+    section = looking(frame, resamples=RESAMPLES, seed=seed)
+    spec = results.run.spec()
+    how = (
+        f"One training of each network on originals, tested on the {number(100 * (1 - float(spec['train_split'])), 0)} "
+        "% of the scenes that it did not see; its model was kept."
+        if int(spec["folds"]) == 1
+        else f"Networks of {spec['folds']} folds, each explained on scenes that it did not see."
+    )
+    return [replace(section, lead=[how, *section.lead])]
+
+
+def detected(results: Results, seed: int) -> list[Section]:
+    """Three kinds of background."""
+    del seed  # its intervals are not resampled
+    return [detection(results.counts)]
+
+
+def unfinished(results: Results) -> list[str]:
+    """A sentence where trainings are missing."""
+    there, wanted = len(_jobs(results)), _planned(results)
+    if there >= wanted:
+        return []
+    return [
+        f"Unfinished: {there} of {wanted} trainings are done. What the others would have shown is missing, and a "
+        "condition of which only some folds are done is measured on fewer photos."
+    ]
+
+
+def _planned(results: Results) -> int:
+    spec = results.run.spec()
+    trained_on = 1 if spec.get("train_on") == ORIGINAL else len(parse_conditions(str(spec["scenarios"])))
+    return len(spec["architectures"]) * int(spec["folds"]) * trained_on
+
+
+def facts(runs: Mapping[str, Results]) -> list[tuple[str, str]]:
+    """The numbers at the top of the page."""
+    trainings = sum(len(_jobs(one)) for one in runs.values())
+    found = [(f"{trainings:,}", "trainings")]
+    first = next(iter(runs.values()))
+    spec = first.run.spec()
+    rows = sum(one.run.predictions.dataset().count_rows() for one in runs.values())
+    conditions = first.rows(["condition"])["condition"].unique()
+    found.append((f"{len(conditions)}", "conditions"))
+    found.append((f"{spec['folds']}", "folds" if spec["folds"] != 1 else "fold"))
+    return [*found, (f"{rows:,}", "rows")]
+
+
+def cost(runs: Mapping[str, Results]) -> Finding:
+    """What each run was, where and how long it took, and what twelve folds would take."""
+    import pandas as pd
+
+    rows = []
+    for part, results in runs.items():
+        spec, jobs = results.run.spec(), _jobs(results)
+        planned = _planned(results)
+        folds, hours = int(spec["folds"]), float(jobs["seconds"].sum()) / 3600
+        recipe = spec.get("trained_by") or {}
+        rows.append(
+            {
+                "part": part,
+                "networks": ", ".join(short_names([str(name) for name in spec["architectures"]]).values()),
+                "data": spec["data"],
+                "folds": folds,
+                "trainings": len(jobs),
+                "done": str(len(jobs)) if len(jobs) >= planned else f"{len(jobs)} of {planned}",
+                "failed": int((jobs["status"] != "ok").sum()),
+                "epochs": int(recipe.get("epochs", 0)),
+                "size": int(recipe.get("size", 0)),
+                "hours": hours,
+                "twelve": _twelve(folds, hours * planned / len(jobs)),
+                "libraries": _libraries(results),
+                "device": listing(sorted(set(jobs["device"].dropna()))),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    columns = [
+        Column("part", "Part"),
+        Column("networks", "Networks"),
+        Column("data", "Scenes"),
+        Column("folds", "Folds", "integer"),
+        Column("done", "Trainings"),
+        Column("epochs", "Epochs", "integer"),
+        Column("hours", "Hours", "number", digits=2, hint="of all trainings, one after another"),
+        Column("twelve", "12 folds", "number", digits=2, hint="hours of all trainings with 12 folds"),
+        Column("device", "on"),
+        Column("libraries", "with"),
+    ]
+    spent, where = number(float(frame["hours"].sum()), 1), listing(list(dict.fromkeys(frame["device"])))
+    sentence = (
+        f"{plural(int(frame['trainings'].sum()), 'training')}, {spent} hours one after another, on {where}; side by "
+        "side they take less. Twelve folds, as in the paper, are three times as many trainings as four, each on 22 % "
+        "more scenes."
+    )
+    return Finding("What it took", [sentence], frame, columns, caption="The runs behind this page")
+
+
+def _twelve(folds: int, hours: float) -> float | None:
+    """Hours with 12 folds: more trainings, each on 11/12 of the scenes; None for one split, which has no folds."""
+    return hours * (12 / folds) * (11 / 12) / (1 - 1 / folds) if folds > 1 else None
+
+
+def _libraries(results: Results) -> str:
+    """Versions that training depends on, as recorded where it ran."""
+    try:
+        packages = json.loads((results.path / "environment.json").read_text(encoding="utf8"))["packages"]
+    except (OSError, ValueError, KeyError):
+        return ""
+    return ", ".join(f"{name} {packages[name]}" for name in ("holdfast", "torch", "timm") if name in packages)
+
+
+def _jobs(results: Results) -> pd.DataFrame:
+    frame: pd.DataFrame = pq.read_table(results.path / "jobs.parquet", schema=JOBS).to_pandas()
+    return frame

@@ -153,7 +153,7 @@ def test_changes_are_differences_of_what_each_run_says(rehearsed: Path) -> None:
     effects = pd.read_parquet(rehearsed / "results" / "background-effect-of-every-model.parquet")
     runs = {name: open_run(rehearsed / "runs" / name) for name in ("exact", "erode-0.1", "box")}
     assert set(effects["kind"]) == set(runs)
-    verdicts = {name: run.verdicts(resamples=200).set_index("model") for name, run in runs.items()}
+    verdicts = {name: run.verdicts().set_index("model") for name, run in runs.items()}
     scores = {name: run.scores(resamples=200).set_index("model")["score"] for name, run in runs.items()}
     right = runs["exact"].accuracy().set_index(["model", "condition"])["accuracy"]
     for row in effects.to_dict("records"):

@@ -71,7 +71,7 @@ def gather(kinds: Sequence[Kind], overlaps: pd.DataFrame, runs: Mapping[str, Run
     means: list[dict[str, Any]] = []
     conditions: list[dict[str, Any]] = []
     for name, run in ordered.items():
-        verdicts = run.results.verdicts(outcome=run.outcome, resamples=mask_measures.RESAMPLES)
+        verdicts = run.results.verdicts(outcome=run.outcome)  # as a report of the run would say
         told = {row["model"]: row for row in verdicts.to_dict("records")}
         effects += [
             {"kind": name, "model": model} | _numbers(told[model], run, exact, orders[name], known) for model in models

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from holdfast.stats.fmr import fmr
-from holdfast.stats.fmr_ranking import _influence, fmr_ranking
+from holdfast.stats.fmr_ranking import fmr_influence, fmr_ranking
 
 
 def images(
@@ -63,7 +63,7 @@ def test_models_alike_are_seldom_told_apart() -> None:
 def test_the_influence_is_the_derivative_of_fmr() -> None:
     made = images({"a": 0.5}, 25, 3, twice=2)
     value = fmr(made).query("label == '' and measure == 'fmr'")["estimate"].iloc[0]
-    influence = _influence(made)
+    influence = fmr_influence(made)
     for place, source in enumerate(sorted(made["source_id"].unique())):
         # Weigh one photo a little more, by repeating all 2,000 times and that photo once more.
         counts = made["source_id"].eq(source)

@@ -69,7 +69,7 @@ Asked = tuple["Renderer", Sequence[Showing]]
 class Team:
     """Who makes pictures: processes that stay for those to come, or threads, where there are few cores or pictures.
 
-    Threads do not go far: on 16 cores they made no more pictures a second than on two.
+    Threads share one interpreter, processes have to be started: each has its own cache of donors, too.
     """
 
     def __init__(self, processes: int = 1) -> None:

@@ -25,8 +25,8 @@ system: ## Debian's browser and database, for the tests that need real ones
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks recipes
-	$(BIN)/ruff format --check src tests benchmarks recipes
+	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py
+	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -45,8 +45,8 @@ load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and th
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo
 
-docs: setup ## the documentation as a site, from local files only
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache

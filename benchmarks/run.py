@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+import bench_board
 import bench_check
 import bench_diorama
 import bench_eval
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "walk": bench_walk.rows,
     "generate": bench_generate.rows,
     "train": bench_train.rows,
+    "board": bench_board.rows,
 }
 
 

@@ -1,8 +1,10 @@
 """What notebooks and other programs call: the command line's verbs as functions.
 
+```python
 import holdfast
 run = holdfast.evaluate("photos/", models=["timm:resnet50"], out="runs/first")
 run.rows().to_pandas()
+```
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """It is not a toy: with class and background independent, neither colours nor pixels give the class away."""
 
 import numpy as np
+import pytest
 
 from holdfast.diorama import CLASSES, draw_scene, render
 
@@ -36,6 +37,7 @@ def least_squares(train, test):
     return ((test - mean) @ np.linalg.solve(gram, (train - mean).T @ target)).argmax(1)
 
 
+@pytest.mark.slow
 def test_colours_and_pixels_do_not_give_the_class_away():
     images, colours, _ = drawn("train", TRAIN, 1_000_000)
     test_images, test_colours, truth = drawn("test", TEST, 2_000_000)

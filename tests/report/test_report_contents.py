@@ -185,12 +185,12 @@ def test_one_model(tmp_path: Path) -> None:
     assert "What the model holds on to" in text
 
 
-def test_twenty_models(tmp_path: Path) -> None:
-    out, text, outline = made(tmp_path, models=[f"timm:network_{i}" for i in range(20)], photos=4)
+def test_a_dozen_models(tmp_path: Path) -> None:
+    out, text, outline = made(tmp_path, models=[f"timm:network_{i}" for i in range(12)], photos=4)
     assert outline.sections == SECTIONS
     assert len(text) < 10_000_000
-    assert len(table(out, "pairs")) == 190
-    assert all(f"network_{i}" in (out / "figures" / "accuracy_by_scenario.svg").read_text() for i in range(20))
+    assert len(table(out, "pairs")) == 66
+    assert all(f"network_{i}" in (out / "figures" / "accuracy_by_scenario.svg").read_text() for i in range(12))
 
 
 def test_a_thousand_classes(tmp_path: Path) -> None:

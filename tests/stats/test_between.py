@@ -52,7 +52,7 @@ def test_by_condition_is_exact_mcnemar(right):
     assert result["p_holm"].to_numpy() == pytest.approx(multipletests(result["p"], method="holm")[1])
 
 
-@settings(max_examples=25, deadline=None)  # statsmodels collects garbage in every call
+@settings(max_examples=6, deadline=None)  # statsmodels collects garbage in every call
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_is_statsmodels_holm(values):
     assert holm(np.array(values)) == pytest.approx(multipletests(values, method="holm")[1])

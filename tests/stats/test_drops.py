@@ -100,7 +100,7 @@ def test_drop_interval_covers(labels: np.ndarray, average: str, base: float, slo
     assert 0.93 <= covered / REPETITIONS <= 0.97
 
 
-@pytest.mark.parametrize(("donors", "spread"), [(100, 0.0), (12, 0.2)])
+@pytest.mark.parametrize(("donors", "spread"), [pytest.param(100, 0.0, marks=pytest.mark.slow), (12, 0.2)])
 def test_drop_interval_covers_with_shared_donors(donors: int, spread: float) -> None:
     rng = np.random.default_rng(26)
     covered, blind = 0, 0

@@ -125,6 +125,7 @@ def test_transfer_takes_a_second_training(tmp_path: Path) -> None:
     assert means.loc["second training", "fmr"] == pytest.approx(np.mean(twins))
 
 
+@pytest.mark.slow
 def test_generator_swap_compares_orders(tmp_path: Path) -> None:
     generators = ["rotate:", "pixel:", "noise:", "embedded:vqgan"]
     said = [

@@ -13,10 +13,13 @@ import typer
 
 from holdfast.cli import annotate as annotating
 from holdfast.cli import ask as questions
+from holdfast.cli import board as leaderboard
+from holdfast.cli import bundle as bundling
 from holdfast.cli import check, judge
 from holdfast.cli import choose as choosing
 from holdfast.cli import detect as detecting
 from holdfast.cli import explain as explaining
+from holdfast.cli import export as exporting
 from holdfast.cli import generate as generation
 from holdfast.cli import mine as mining
 from holdfast.cli import modes as failures
@@ -27,6 +30,7 @@ from holdfast.cli import segment as segmenting
 from holdfast.cli import serve as serving
 from holdfast.cli import study as studies
 from holdfast.cli import train as training
+from holdfast.cli import verify as verifying
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
@@ -299,6 +303,12 @@ for _verb in (
     annotating.annotate, training.train, segmenting.segment, explaining.explain, choosing.choose, detecting.detect,
 ):  # fmt: skip
     app.command()(_verb)
+
+app.add_typer(leaderboard.app)
+app.command()(bundling.bundle)
+app.command()(exporting.export)
+app.command("open")(bundling.open_)
+app.command()(verifying.verify)
 
 
 def _text(path: Path | None) -> str | None:

@@ -30,10 +30,11 @@ def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats,
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n) with p = right / n. Counts may be fractional: an effective
     number of photos.
     """
-    return _score(np.asarray(right, np.float64), np.asarray(n, np.float64), _quantile(level))
+    return wilson_at(np.asarray(right, np.float64), np.asarray(n, np.float64), _quantile(level))
 
 
-def _score(hits: Floats, total: Floats, z: float) -> tuple[Floats, Floats]:
+def wilson_at(hits: Floats, total: Floats, z: Floats | float) -> tuple[Floats, Floats]:
+    """The same with the quantile given."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = hits / total
         centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
@@ -53,18 +54,25 @@ def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[flo
     freedom, because a few small classes may make up most of V. With all classes at 0 % or 100 % the interval keeps a
     width, where a bootstrap would have none.
     """
-    from scipy.stats import t
+    low, high = stratified_rows(np.asarray(right, np.float64)[None, :], np.asarray(n, np.float64)[None, :], level)
+    return float(low[0]), float(high[0])
 
-    z = _quantile(level)
-    hits, total = np.asarray(right, np.float64), np.asarray(n, np.float64)
-    pseudo = z**2 / len(total)
-    larger = total + pseudo
-    share = (hits + pseudo / 2) / larger
+
+def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+    """The same for many means at once, (means, classes); of each only the classes of which ``n`` is not 0."""
+    from scipy.special import stdtrit
+
+    there = n > 0
+    classes = there.sum(axis=1)
+    pseudo = (_quantile(level) ** 2 / classes)[:, None]
+    larger = np.where(there, n + pseudo, 1.0)
+    share = np.where(there, (right + pseudo / 2) / larger, 0.0)
     variances = share * (1 - share) / np.maximum(larger - 1, larger / 2)
-    freedom = np.sum(variances) ** 2 / np.sum(variances**2 / np.maximum(total - 1, 0.5))
-    effective = share.mean() * (1 - share.mean()) / (np.sum(variances) / len(total) ** 2)
-    low, high = _score(np.mean(hits / total) * effective, effective, float(t.ppf((1 + level) / 2, freedom)))
-    return float(low), float(high)
+    freedom = variances.sum(axis=1) ** 2 / (variances**2 / np.maximum(n - 1, 0.5)).sum(axis=1)
+    mean = share.sum(axis=1) / classes
+    effective = mean * (1 - mean) / (variances.sum(axis=1) / classes**2)
+    plain = np.divide(right, n, out=np.zeros_like(n), where=there).sum(axis=1) / classes
+    return wilson_at(plain * effective, effective, stdtrit(freedom, (1 + level) / 2))
 
 
 def accuracy(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
@@ -185,11 +193,11 @@ def ordered(counts: Counts, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _quantile(level: float) -> float:
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if not 0 < level < 1:
         raise UserError(f"a confidence level lies between 0 and 1, {level} does not")
-    return float(norm.ppf((1 + level) / 2))
+    return float(ndtri((1 + level) / 2))
 
 
 def _repeated(cells: pd.DataFrame, keys: list[str]) -> dict[tuple[str, ...], pd.DataFrame]:

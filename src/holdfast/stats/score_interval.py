@@ -66,10 +66,10 @@ def spread_interval(
         return np.asarray(value(size * direction + epsilon) + size * along)
 
     def surprisingly_large(size: float) -> bool:
-        return bool((simulated(size) >= observed).mean() <= tail)
+        return bool(np.count_nonzero(simulated(size) >= observed) / len(epsilon) <= tail)
 
     def large_enough(size: float) -> bool:
-        return bool((simulated(size) <= observed).mean() > tail)
+        return bool(np.count_nonzero(simulated(size) <= observed) / len(epsilon) > tail)
 
     top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     while large_enough(top):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -66,8 +66,17 @@ class _Work:
     summary: Summary = field(default_factory=Summary)
 
 
-def perturb(spec: PerturbSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
-    """Walk every image against every model, and write the rows that are not there yet."""
+def perturb(
+    spec: PerturbSpec, out: Path, *, only: Container[str] | None = None, progress: Progress = silent
+) -> tuple[Run, Summary]:
+    """Walk every image against every model, and write the rows that are not there yet.
+
+    Args:
+        spec: what to do.
+        out: the run directory.
+        only: names of the samples that are walked; the others are hashed and listed all the same.
+        progress: told how far it is.
+    """
     run = Run(out)
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read_originals(spec)
@@ -79,7 +88,8 @@ def perturb(spec: PerturbSpec, out: Path, *, progress: Progress = silent) -> tup
         run.write_samples(samples_table(prepared))
         recorder = Recorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
         places = {name: place for place, name in enumerate(collection.classes)}
-        work = _Work(spec, setting, recorder, run, collection.samples, places, progress)
+        chosen = tuple(one for one in collection.samples if only is None or one.sample_id in only)
+        work = _Work(spec, setting, recorder, run, chosen, places, progress)
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:

@@ -1,0 +1,185 @@
+"""From a run to entries: one model, one dataset and one protocol each, numbers recomputed from the rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from holdfast.board import table as tables
+from holdfast.board.entry import (
+    PROTOCOLS,
+    Dataset,
+    Entry,
+    Made,
+    Model,
+    Protocol,
+    Table,
+    dataset_sha256,
+    entry_id,
+    entry_json,
+    in_words,
+    read_entry,
+)
+from holdfast.board.meta import Meta, read_meta
+from holdfast.board.numbers import numbers, settings
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import whole_file
+from holdfast.core.schema import SCHEMA_VERSION
+from holdfast.core.types import ORIGINAL
+from holdfast.pipeline import speed
+from holdfast.pipeline.environment import version
+from holdfast.stats.quick import coded, keep
+from holdfast.store import Run
+
+WHITE = [255, 255, 255]
+
+
+def add(
+    run: str | Path,
+    out: str | Path,
+    meta: str | Path | None = None,
+    *,
+    models: Sequence[str] | None = None,
+    device: str = "cpu",
+) -> list[Path]:
+    """Write the entries of a run, ``ID.json`` and ``ID.parquet`` each; returns the JSON files.
+
+    A run of ``eval`` or ``train`` gives a static entry a model where it has originals and static conditions, and a hard
+    one where it has generated pictures; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
+    unless all of it can be.
+
+    Args:
+        run: a run directory.
+        out: the board, or an empty folder for a submission.
+        meta: TOML with what only the submitter knows; see ``board.meta``.
+        models: some of the run's models.
+        device: where models are loaded to count their parameters.
+    """
+    opened = Run.open(run)
+    rows = opened.rows().unify_dictionaries()
+    known = coded(rows["model"])[1]
+    wanted = list(models) if models else known
+    for one in wanted:
+        if one not in known:
+            raise UserError(f"{run} has no rows of {one!r}; its models are {', '.join(known[:8])}")
+    told = read_meta(meta, wanted)
+    dataset = _dataset(opened, rows)
+    made: list[tuple[Entry, bytes]] = []
+    for one in wanted:
+        found = _protocols(keep(rows, "model", one))
+        facts = _model(opened, one, told[one], device) if found else None
+        made += [_entry(opened, facts, dataset, name, part, told[one]) for name, part in found if facts is not None]
+    if not made:
+        raise UserError(
+            f"{run} has nothing for a board: it takes originals with static scenarios, generated pictures, or walks"
+        )
+    return _write(made, Path(out))
+
+
+def _protocols(rows: pa.Table) -> list[tuple[str, pa.Table]]:
+    """The protocols that one model's rows allow, each with its rows; dynamic once a setting."""
+    found: list[tuple[str, pa.Table]] = []
+    for name in PROTOCOLS:
+        own = tables.rows_of_protocol(rows, name)
+        if name == "dynamic" and len(own):
+            found += [(name, part) for part in tables.by_setting(own)]
+            continue
+        conditions = coded(own["condition"])[1]
+        if name == "hard" and conditions:
+            found.append((name, own))
+        if name == "static" and ORIGINAL in conditions and len(conditions) > 1:
+            found.append((name, own))
+    return found
+
+
+def _dataset(run: Run, rows: pa.Table) -> Dataset:
+    samples = run.samples()
+    if not len(samples):
+        raise UserError(f"{run.path} has no samples.parquet: the dataset of these rows is not known any more")
+    real = samples.filter(pc.is_valid(samples["label"]))  # without what the reader could make nothing of
+    classes = run.spec().get("classes") or coded(real["label"])[1]
+    names = coded(rows["dataset"])[1]
+    if len(names) != 1:
+        raise UserError(f"{run.path} has rows of {len(names)} datasets; an entry is about one")
+    return Dataset(
+        name=names[0], sha256=dataset_sha256(samples), images=len(coded(real["sample_id"])[1]), classes=len(classes)
+    )
+
+
+def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Table, meta: Meta) -> tuple[Entry, bytes]:
+    table = tables.published(rows)
+    data = tables.packed(table)
+    digest = hashlib.sha256(data).hexdigest()
+    told: dict[str, Any] = settings(table, protocol)
+    matte = run.spec().get("matte", WHITE)
+    if matte != WHITE:  # behind transparent pictures; the rows do not say it
+        told["matte"] = ",".join(str(one) for one in matte)
+    entry = _valid(
+        kind="measured",
+        id=entry_id(model.name, dataset.name, protocol, digest),
+        model=model,
+        dataset=dataset,
+        protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=told),  # type: ignore[arg-type]
+        scores=numbers(table, protocol),
+        speed=meta.speed,
+        table=Table(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
+        run=Made(fingerprint=tables.run_fingerprint(table), holdfast=_made_by(run)),
+    )
+    return entry, data
+
+
+def _valid(**parts: Any) -> Entry:
+    try:
+        return Entry(**parts)
+    except ValidationError as error:
+        raise UserError(f"this run makes no entry: {in_words(error)}") from None
+
+
+def _made_by(run: Run) -> str:
+    """The version that made the run, where it says so."""
+    try:
+        told = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
+        return str(told["packages"]["holdfast"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return version("holdfast") or "unknown"
+
+
+def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
+    """What is known of a model; its parameters and input size are counted where it can be loaded here."""
+    parameters, size = meta.parameters, meta.input_size
+    text = speed.sources([run]).get(name, "")
+    if text and (parameters is None or size is None):
+        try:
+            counted, side = speed.size_and_input(text, classes=run.spec().get("classes"), device=device)
+        except (HoldfastError, OSError, ImportError, RuntimeError, ValueError):
+            counted, side = None, None  # an entry without them is an entry, too
+        parameters, size = counted if parameters is None else parameters, side if size is None else size
+    return Model(
+        name=name, title=meta.title or name, parameters=parameters, input_size=size, paper=meta.paper, code=meta.code,
+        note=meta.note,
+    )  # fmt: skip
+
+
+def _write(made: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
+    for path in sorted(out.glob("*.json")) if out.is_dir() else []:
+        if path.name == "datasets.json":
+            continue
+        there = read_entry(path)
+        for entry, _ in made:
+            if there.table is not None and entry.table is not None and there.table.sha256 == entry.table.sha256:
+                raise UserError(f"{out} has this submission already: {path.name} has the same table")
+    paths = []
+    for entry, data in made:
+        with whole_file(out / f"{entry.id}.parquet") as temporary:
+            temporary.write_bytes(data)
+        paths.append(out / f"{entry.id}.json")
+        with whole_file(paths[-1]) as temporary:
+            temporary.write_text(entry_json(entry), encoding="utf8")
+    return paths

@@ -1,0 +1,363 @@
+"""What the CI of a board runs: entries recomputed from their tables, and held against the others and the datasets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from holdfast import registry
+from holdfast.board.entry import (
+    PROTOCOLS,
+    Count,
+    Dataset,
+    Digest,
+    Entry,
+    Name,
+    Score,
+    entry_id,
+    in_words,
+    read_entry,
+    read_text,
+)
+from holdfast.board.numbers import numbers, read_table, settings
+from holdfast.board.table import is_of_protocol, run_fingerprint
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.fingerprint import canonical_json
+from holdfast.core.schema import SCHEMA_VERSION
+from holdfast.core.types import ORIGINAL
+from holdfast.data.imagenet_d import NUISANCES
+from holdfast.stats.dynamic import PERTURBED, RANDOM_WALK, RECONSTRUCTION
+from holdfast.stats.quick import coded
+from holdfast.store.foreign import parse_foreign_json
+
+TOLERANCE = 1e-9
+DATASETS = "datasets.json"
+ALLOWED = {DATASETS, "README.md", "LICENSE"}
+MAX_DATASETS = 8 << 20
+_STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
+_TOLD = ("matte",)
+"""Settings that the rows cannot show."""
+
+UNANSWERED = 0.01
+"""The share of pictures under a condition that may be without an answer: numbers are of the others."""
+
+_ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file, in one sentence."""
+
+    file: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}"
+
+
+class _Known(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    name: Name
+    images: Count
+    classes: Count
+
+
+@dataclass
+class Board:
+    """What is known while entries are checked, one after the other."""
+
+    keep: Callable[[Entry, pa.Table], object] | None = None
+    datasets: dict[str, _Known] | None = None
+    names: dict[str, str] = field(default_factory=dict)  # id → file
+    tables: dict[str, str] = field(default_factory=dict)  # hash → file
+    runs: dict[str, str] = field(default_factory=dict)  # fingerprint → file
+    answered: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)  # who answered most, and how many
+    repeated: dict[tuple[str, ...], tuple[str, str]] = field(default_factory=dict)
+    believed: dict[str, tuple[Entry, Path]] = field(default_factory=dict)  # hash of a dataset → an entry on it
+    facts: dict[str, Dataset] = field(default_factory=dict)  # hash of a dataset → what the first entry says of it
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)  # hash of a dataset → sample → label
+
+
+def check(
+    places: Path | str | Sequence[Path | str],
+    *,
+    against: Path | str | None = None,
+    keep: Callable[[Entry, pa.Table], object] | None = None,
+) -> list[Problem]:
+    """Everything that is wrong with a board, or with some files of one; nothing is written.
+
+    Args:
+        places: a folder, or files of entries: ``ID.json``, ``ID.parquet``, either or both.
+        against: a board that these are to join; it is believed, and its ``datasets.json`` goes.
+        keep: told of every measured entry that nothing is wrong with, its scores recomputed, and its rows.
+    """
+    given = [Path(one) for one in ([places] if isinstance(places, (str, Path)) else places)]
+    if not given:
+        raise UserError("there is nothing to check; name a folder or the files of a submission")
+    for path in given:
+        if not path.exists() and not path.is_symlink():
+            raise UserError(f"there is no file or folder {path}")
+    if against is not None and not Path(against).is_dir():
+        raise UserError(f"--against {against} is not a folder")
+    problems, stems = files_of(given)
+    if against is not None:
+        problems += [Problem(path.name, "is not a submission's to bring") for path in given if path.name in ALLOWED]
+    home = Path(against) if against is not None else stems[0].parent if stems else given[0]
+    board = Board(keep, datasets=read_datasets(home / DATASETS))
+    if against is not None:
+        _believe(board, Path(against), {stem.resolve() for stem in stems})
+    for stem in stems:
+        problems += [Problem(f"{stem.name}.json", message) for message in _entry(stem, board)]
+    return problems
+
+
+def read_datasets(path: Path) -> dict[str, _Known] | None:
+    """The datasets that a board takes, by hash; None where it keeps no list."""
+    if not path.exists():
+        return None
+    told = parse_foreign_json(read_text(path, MAX_DATASETS), path.name)
+    try:
+        return TypeAdapter(dict[Digest, _Known]).validate_python(told)
+    except ValidationError as error:
+        raise UserError(f"{path} should be hash → name, images, classes; {in_words(error)}") from None
+
+
+def files_of(given: Iterable[Path]) -> tuple[list[Problem], list[Path]]:
+    """Files that have no place on a board, and the stems of the entries."""
+    problems: list[Problem] = []
+    stems: dict[Path, None] = {}
+    for place in given:
+        inside = sorted(place.iterdir()) if place.is_dir() and not place.is_symlink() else [place]
+        for path in inside:
+            name = ascii(path.name)[1:-1]
+            if path.name in ALLOWED and not path.is_symlink():
+                continue
+            if path.is_symlink():
+                problems.append(Problem(name, "is a link, and a board has plain files only"))
+            elif path.is_dir():
+                problems.append(Problem(name, "is a folder, and a board is flat"))
+            elif path.suffix not in (".json", ".parquet") or not _STEM.fullmatch(path.stem):
+                problems.append(Problem(name, "is no file of an entry: those are ID.json and ID.parquet"))
+            elif path.suffix == ".parquet" and not path.with_suffix(".json").exists():
+                problems.append(Problem(name, "is a table without its entry"))
+            else:
+                stems[path.with_name(path.stem)] = None
+    return problems, list(stems)
+
+
+def _believe(board: Board, folder: Path, mine: set[Path]) -> None:
+    """What a board has already; entries of it that are being checked are not held against themselves."""
+    for path in sorted(folder.glob("*.json")):
+        if path.name == DATASETS or path.with_name(path.stem).resolve() in mine:
+            continue
+        entry = read_entry(path)
+        remember(board, entry, str(path))
+        board.facts.setdefault(entry.dataset.sha256, entry.dataset)
+        if entry.kind == "measured":
+            board.believed.setdefault(entry.dataset.sha256, (entry, path))
+
+
+def remember(board: Board, entry: Entry, file: str) -> list[str]:
+    """What an entry is a copy of, and what others answered that it did not."""
+    found = []
+    if board.names.setdefault(entry.id, file) != file:
+        found.append(f"{board.names[entry.id]} has this id already")
+    if entry.table is not None and entry.run is not None:
+        if board.tables.setdefault(entry.table.sha256, file) != file:
+            found.append(f"is the same submission as {board.tables[entry.table.sha256]}: the same table")
+        else:
+            # whatever the model is called: ids of rows are made of its name and weights, too
+            if board.runs.setdefault(entry.run.fingerprint, file) != file:
+                found.append(f"is the same run as {board.runs[entry.run.fingerprint]}: rows of the same ids")
+        found += _fewer(board, entry, file)
+    return found
+
+
+def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
+    """What an entry leaves out of its numbers that others of the same dataset and settings count."""
+    settings = dict(entry.protocol.settings)
+    repeated = canonical_json(settings.pop("repeated", None))
+    place = (entry.dataset.sha256, entry.protocol.name, canonical_json(settings))
+    found = []
+    told, other = board.repeated.setdefault(place, (repeated, file))
+    if told != repeated:
+        found.append(f"has other conditions than {other} whose pictures repeat others, though both are of the same")
+    for score in entry.scores:
+        if score.n is None or score.name.partition(":")[0] not in _ACCURACIES:
+            continue
+        most, other = board.answered.get((*place, score.name), (0, ""))
+        if score.n < most * (1 - UNANSWERED) - 1:
+            found.append(f"has {score.n} answers for {score.name}, where {other} has {most}")
+        if score.n > most:
+            board.answered[*place, score.name] = (score.n, file)
+    return found[:1]
+
+
+def _entry(stem: Path, board: Board) -> list[str]:
+    file = stem.with_name(f"{stem.name}.json")
+    try:
+        entry = read_entry(file)
+        if entry.id != stem.name:
+            return [f"has the id {entry.id}, which is not its file's name"]
+        found = remember(board, entry, str(file))
+        table = stem.with_name(f"{stem.name}.parquet")
+        if entry.kind == "printed":
+            return found + (["is printed, and yet there is a table beside it"] if table.exists() else [])
+        if entry.protocol.version != PROTOCOLS[entry.protocol.name]:
+            known = PROTOCOLS[entry.protocol.name]
+            return [
+                *found,
+                f"follows version {entry.protocol.version} of its protocol; this Holdfast counts by {known}",
+            ]
+        rows = read_table(table, entry)
+        found += _dataset(entry, rows, board)
+        found += _rows(entry, rows)
+        scores = numbers(rows, entry.protocol.name)
+        found += _recomputed(entry, rows, scores)
+    except UserError as error:
+        return [str(error).removeprefix(f"{file.name} ")]
+    except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
+        # rows that no run would write, in a way nobody thought of
+        return [f"has a table that cannot be counted: {type(error).__name__}: {first_line(error)}"]
+    if not found and board.keep is not None:
+        board.keep(entry.model_copy(update={"scores": scores}), rows)
+    return found
+
+
+def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
+    """Against the list of datasets, or what the other entries say of the same one."""
+    dataset, found = entry.dataset, []
+    if board.datasets is not None and dataset.sha256 not in board.datasets:
+        return [f"is about a dataset that {DATASETS} does not have: {dataset.name}, {dataset.sha256[:12]}…"]
+    known = board.datasets[dataset.sha256] if board.datasets is not None else board.facts.setdefault(
+        dataset.sha256, dataset
+    )  # fmt: skip
+    for name in ("name", "images", "classes"):
+        mine, theirs = getattr(dataset, name), getattr(known, name)
+        if mine != theirs:
+            found.append(f"says that {name} of its dataset is {mine}, and it is {theirs}")
+    samples, names = coded(rows["sample_id"])
+    labels, classes = coded(rows["label"])
+    images = known.images
+    if images is not None and len(names) > images:
+        found.append(f"has rows of {len(names)} images, and the dataset has {images}")
+    elif images is not None and len(names) < images:
+        found.append(f"has rows of {len(names)} of the dataset's {images} images; an entry is about all of them")
+    if known.classes is not None and len(classes) > known.classes:
+        found.append(f"has {len(classes)} classes, and the dataset has {known.classes}")
+    first = np.unique(samples, return_index=True)[1]
+    own = labels[first]
+    if (own[samples] != labels).any():
+        found.append("gives one image two labels")
+    sources = coded(rows["source_id"])[0]
+    if (sources[first][samples] != sources).any():
+        found.append("gives one image two source photos")
+    others = _labels(board, dataset.sha256)
+    for name, code in zip(names, own, strict=True):
+        if others.setdefault(name, classes[code]) != classes[code]:
+            found.append(f"labels {name} {classes[code]}, where other entries have {others[name]}")
+            break
+    return found
+
+
+def _labels(board: Board, sha256: str) -> dict[str, str]:
+    """Sample → label of a dataset, as the first entry about it has them."""
+    if sha256 not in board.labels:
+        entry, path = board.believed.get(sha256, (None, None))
+        table = read_table(path.with_suffix(".parquet"), entry) if entry is not None and path is not None else None
+        names = () if table is None else zip(*(table[one].to_pylist() for one in ("sample_id", "label")), strict=True)
+        board.labels[sha256] = dict(names)
+    return board.labels[sha256]
+
+
+def _rows(entry: Entry, rows: pa.Table) -> list[str]:
+    """What the rows themselves show."""
+    protocol, found = entry.protocol.name, []
+    if not is_of_protocol(rows, protocol).all():
+        found.append(f"has rows that are not of the {protocol} protocol")
+    allowed = {"hard": {*NUISANCES}, "dynamic": {ORIGINAL, PERTURBED, RECONSTRUCTION, RANDOM_WALK}}.get(protocol)
+    known = registry.scenarios if allowed is None else allowed
+    strange = [name for name in coded(rows["condition"])[1] if name not in known]
+    found += [f"has the condition {name}, which is not known" for name in strange[:3]]
+    if {int(one) for one in np.unique(rows["schema_version"].fill_null(-1).to_numpy())} != {SCHEMA_VERSION}:
+        found.append(f"has rows of another version of the table than {SCHEMA_VERSION}")
+    return found + _unanswered(rows) + _whole(rows)
+
+
+def _unanswered(rows: pa.Table) -> list[str]:
+    """Errors are few. Else a model would be perfect whose wrong answers are called errors."""
+    status, names = coded(rows["status"])
+    conditions, known = coded(rows["condition"])
+    fine = np.isin(status, [place for place, name in enumerate(names) if name in ("ok", "rejected")])
+    # without a mask there is no change to make; an original takes none
+    skipped = np.isin(status, [place for place, name in enumerate(names) if name == "skipped"])
+    for number, name in enumerate(known):
+        own = conditions == number
+        lost = int((own & ~fine & ~(skipped if name != ORIGINAL else False)).sum())
+        if lost > max(1, UNANSWERED * own.sum()):
+            return [f"has no answer in {lost} of {own.sum()} rows under {name}; numbers are of the others"]
+    return []
+
+
+def _whole(rows: pa.Table) -> list[str]:
+    """No row counts twice, and no condition leaves out pictures that the originals have."""
+    # One after the other, so that the number of combinations stays that of the rows.
+    way = np.zeros(len(rows), np.intp)
+    for name in ("trained_on", "condition", "variant", "parameters"):
+        numbers_of, names = coded(rows[name])
+        way = np.unique(way * (len(names) + 1) + numbers_of, return_inverse=True)[1]
+    samples, names = coded(rows["sample_id"])
+    fold = np.unique(rows["fold"].fill_null(-1).to_numpy(), return_inverse=True)[1]
+    seed = np.unique(rows["seed"].fill_null(-1).to_numpy(), return_inverse=True)[1]
+    cell = way * np.intp(len(names)) + samples
+    several = np.unique(np.stack([cell, fold, seed]), axis=1).shape[1]
+    found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
+    conditions, known = coded(rows["condition"])
+    variants, kinds = coded(rows["variant"])
+    stored = np.isin(variants, [place for place, kind in enumerate(kinds) if kind == "as_stored"])
+    if ORIGINAL not in known:
+        return found
+    whole = len(np.unique(samples[conditions == known.index(ORIGINAL)]))
+    for number in np.unique(way[~stored]):
+        own = way == number
+        name = known[int(conditions[own][0])]
+        if name not in (RECONSTRUCTION, RANDOM_WALK) and len(np.unique(samples[own])) != whole:
+            found.append(f"has {len(np.unique(samples[own]))} images under {name}, and {whole} originals")
+            break
+    return found
+
+
+def _recomputed(entry: Entry, rows: pa.Table, scores: Sequence[Score]) -> list[str]:
+    """Scores, settings, fingerprint and id, as they come out of the table."""
+    found = []
+    assert entry.table is not None
+    assert entry.run is not None
+    protocol = entry.protocol.name
+    if entry.id != entry_id(entry.model.name, entry.dataset.name, protocol, entry.table.sha256):
+        found.append("has an id that is not made of its model, dataset, protocol and table")
+    if entry.run.fingerprint != run_fingerprint(rows):
+        found.append("has a run's fingerprint that is not its table's")
+    told = {name: value for name, value in entry.protocol.settings.items() if name not in _TOLD}
+    if told != settings(rows, protocol):
+        wrong = sorted(name for name, value in (told | settings(rows, protocol)).items() if told.get(name) != value)
+        found.append(f"states settings that its table does not have: {', '.join(wrong or sorted(told))[:200]}")
+    return found + _scores(entry.scores, scores)
+
+
+def _scores(stated: Sequence[Score], recomputed: Sequence[Score]) -> list[str]:
+    theirs, ours = ({score.name: score for score in scores} for scores in (stated, recomputed))
+    if set(theirs) != set(ours):
+        strange = sorted(set(theirs) ^ set(ours))
+        return [f"has other scores than its table gives: {', '.join(strange)[:200]}"]
+    for name, mine in ours.items():
+        for part in ("estimate", "low", "high", "n"):
+            one, two = getattr(theirs[name], part), getattr(mine, part)
+            if (one is None) != (two is None) or (one is not None and not abs(one - two) <= TOLERANCE):
+                return [f"says that {name} ({part}) is {one}, and its table gives {two}"]
+    return []

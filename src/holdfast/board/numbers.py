@@ -1,0 +1,191 @@
+"""From rows to the scores of an entry: the one way. Whoever shows a number of the board has it from here.
+
+The same table gives the same digits: nothing here is drawn from anything but fixed seeds.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ValidationError
+
+from holdfast.board.entry import PROTOCOLS, Score, in_words
+from holdfast.board.table import read_table
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.quick import Estimate, Rows, accuracies, pooled_accuracy, rows_of
+from holdfast.stats.quick_score import design_of, mean_accuracy, paired_difference, spread
+from holdfast.stats.quick_walks import setting_of, walk_measures
+
+__all__ = ["answers_of", "numbers", "ordered", "read_table", "scored", "settings"]
+
+DIGITS = 12
+_KEPT = 200_000
+"""Rows of a table up to which its answers are kept: 20 MB."""
+
+SAME, RANDOM = "same_class_background", "random_background"
+WALK_MEASURES = (
+    "fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high", "fmr_matched",
+    "reconstruction", "random_walk",
+)  # fmt: skip
+
+
+def numbers(table: pa.Table, protocol: str) -> list[Score]:
+    """The scores of one model's rows, the most telling first; 95 % intervals, clustered on the photo (or prompt).
+
+    - static: ``robustness_score`` over the static conditions and ``robustness_score_background`` over those that leave
+      the object alone; ``variance_cross`` and ``variance_inner`` where models were trained within conditions, too;
+      ``accuracy`` on originals (``accuracy_restricted``: among the dataset's classes); ``mean_accuracy`` over the
+      static conditions; ``background_effect`` = accuracy under same_class_background − under random_background;
+      ``accuracy:CONDITION`` and ``accuracy_within:CONDITION``.
+    - hard: ``accuracy``, ``accuracy_restricted``, and ``accuracy:KIND`` of each kind of nuisance.
+    - dynamic: ``fmr``, ``standard_accuracy``, ``perturbed_accuracy``, ``validation_rate``, the bounds ``fmr_low`` and
+      ``fmr_high``, ``fmr_matched``, and the baselines that were run.
+
+    Accuracies give every class the same weight; FMR pools images, as published.
+
+    Args:
+        table: rows of one model as ``read_table`` gives them, of one setting where walks are meant.
+        protocol: static, hard or dynamic.
+    """
+    if protocol not in PROTOCOLS:
+        raise UserError(f"a protocol is {', '.join(PROTOCOLS)}, not {protocol!r}")
+    if protocol == "dynamic":
+        return _dynamic(table)
+    rows = answers_of(table)
+    if not len(rows.right):
+        raise UserError("there is no answered row in this table")
+    return _static(rows) if protocol == "static" else _hard(rows)
+
+
+def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
+    """What of a protocol can be told from the rows; entries are compared only where all of it is equal."""
+    if protocol == "dynamic":
+        told = setting_of(table)
+        plain = {name: value for name, value in told.items() if isinstance(value, (str, int, float, bool))}
+        return dict(sorted(plain.items())) | _seed(table)
+    rows = answers_of(table)
+    found: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
+    within = ordered([name for name in rows.trained if name])
+    # A score leaves repeated pictures out: whoever claims repeats that others do not have is not compared with them.
+    repeated = ordered(list(rows.same_images))
+    return found | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
+
+
+_last: list[tuple[weakref.ref[pa.Table], Rows]] = []
+
+
+def answers_of(table: pa.Table) -> Rows:
+    """The answers of a table. Those of the last one are kept: scores, settings and pages ask for them in turn."""
+    if _last and _last[0][0]() is table:
+        return _last[0][1]
+    rows = rows_of(table, order=_order())
+    _last[:] = [(weakref.ref(table), rows)] if len(table) < _KEPT else []
+    return rows
+
+
+def _seed(table: pa.Table) -> dict[str, Any]:
+    seeds = sorted({int(one) for one in np.unique(table["seed"].drop_null().to_numpy())})
+    return {"seed": seeds[0] if len(seeds) == 1 else ", ".join(str(one) for one in seeds[:20])} if seeds else {}
+
+
+def _static(rows: Rows) -> list[Score]:
+    static, background = _names("static"), _names("background")
+    found: list[Score] = []
+    design = design_of(rows, _of(rows, static))
+    if design is None:
+        raise UserError("a static entry needs the originals and at least one static condition")
+    parts = [part for part in (design.cross, design.inner) if part]
+    found.append(_complement("robustness_score", spread(design, parts)))
+    kept = design_of(rows, _of(rows, background))
+    if kept is not None:
+        own = [part for part in (kept.cross, kept.inner) if part]
+        found.append(_complement("robustness_score_background", spread(kept, own)))
+    each = accuracies(rows)
+    base = ORIGINAL if ORIGINAL in rows.trained else ""
+    found.append(_score("accuracy", each[base, ORIGINAL]))
+    found.append(_score("mean_accuracy", mean_accuracy(design)))
+    if (effect := paired_difference(rows, SAME, RANDOM)) is not None:
+        found.append(_score("background_effect", effect))
+    found.append(_score("accuracy_restricted", pooled_accuracy(_originals(rows, base).restricted())))
+    if design.inner:
+        found.append(_score("variance_cross", spread(design, [design.cross])))
+        found.append(_score("variance_inner", spread(design, [design.inner])))
+    changed = [name for name in ordered(rows.conditions) if name != ORIGINAL]
+    found += [_score(f"accuracy:{name}", each[base, name]) for name in changed if (base, name) in each]
+    found += [_score(f"accuracy_within:{name}", each[name, name]) for name in changed if (name, name) in each]
+    return found
+
+
+def _originals(rows: Rows, base: str) -> Rows:
+    places = rows.conditions.index(ORIGINAL), rows.trained.index(base)
+    return rows.part((rows.condition == places[0]) & (rows.trained_on == places[1]))
+
+
+def _hard(rows: Rows) -> list[Score]:
+    found = [
+        _score("accuracy", pooled_accuracy(rows)),
+        _score("accuracy_restricted", pooled_accuracy(rows.restricted())),
+    ]
+    each = accuracies(rows)
+    return found + [_score(f"accuracy:{name}", each[one, name]) for one, name in sorted(each)]
+
+
+def _dynamic(table: pa.Table) -> list[Score]:
+    measured = {row["measure"]: row for row in walk_measures(table)}
+    rows = [(name, measured[name]) for name in WALK_MEASURES if name in measured]
+    return [
+        _score(name, Estimate(row["estimate"], row["low"], row["high"], row["n"])) for name, row in rows if
+        np.isfinite(row["estimate"])
+    ]  # fmt: skip
+
+
+def _score(name: str, one: Estimate) -> Score:
+    """A bound that is nowhere (a ratio over nearly nothing) is left open; digits that are another machine's go."""
+    low, high = (round(float(bound), DIGITS) if np.isfinite(bound) else None for bound in (one.low, one.high))
+    try:
+        return Score(name=name, estimate=round(float(one.value), DIGITS), low=low, high=high, n=int(one.n))
+    except ValidationError as error:
+        raise UserError(f"{name[:60]!r} cannot be a score: {in_words(error)}") from None
+
+
+def _complement(name: str, one: Estimate) -> Score:
+    return _score(name, Estimate(1 - one.value, 1 - one.high, 1 - one.low, one.n))
+
+
+def _scenario(name: str) -> str:
+    return name.partition("@")[0].partition(" ")[0]
+
+
+def _of(rows: Rows, scenarios: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in rows.conditions if _scenario(name) in scenarios)
+
+
+def scored(rows: Rows, which: str) -> frozenset[str]:
+    """The conditions of a table that a score is over: ``static``, or ``background``: those that leave the object."""
+    return _of(rows, _names(which))
+
+
+@cache
+def _names(which: str) -> frozenset[str]:
+    """The scenarios of the score; ``background``: those that leave the object as it is."""
+    static = parse_conditions("static")
+    return frozenset(
+        one.scenario for one in static if which == "static" or one.definition.leaves == "foreground"
+    )  # fmt: skip
+
+
+@cache
+def _order() -> tuple[str, ...]:
+    return tuple(condition.name for condition in parse_conditions("all"))
+
+
+def ordered(names: list[str]) -> list[str]:
+    """Names of conditions as people list them: the original, then those of the registry, then others."""
+    known = {name: place for place, name in enumerate(_order())}
+    return sorted(names, key=lambda name: (name != ORIGINAL, known.get(name, len(known)), name))

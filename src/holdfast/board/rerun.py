@@ -1,0 +1,283 @@
+"""Some rows of an entry, measured again the ordinary way; and what the data says of all of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection as Container
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast import registry
+from holdfast.board.entry import Entry, dataset_sha256
+from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.types import ORIGINAL, Sample
+from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.evaluate import EvaluateSpec, parse_matte, row_ids
+from holdfast.pipeline.evaluation import Evaluation, Job, Tested, load_models, row_key
+from holdfast.pipeline.generated.backgrounds import Painter, load_painter
+from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
+from holdfast.scenarios import Condition, find_scenario, make_condition
+from holdfast.stats.dynamic import PERTURBED, RANDOM_WALK
+from holdfast.store.foreign import parse_foreign_json
+
+_SHARD = 64
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an entry does not say, or is not believed in: where things are on this machine.
+
+    Attributes:
+        data: the dataset.
+        masks, labels, backgrounds, split, limit, max_pixels: as for ``eval``.
+        model: how the entry's model is loaded here; by default by the name that it has in the entry.
+        generator, oracle, prompts, sparse: of walks and painted backgrounds, likewise.
+        device, batch_size: where and how it computes.
+    """
+
+    data: str
+    masks: str | None = None
+    labels: str | None = None
+    backgrounds: str | None = None
+    split: str = ""
+    limit: int = 0
+    max_pixels: int = 100_000_000
+    model: str = ""
+    generator: str = ""
+    oracle: str = ""
+    prompts: str | None = None
+    sparse: str | None = None
+    device: str = "auto"
+    batch_size: int = 32
+
+
+def model_name(entry: Entry, given: Given) -> str:
+    """The name that loads the model; one that would run a stranger's code or read any file has to be given."""
+    if given.model:
+        return given.model
+    if not harmless_model(entry.model.name):
+        raise UserError(
+            f"the entry's model is {entry.model.name}, which would run code or read files by a stranger's word; say "
+            "with --model what it is here"
+        )
+    return entry.model.name
+
+
+@dataclass
+class Evaluated:
+    """The dataset and the model of a static or hard entry, ready to be measured again."""
+
+    spec: EvaluateSpec
+    prepared: Prepared
+    tested: list[Tested]
+    painter: Painter | None
+    expected: dict[Key, tuple[Sample, Condition]]
+    folder: Path
+
+    @classmethod
+    def of(cls, entry: Entry, table: pa.Table, given: Given, folder: Path, progress: Progress) -> Evaluated:
+        """Read the data, and refuse what is not the entry's."""
+        if any(table["trained_on"].unique().to_pylist()):
+            raise UserError(
+                "the models of this entry were trained in the submitter's run: verify cannot load them; ask for the "
+                "run (holdfast bundle RUN --models) and train again to compare"
+            )
+        seeds = table["seed"].unique().to_pylist()
+        if len(seeds) != 1:
+            raise UserError(f"the rows of this entry have {len(seeds)} seeds; verify takes entries of one run")
+        spec = EvaluateSpec(
+            given.data, masks=given.masks, backgrounds=given.backgrounds, split=given.split, limit=given.limit,
+            seed=seeds[0], max_pixels=given.max_pixels, labels=given.labels, device=given.device,
+            models=(model_name(entry, given),), batch_size=given.batch_size, generator=given.generator,
+            prompts=given.prompts, oracle=given.oracle,
+            matte=parse_matte(str(entry.protocol.settings.get("matte", "white"))),
+        )  # fmt: skip
+        collection = read(spec)
+        prepared = prepare(spec, collection, progress)
+        check_dataset(entry, samples_table(prepared))
+        tested = load_models(spec, collection)
+        conditions = conditions_of(table)
+        painter = load_painter(spec, collection, conditions)
+        expected = _expected(spec, prepared, entry, conditions, table)
+        return cls(spec, prepared, tested, painter, expected, folder)
+
+    def knows(self, row: Mapping[str, Any]) -> bool:
+        """Whether the data has such a row."""
+        return key_of(row) in self.expected
+
+    def problems(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What is wrong with all rows: made up, missing, or with labels that the dataset does not have."""
+        there = {key_of(row) for row in records}
+        strange, missing = there - set(self.expected), set(self.expected) - there
+        found = []
+        if strange:
+            one = min(strange)
+            found.append(f"{len(strange)} rows are of nothing that the data has, such as {one[0]} under {one[1]}.")
+        if missing:
+            one = min(missing)
+            found.append(f"{len(missing)} rows are missing, such as {one[0]} under {one[1]}.")
+        return found + row_problems(records, self.prepared.collection.samples)
+
+    def rows(self, chosen: Sequence[Mapping[str, Any]], progress: Progress) -> dict[Key, dict[str, Any]]:
+        """What names the entry's rows → the same rows as they come out here."""
+        plain: dict[str, Job] = {}
+        painted: dict[str, Job] = {}
+        names: dict[str, Key] = {}
+        for row in {key_of(one): one for one in chosen}.values():
+            sample, condition = self.expected[key_of(row)]
+            paints = condition.definition.paints
+            mine = row_ids(self.spec, self.prepared, self.tested, sample, condition, self.painter)[0]
+            names[mine] = key_of(row)
+            jobs = painted if paints else plain
+            jobs.setdefault(sample.sample_id, Job(sample, [])).owed.append((condition, [(0, mine)]))
+        found: dict[Key, dict[str, Any]] = {}
+        progress("verify", 0, len(chosen))
+        for jobs, painter in ((plain, None), (painted, self.painter)):
+            work = Evaluation(self.spec, self.prepared, self.folder, self.tested, painter)
+            waiting = list(jobs.values())
+            for start in range(0, len(waiting), _SHARD):
+                for row in work.rows(waiting[start : start + _SHARD]):
+                    found[names[row["row_id"]]] = row
+                progress("verify", len(found), len(chosen))
+        return found
+
+
+def check_dataset(entry: Entry, samples: pa.Table) -> None:
+    """UserError where the data is not what the entry was measured on."""
+    digest = dataset_sha256(samples)
+    if digest != entry.dataset.sha256:
+        raise UserError(
+            f"this is not the data of the entry: its hash is {digest[:12]}… ({len(samples)} images), the entry's "
+            f"{entry.dataset.sha256[:12]}… ({entry.dataset.images} images of {entry.dataset.name}); masks, --split and "
+            "--limit have to be the same, too"
+        )
+
+
+def conditions_of(table: pa.Table) -> list[Condition]:
+    """The conditions of a table, each with the parameters that its rows state."""
+    found: list[Condition] = []
+    for row in table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist():
+        if row["condition"] not in registry.scenarios:
+            continue  # a picture that is stored as it is, such as a generated one
+        definition = find_scenario(row["condition"])
+        told = parse_foreign_json(row["parameters"], f"the parameters of {row['condition']}")
+        if row["variant"] == "as_stored" or not isinstance(told, dict):
+            continue
+        options = {name: value for name, value in told.items() if name != "version" or definition.version == 1}
+        condition = make_condition(definition, row["variant"], options)
+        if condition.parameters_json != row["parameters"]:
+            raise UserError(
+                f"{condition.name} was made by another version of its scenario than this Holdfast has: "
+                f"{row['parameters'][:200]}"
+            )
+        found.append(condition)
+    return found
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """What names a row within an entry."""
+    return row["sample_id"], row["condition"], row["variant"], row["parameters"]
+
+
+def _expected(
+    spec: EvaluateSpec, prepared: Prepared, entry: Entry, conditions: Sequence[Condition], table: pa.Table
+) -> dict[Key, tuple[Sample, Condition]]:
+    """Every row that an entry of these conditions has on this data."""
+    samples = prepared.collection.samples
+    stored = stored_conditions(samples)
+    wanted = [*conditions, *([] if any(one.scenario == ORIGINAL for one in conditions) else [Condition(ORIGINAL)])]
+    told = table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
+    ways = {(row["condition"], row["variant"], row["parameters"]) for row in told}
+    found: dict[Key, tuple[Sample, Condition]] = {}
+    for sample in samples:
+        for condition in applicable(sample, wanted, stored):
+            row = row_key(spec, prepared.collection.name, sample, condition, entry.model.name)
+            generated = row["kind"] == "generated" and not condition.definition.paints
+            if key_of(row)[1:] in ways and generated == (entry.protocol.name == "hard"):
+                found[key_of(row)] = sample, condition
+    return found
+
+
+def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]) -> list[str]:
+    """Rows that say something else of a picture than the dataset does, and rows that are there twice."""
+    known = {sample.sample_id: sample for sample in samples}
+    found = []
+    # photos are what intervals are drawn over, and a fold makes one answer look like two
+    for column, words in (("label", "label"), ("source_id", "source photo"), ("fold", "fold")):
+        wrong = [
+            row
+            for row in records
+            if row["sample_id"] in known and row[column] != getattr(known[row["sample_id"]], column)
+        ]
+        if wrong:
+            one = wrong[0]
+            found.append(
+                f"{len(wrong)} rows have another {words} than the dataset, such as {one['sample_id']}: {one[column]} "
+                f"instead of {getattr(known[one['sample_id']], column)}."
+            )
+    if twice := sum(count - 1 for count in Counter(key_of(row) for row in records).values()):
+        found.append(f"{twice} rows are there twice: the same picture and condition under another id.")
+    return found
+
+
+def walked(
+    entry: Entry,
+    records: Sequence[Mapping[str, Any]],
+    given: Given,
+    chosen: Container[str],
+    folder: Path,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of some images' walks, walked again, and what is wrong with all rows."""
+    told = json.loads(next(row["parameters"] for row in records if row["condition"] == PERTURBED))
+    try:
+        spec = _walk_spec(entry, records, told, given)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"the walks of this entry are set in a way that there is not: {first_line(error)}") from None
+    collection = read(spec)
+    check_dataset(entry, samples_table(prepare(spec, collection, progress)))
+    run, _ = perturb(spec, folder / "walks", only=chosen, progress=progress)
+    found = run.rows().to_pylist()
+    problems = row_problems(records, collection.samples)
+    if missing := {one.sample_id for one in collection.samples} - {row["sample_id"] for row in records}:
+        problems.append(f"{len(missing)} images have no walk in the entry, such as {min(missing)}.")
+    mine = {row["parameters"] for row in found if row["condition"] == PERTURBED}
+    for other in mine - {row["parameters"] for row in records if row["condition"] == PERTURBED}:
+        now = json.loads(other)
+        odd = sorted(name for name in {*now, *told} if now.get(name) != told.get(name))
+        problems.append(f"The walks could not be set as the entry's were: {', '.join(odd)} came out otherwise.")
+    return found, problems
+
+
+def _walk_spec(
+    entry: Entry, records: Sequence[Mapping[str, Any]], told: Mapping[str, Any], given: Given
+) -> PerturbSpec:
+    """The walks as the entry sets them, with what is given here instead of what it would load."""
+    for name, harmless in (("generator", harmless_generator), ("oracle", harmless_oracle)):
+        text = str(told.get(name, ""))
+        if not getattr(given, name) and not harmless(text):
+            raise UserError(
+                f"the entry's {name} is {text[:200]}, which would run code or read files by a stranger's word; say "
+                f"with --{name} what it is here"
+            )
+    if told.get("sparse") and not given.sparse:
+        raise UserError("these walks move a sparse part of the latent; --sparse names the file of its mask")
+    walk = {one.name: told[one.name] for one in fields(WalkOptions) if one.name in told}
+    return PerturbSpec(
+        given.data, masks=given.masks, backgrounds=given.backgrounds, split=given.split, limit=given.limit,
+        seed=next(row["seed"] for row in records), max_pixels=given.max_pixels, models=(model_name(entry, given),),
+        generator=given.generator or str(told["generator"]), oracle=given.oracle or str(told["oracle"]),
+        labels=given.labels, space=str(told["space"]), loss_space=str(told["loss_space"]),
+        oracle_space="" if given.oracle else str(told["oracle_space"]), size=int(told["size"]), sparse=given.sparse,
+        random_walk=any(row["condition"] == RANDOM_WALK for row in records), device=given.device,
+        walk=WalkOptions(**walk),
+    )  # fmt: skip

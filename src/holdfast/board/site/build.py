@@ -1,0 +1,258 @@
+"""A board → a folder of pages."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.board.check import Board, Problem, check, files_of, remember
+from holdfast.board.entry import Entry, entry_json, read_entry
+from holdfast.board.printed import printed_entries
+from holdfast.board.site import downloads, memory, pages
+from holdfast.board.site.groups import Tab, tabs_of
+from holdfast.board.site.measure import Cells, Measured, measured
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+
+PARTS = ("models", "data", "downloads", "reports")
+STATIC = ("board.css", "board.js", "compare.js")
+"""Written first, so that a site can be told by them even where a build was stopped."""
+
+MANY = 60
+"""Entries from which on a second process is worth its start."""
+
+CHUNK = 20
+"""Entries handed to a process at a time."""
+
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Applies a function to many things, in order."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of it: the page, how many entries it has, and what was refused."""
+
+    page: Path
+    measured: int
+    printed: int
+    refused: list[Problem]
+
+
+def build(
+    board: str | Path,
+    out: str | Path,
+    *,
+    title: str = "Leaderboard",
+    printed: bool = True,
+    skip_bad: bool = False,
+    reports: bool = False,
+    cache: str | Path | None = None,
+    workers: int = 0,
+) -> Built:
+    """Write the site of a board: ``index.html`` and what belongs to it.
+
+    Every number is recomputed from the tables. Nothing is written while an entry is wrong, unless ``skip_bad``.
+
+    Args:
+        board: the folder of entries.
+        out: a new folder, or the site of an earlier build, which is replaced.
+        title: of the board.
+        printed: show the published tables that come with Holdfast, too.
+        skip_bad: leave out entries that the check refuses, and say so on the page.
+        reports: write the full report of every static and hard entry; seconds each.
+        cache: a folder that keeps what was measured, by the hashes of the files.
+        workers: processes; 0 takes one a core where there are many entries.
+    """
+    folder, site = Path(board), Path(out)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: a board is one, with ID.json and ID.parquet for each entry")
+    _may_write(folder, site)
+    problems, stems = files_of([folder])
+    files = [stem.with_name(f"{stem.name}.json") for stem in stems]
+    memories = None if cache is None else Path(cache)
+    recalled = memory.recall_all(memories, files) if memories is not None else {}
+    unknown = [file for file in files if file not in recalled]
+    with _running(workers, len(unknown)) as run:
+        found, trouble = _measured(files, recalled, unknown, memories, run)
+        problems += trouble
+        if problems and not skip_bad:
+            more = f" ({len(problems) - 1} more; holdfast board check lists all)" if len(problems) > 1 else ""
+            raise UserError(f"{problems[0]}{more}; --skip-bad builds the rest")
+        known = {one.entry.id for one in found}
+        papers = [Measured(entry) for entry in printed_entries() if entry.id not in known] if printed else []
+        tabs = tabs_of([*found, *papers])
+        if not tabs:
+            raise UserError(f"{folder} has no entry to show")
+        try:
+            _write(site, tabs, folder, title, [str(one) for one in problems], reports, run)
+        except OSError as error:
+            raise UserError(f"cannot write the site to {site}: {error.strerror or error}") from error
+    own = sum(one.entry.kind == "measured" for one in found)
+    return Built(site / "index.html", own, len(found) - own + len(papers), problems)
+
+
+def _may_write(board: Path, out: Path) -> None:
+    if out.resolve() == board.resolve() or board.resolve() in out.resolve().parents:
+        raise UserError(f"--out {out} lies in the board, which holds entries only: give the site its own folder")
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise UserError(f"--out {out} is not a folder")
+    if out.is_dir() and any(out.iterdir()) and not all((out / name).is_file() for name in STATIC):
+        raise UserError(f"--out {out} has files in it and is no site of a board: give the site its own folder")
+
+
+# Measuring
+
+
+def _measured(
+    files: Sequence[Path], recalled: dict[Path, Measured], unknown: Sequence[Path], cache: Path | None, run: Run
+) -> tuple[list[Measured], list[Problem]]:
+    """Every entry that nothing is wrong with, and what is wrong with the others."""
+    results = run(_chunk, [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)])
+    known = recalled | {file: one for found, _ in results for file, one in found}
+    entries = [known[file] for file in files if file in known]
+    problems = [problem for _, trouble in results for problem in trouble]
+    seen = {str(one) for one in problems}
+    problems += [one for one in _against_each_other(entries) if str(one) not in seen]
+    bad = {one.file for one in problems}
+    return [one for one in entries if f"{one.entry.id}.json" not in bad], problems
+
+
+@contextmanager
+def _running(workers: int, entries: int) -> Iterator[Run]:
+    """What applies a function to many things: in this process, or in several where there is much to do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = workers or (min(cores, entries // CHUNK) if entries > MANY else 1)
+    if count < 2:
+        yield lambda function, things: [function(one) for one in things]
+        return
+    # spawn: arrow keeps threads that do not survive a fork
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield lambda function, things: list(pool.map(function, things))
+
+
+def _chunk(given: tuple[list[Path], Path | None]) -> tuple[list[tuple[Path, Measured]], list[Problem]]:
+    """Some entries, each read, checked and measured once."""
+    pa.set_cpu_count(1)
+    files, cache = given
+    found: list[tuple[Path, Measured]] = []
+    problems: list[Problem] = []
+    for file in files:
+        kept: list[Measured] = []
+
+        def keep(entry: Entry, table: pa.Table, kept: list[Measured] = kept) -> None:
+            kept.append(measured(entry, table))
+
+        trouble = check([file], keep=keep)
+        problems += trouble
+        if trouble:
+            continue
+        one = kept[0] if kept else Measured(read_entry(file))
+        if cache is not None:
+            memory.remember(cache, memory.key_of(file), one)
+        found.append((file, one))
+    return found, problems
+
+
+def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
+    """What only shows beside the other entries: the same submission twice, one picture under two labels."""
+    board = Board()
+    labels: dict[str, dict[str, str]] = {}
+    lists: dict[str, tuple[list[str], list[str]]] = {}
+    problems = []
+    for one in entries:
+        file, dataset = f"{one.entry.id}.json", one.entry.dataset
+        problems += [Problem(file, message) for message in remember(board, one.entry, file)]
+        if dataset.sha256 and board.facts.setdefault(dataset.sha256, dataset) != dataset:
+            problems.append(Problem(file, "says other things of its dataset than another entry of the same dataset"))
+        if one.cells is None or lists.get(dataset.sha256) == (one.cells.images, one.cells.labels):
+            continue
+        lists[dataset.sha256] = (one.cells.images, one.cells.labels)
+        known = labels.setdefault(dataset.sha256, {})
+        for image, label in zip(one.cells.images, one.cells.labels, strict=True):
+            if known.setdefault(image, label) != label:
+                problems.append(
+                    Problem(file, f"labels {image} {label}, where other entries have {known[image]}")
+                )  # fmt: skip
+                break
+    return problems
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Pages to write: entries of one table, each with its place, and the layout of the table's pictures."""
+
+    members: list[tuple[Measured, pages.Place]]
+    whole: Cells | None
+    site: Path
+    board: Path
+    title: str
+    reports: bool
+
+
+def _write(
+    site: Path, tabs: Sequence[Tab], board: Path, title: str, refused: Sequence[str], reports: bool, run: Run
+) -> None:
+    site.mkdir(parents=True, exist_ok=True)
+    for name in STATIC:
+        shutil.copyfile(pages.HERE / "static" / name, site / name)
+    for part in PARTS:
+        shutil.rmtree(site / part, ignore_errors=True)
+        (site / part).mkdir()
+    done: set[str] = set()
+    jobs: list[_Job] = []
+    for group in (group for tab in tabs for group in tab.groups):
+        rows = downloads.rows_of(group.members, group.ranks)
+        for ending, text in (("csv", downloads.as_csv), ("json", downloads.as_json), ("parquet", downloads.as_parquet)):
+            write_atomic(site / "downloads" / f"{group.slug}.{ending}", text(rows))
+        found = pages.images(group)
+        if found is not None:
+            write_atomic(site / "data" / f"{group.slug}.js", found[0].encode())
+        new = [one for one in group.members if one.entry.id not in done]  # a printed one may stand beside two boards
+        done |= {one.entry.id for one in new}
+        placed = [(one, pages.place_of(one, group)) for one in new]
+        whole = None if found is None else found[1]
+        jobs += [
+            _Job(placed[start : start + CHUNK], whole, site, board, title, reports)
+            for start in range(0, len(placed), CHUNK)
+        ]
+    run(_write_models, jobs)
+    write_atomic(site / "data" / "catalogue.js", pages.catalogue(tabs).encode())
+    write_atomic(site / "compare.html", pages.compare(title=title).encode())
+    write_atomic(site / "index.html", pages.index(tabs, title=title, refused=refused).encode())
+
+
+def _write_models(job: _Job) -> None:
+    """The pages of some entries, and what belongs to them."""
+    for one, place in job.members:
+        name, own = one.entry.id, job.site / "downloads"
+        told = job.reports and _report(one, job.board, job.site / "reports" / name)
+        page = pages.model(one, place, title=job.title, report=told)
+        write_atomic(job.site / "models" / f"{name}.html", page.encode())
+        write_atomic(own / f"{name}.json", entry_json(one.entry).encode())
+        ranks = {measure: {name: found} for measure, found in place.ranks.items()}
+        write_atomic(own / f"{name}.csv", downloads.as_csv(downloads.rows_of([one], ranks)))
+        if job.whole is not None and one.cells is not None:
+            write_atomic(job.site / "data" / f"{name}.js", pages.answers(one, job.whole).encode())
+            shutil.copyfile(job.board / f"{name}.parquet", own / f"{name}.parquet")
+
+
+def _report(one: Measured, board: Path, out: Path) -> bool:
+    """The full report of an entry's table; False where it has none that a report is about."""
+    if one.entry.kind != "measured" or one.entry.protocol.name == "dynamic":
+        return False
+    from holdfast.board.site.reports import write_report
+
+    write_report(one.entry, board / f"{one.entry.id}.parquet", out)
+    return True

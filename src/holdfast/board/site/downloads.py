@@ -1,0 +1,83 @@
+"""The numbers of a table as files: CSV, JSON and Parquet, a row an entry and score."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.board.site.measure import Measured
+from holdfast.report.tables import guarded
+
+SCHEMA = pa.schema(
+    [
+        ("entry", pa.string()), ("kind", pa.string()), ("model", pa.string()), ("title", pa.string()),
+        ("dataset", pa.string()), ("dataset_sha256", pa.string()), ("protocol", pa.string()),
+        ("protocol_version", pa.int32()), ("settings", pa.string()), ("score", pa.string()),
+        ("estimate", pa.float64()), ("low", pa.float64()), ("high", pa.float64()), ("n", pa.int64()),
+        ("rank_low", pa.int32()), ("rank_high", pa.int32()), ("parameters", pa.int64()), ("input_size", pa.int32()),
+        ("images_per_second", pa.float64()), ("hardware", pa.string()), ("holds_on_to", pa.string()),
+        ("table_sha256", pa.string()), ("run_fingerprint", pa.string()), ("paper", pa.string()), ("code", pa.string()),
+        ("source", pa.string()),
+    ]
+)  # fmt: skip
+
+
+Ranks = Mapping[str, Mapping[str, tuple[int, int]]]
+"""Measure → entry → first and last rank."""
+
+
+def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:
+    """A row an entry and score."""
+    found = []
+    for one in members:
+        entry = one.entry
+        about = {
+            "entry": entry.id, "kind": entry.kind, "model": entry.model.name, "title": entry.model.title,
+            "dataset": entry.dataset.name, "dataset_sha256": entry.dataset.sha256, "protocol": entry.protocol.name,
+            "protocol_version": entry.protocol.version,
+            "settings": json.dumps(entry.protocol.settings, sort_keys=True, ensure_ascii=False),
+            "parameters": entry.model.parameters, "input_size": entry.model.input_size,
+            "images_per_second": entry.speed.images_per_second if entry.speed else None,
+            "hardware": entry.speed.hardware if entry.speed else None, "holds_on_to": one.verdict,
+            "table_sha256": entry.table.sha256 if entry.table else None,
+            "run_fingerprint": entry.run.fingerprint if entry.run else None, "paper": entry.model.paper,
+            "code": entry.model.code, "source": f"{entry.source.title}, {entry.source.where}" if entry.source else "",
+        }  # fmt: skip
+        for score in entry.scores:
+            low, high = ranks.get(score.name, {}).get(entry.id, (None, None))
+            found.append(
+                about
+                | {"score": score.name, "estimate": score.estimate, "low": score.low, "high": score.high, "n": score.n}
+                | {"rank_low": low, "rank_high": high}
+            )
+    return found
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Numbers at full precision; text that a spreadsheet would run as a formula gets a quote before it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(SCHEMA.names)
+    for row in rows:
+        values = [row[name] for name in SCHEMA.names]
+        writer.writerow(["" if v is None else guarded(v) if isinstance(v, str) else repr(v) for v in values])
+    return out.getvalue().encode()
+
+
+def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
+    """The same as a list of objects, one a line."""
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    return f"[\n{lines}\n]\n".encode()
+
+
+def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    """The same as Parquet."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=SCHEMA), sink, compression="zstd")
+    return bytes(sink.getvalue())

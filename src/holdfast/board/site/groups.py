@@ -1,0 +1,256 @@
+"""Which entries stand in one table, under which tab, and who is told from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from holdfast.board.entry import PROTOCOLS, Entry
+from holdfast.board.printed import comparable
+from holdfast.board.site.measure import NONE, Cells, Measured
+from holdfast.core.fingerprint import fingerprint
+from holdfast.stats.bootstrap import Floats
+from holdfast.stats.quick_ranks import rank_ranges
+
+RANKED = {
+    "static": ("mean_accuracy", "robustness_score", "robustness_score_background", "accuracy"),
+    "hard": ("accuracy",),
+    "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate"),
+}
+"""Measures that models are ranked by; the first is the one a table opens with."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Entries that do not stand in a table, and why."""
+
+    what: str
+    why: str
+    slug: str
+
+
+@dataclass
+class Group:
+    """One table: entries of one protocol, dataset and setting. Measured ones first, printed ones beside them.
+
+    ``ranks``: measure → entry id → first and last rank it may have; ``heading`` says what tells it from the other
+    tables of its dataset.
+    """
+
+    slug: str
+    measured: list[Measured]
+    printed: list[Measured]
+    heading: str = ""
+    ranks: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    elsewhere: list[Elsewhere] = field(default_factory=list)
+
+    @property
+    def members(self) -> list[Measured]:
+        """All entries."""
+        return [*self.measured, *self.printed]
+
+    @property
+    def first(self) -> Entry:
+        """Whose protocol and dataset stand for the group."""
+        return self.members[0].entry
+
+
+@dataclass(frozen=True)
+class Tab:
+    """The tables of one protocol and dataset."""
+
+    slug: str
+    protocol: str
+    dataset: str
+    groups: list[Group]
+
+    @property
+    def measured(self) -> int:
+        """Entries with a table behind them."""
+        return sum(len(group.measured) for group in self.groups)
+
+
+def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
+    """Entries laid out: protocol by protocol, dataset by dataset, those with measured entries first."""
+    own = _grouped([one for one in entries if one.entry.kind == "measured"])
+    papers = _grouped([one for one in entries if one.entry.kind == "printed"])
+    alone: list[Group] = []
+    for paper in papers:
+        beside = False
+        for group in own:
+            if group.first.protocol.name != paper.first.protocol.name:
+                continue
+            fits, why = comparable(paper.first, group.measured[0].entry)
+            if fits:
+                beside = True
+                group.printed += paper.printed
+            else:
+                group.elsewhere.append(Elsewhere(_source(paper), why, paper.slug))
+                paper.elsewhere.append(Elsewhere(f"Measured on {group.first.dataset.name}", why, group.slug))
+        if not beside:
+            alone.append(paper)
+    here = {group.slug for group in (*own, *alone)}
+    for group in own:
+        group.elsewhere = [one for one in group.elsewhere if one.slug in here]
+        group.ranks = ranks(group)
+    return _tabs([*own, *alone])
+
+
+def _grouped(entries: Sequence[Measured]) -> list[Group]:
+    found: dict[str, list[Measured]] = {}
+    for one in entries:
+        entry = one.entry
+        key = fingerprint(
+            [entry.kind, entry.dataset.name, entry.dataset.sha256, entry.protocol.model_dump(mode="json")]
+        )  # fmt: skip
+        found.setdefault(key, []).append(one)
+    groups = []
+    for key, members in found.items():
+        slug = f"{members[0].entry.protocol.name}-{key[:10]}"
+        kind = members[0].entry.kind
+        groups.append(Group(slug, members if kind == "measured" else [], members if kind == "printed" else []))
+    return groups
+
+
+def _tabs(groups: Sequence[Group]) -> list[Tab]:
+    found: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        found.setdefault((group.first.protocol.name, group.first.dataset.name), []).append(group)
+    tabs = []
+    for (protocol, dataset), members in found.items():
+        members.sort(key=lambda group: (-len(group.measured), -len(group.printed), group.slug))
+        for group, heading in zip(members, _headings(members), strict=True):
+            group.heading = heading
+        slug = f"{protocol}-{fingerprint(dataset)[:8]}"
+        tabs.append(Tab(slug, protocol, dataset, members))
+    return sorted(tabs, key=lambda tab: (list(PROTOCOLS).index(tab.protocol), -tab.measured, tab.dataset))
+
+
+def _headings(groups: list[Group]) -> list[str]:
+    """What tells tables of one dataset apart: the settings that differ."""
+    if len(groups) == 1:
+        return ["Printed in papers" if groups[0].first.kind == "printed" else "Measured"]
+    names = list(dict.fromkeys(name for group in groups for name in group.first.protocol.settings))
+    headings = []
+    for group in groups:
+        entry = group.first
+        told = [
+            _setting(name, entry.protocol.settings[name])
+            for name in names
+            if name in entry.protocol.settings
+            and any(other.first.protocol.settings.get(name) != entry.protocol.settings[name] for other in groups
+                    if other.first.kind == entry.kind)
+        ]  # fmt: skip
+        if entry.dataset.sha256 and len({other.first.dataset.sha256 for other in groups if other.measured}) > 1:
+            told.append(f"pictures {entry.dataset.sha256[:8]}")
+        kind = "Printed in papers" if entry.kind == "printed" else "Measured"
+        headings.append(f"{kind}: {', '.join(told)}" if told else kind)
+    return headings
+
+
+def _setting(name: str, value: Any) -> str:
+    words = name.replace("_", " ")
+    if not isinstance(value, list):
+        return f"{words} {value}"
+    several = f"{len(value)} {words}" if words.endswith("s") else f"{words} {len(value)} conditions"
+    return f"{words} {', '.join(value)}" if len(value) < 3 else several
+
+
+def _source(group: Group) -> str:
+    source = group.first.source
+    assert source is not None
+    return f"{source.title}, {source.where} ({group.first.dataset.name})"
+
+
+def ranks(group: Group) -> dict[str, dict[str, tuple[int, int]]]:
+    """Measure → entry → the ranks it may have among the measured entries of its table."""
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    sources = sorted({name for one in group.measured for name in one.sources})
+    place = {name: at for at, name in enumerate(sources)}
+    at = [
+        np.arange(len(sources)) if one.sources == sources else np.array([place[name] for name in one.sources], np.intp)
+        for one in group.measured
+    ]
+    for measure in RANKED[group.first.protocol.name]:
+        members = [number for number, one in enumerate(group.measured) if measure in one.influence]
+        members = [number for number in members if measure in group.measured[number].scores]
+        if not members:
+            continue
+        influence = np.zeros((len(sources), len(members)))
+        for column, number in enumerate(members):
+            influence[at[number], column] = group.measured[number].influence[measure]
+        low, high = rank_ranges(*_estimates(group, members, measure), influence)
+        found[measure] = {
+            group.measured[number].entry.id: (int(low[column]), int(high[column]))
+            for column, number in enumerate(members)
+        }
+    return found
+
+
+def _estimates(group: Group, members: list[int], measure: str) -> tuple[Floats, Floats, Floats]:
+    scores = [group.measured[number].scores[measure] for number in members]
+    missing = float("nan")
+    return (
+        np.array([one.estimate for one in scores]),
+        np.array([missing if one.low is None else one.low for one in scores]),
+        np.array([missing if one.high is None else one.high for one in scores]),
+    )
+
+
+def layout(group: Group) -> Cells | None:
+    """The pictures and conditions of a table: all that any of its entries has."""
+    cells = [one.cells for one in group.measured if one.cells is not None]
+    if not cells:
+        return None
+    first = cells[0]
+    if all(_same_layout(first, one) for one in cells[1:]):
+        return first
+    conditions = list(dict.fromkeys(name for one in cells for name in one.conditions))
+    about = {
+        image: (label, source)
+        for one in cells
+        for image, label, source in zip(one.images, one.labels, one.sources, strict=True)
+    }
+    images = sorted(about)
+    place = {name: at for at, name in enumerate(images)}
+    keys = np.unique(np.concatenate([_keys(one, conditions, place) for one in cells]))
+    nothing = np.zeros(len(keys), np.intp)
+    return Cells(
+        conditions, images, [about[name][0] for name in images], [about[name][1] for name in images],
+        keys // len(images), keys % len(images), nothing, [], nothing - 1,
+    )  # fmt: skip
+
+
+def written(cells: Cells, whole: Cells) -> tuple[str, list[int]]:
+    """The right answers of an entry in the order of its table's layout, and what was said where it was wrong."""
+    if _same_layout(whole, cells):
+        right, answer = cells.right, cells.answer
+        there = np.ones(len(right), bool)
+    else:
+        place = {name: at for at, name in enumerate(whole.images)}
+        own = _keys(cells, whole.conditions, place)
+        at = np.searchsorted(whole.condition * np.intp(len(whole.images)) + whole.image, own)
+        there = np.zeros(len(whole.image), bool)
+        there[at] = True
+        right, answer = np.zeros(len(there), np.intp), np.full(len(there), -1)
+        right[at], answer[at] = cells.right, cells.answer
+    text = np.where(there, right + ord("0"), ord(NONE)).astype(np.uint8).tobytes().decode("ascii")
+    return text, answer[there & (right == 0)].tolist()
+
+
+def _keys(cells: Cells, conditions: list[str], place: dict[str, int]) -> Any:
+    condition = np.array([conditions.index(name) for name in cells.conditions], np.intp)
+    image = np.array([place[name] for name in cells.images], np.intp)
+    return condition[cells.condition] * np.intp(len(place)) + image[cells.image]
+
+
+def _same_layout(one: Cells, other: Cells) -> bool:
+    return one is other or (
+        one.conditions == other.conditions
+        and one.images == other.images
+        and np.array_equal(one.condition, other.condition)
+        and np.array_equal(one.image, other.image)
+    )

@@ -1,0 +1,148 @@
+"""One entry, measured anew: everything its pages show comes from its table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.board.entry import Entry, Score
+from holdfast.board.numbers import answers_of, ordered, scored
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.bootstrap import Codes, Floats
+from holdfast.stats.holds import in_words
+from holdfast.stats.quick import Rows, coded, equals
+from holdfast.stats.quick_holds import evidence_of
+from holdfast.stats.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
+from holdfast.stats.quick_parts import walk_influence as influence_of_walks
+from holdfast.stats.quick_score import design_of
+from holdfast.stats.quick_walks import setting_of, walks_of
+
+NONE = "-"
+"""How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Every picture under every condition, in the order of condition and picture.
+
+    Attributes:
+        conditions: names, the original first.
+        images: sample ids, sorted.
+        labels: of the images.
+        sources: of the images: the photo or prompt each is made of.
+        condition: (cells,) into conditions.
+        image: (cells,) into images.
+        right: (cells,) 0 or 1; where a picture has several rows, whether all are right.
+        answers: texts.
+        answer: (cells,) into answers, −1 where there is none.
+    """
+
+    conditions: list[str]
+    images: list[str]
+    labels: list[str]
+    sources: list[str]
+    condition: Codes
+    image: Codes
+    right: Codes
+    answers: list[str]
+    answer: Codes
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the site knows of an entry.
+
+    Attributes:
+        entry: as submitted, the scores recomputed.
+        classes: accuracy per condition and class; None for a printed entry, as all that follows.
+        cells: right answers, image by image.
+        sources: photos or prompts.
+        influence: measure → (sources,) what each adds to the measure's deviation from the truth.
+        verdict: what it holds on to (foreground, background, both, undecided), or empty.
+        sentence: the verdict in words.
+        warnings: what to bear in mind.
+        statuses: rows that were not answered, by status.
+    """
+
+    entry: Entry
+    classes: ClassAccuracies | None = None
+    cells: Cells | None = None
+    sources: list[str] = field(default_factory=list)
+    influence: dict[str, Floats] = field(default_factory=dict)
+    verdict: str = ""
+    sentence: str = ""
+    warnings: list[str] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """By name."""
+        return {score.name: score for score in self.entry.scores}
+
+
+def measured(entry: Entry, table: pa.Table) -> Measured:
+    """An entry and all that is shown of it, from its rows.
+
+    Args:
+        entry: one that was checked, its scores recomputed.
+        table: its rows, as ``read_table`` gives them.
+    """
+    protocol = entry.protocol.name
+    fine = equals(table["status"], "ok") & equals(table["task"], "classify")
+    states, names = coded(table["status"])
+    statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
+    answered = table if fine.all() else table.filter(pa.array(fine))
+    rows = answers_of(table)
+    base = rows.trained_on == rows.trained.index(ORIGINAL if ORIGINAL in rows.trained else "")
+    if not base.all():
+        answered, own = answered.filter(pa.array(base)), rows.part(base)
+    else:
+        own = rows
+    if protocol == "dynamic":
+        restricted = setting_of(table).get("space") != "all"
+        sources, influence = influence_of_walks(walks_of(table))
+        own = own.restricted() if restricted else own
+    elif protocol == "hard":
+        restricted, sources, influence = False, rows.sources, {"accuracy": pooled_influence(rows)}
+    else:
+        restricted, (sources, influence) = False, _static_influence(rows)
+    verdict, sentence, warnings = in_words(evidence_of(answered, own)) if protocol == "static" else ("", "", [])
+    return Measured(
+        entry, class_accuracies(own),
+        _cells(answered, own, restricted=restricted), sources, influence, verdict, sentence, warnings, statuses,
+    )  # fmt: skip
+
+
+def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:
+    found: dict[str, Floats] = {}
+    for name, which in (("robustness_score", "static"), ("robustness_score_background", "background")):
+        design = design_of(rows, scored(rows, which))
+        if design is None:
+            continue
+        parts = score_influence(design)
+        spread = np.zeros((len(rows.sources), len(parts)))
+        spread[design.present] = np.stack(list(parts.values()), axis=1)
+        columns = dict(zip(parts, spread.T, strict=True))
+        found = {name: columns["robustness_score"]} | (found or columns)
+    return rows.sources, found
+
+
+def _cells(table: pa.Table, rows: Rows, *, restricted: bool) -> Cells:
+    """Picture by picture, of the rows that ``rows`` was made of."""
+    sample, images = coded(table["sample_id"])
+    answer, answers = coded(table["prediction_restricted" if restricted else "prediction"])
+    conditions = ordered(rows.conditions)
+    place = np.array([conditions.index(name) for name in rows.conditions], np.intp)
+    key = place[rows.condition] * np.intp(len(images)) + sample
+    cells, first, number = np.unique(key, return_index=True, return_inverse=True)
+    right = np.ones(len(cells))
+    np.minimum.at(right, number, rows.right)
+    label, source = np.zeros(len(images), np.intp), np.zeros(len(images), np.intp)
+    label[sample], source[sample] = rows.label, rows.source
+    return Cells(
+        conditions, images, [rows.labels[at] for at in label],
+        [rows.sources[at] for at in source], (cells // len(images)).astype(np.intp),
+        (cells % len(images)).astype(np.intp), right.astype(np.intp), answers, answer[first],
+    )  # fmt: skip

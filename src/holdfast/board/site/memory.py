@@ -1,0 +1,84 @@
+"""What was measured of tables that were read before, kept by the hash of everything it depends on.
+
+The folder belongs to whoever builds the site, never to the board: what is in it is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import holdfast.board
+import holdfast.stats
+from holdfast.board.check import DATASETS
+from holdfast.board.entry import Entry
+from holdfast.board.site.measure import Cells, Measured
+from holdfast.core.files import write_atomic
+from holdfast.stats.quick_parts import ClassAccuracies
+
+
+def key_of(path: Path) -> str:
+    """Of an entry's two files, the list of datasets, and the code that measures."""
+    digest = hashlib.sha256(_code())
+    for file in (path, path.with_suffix(".parquet"), path.with_name(DATASETS)):
+        data = file.read_bytes() if file.is_file() and not file.is_symlink() else b""
+        digest.update(hashlib.sha256(data).digest())
+    return digest.hexdigest()
+
+
+@cache
+def _code() -> bytes:
+    digest = hashlib.sha256()
+    for package in (holdfast.board, holdfast.stats):
+        for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.digest()
+
+
+def recall_all(folder: Path, files: Sequence[Path]) -> dict[Path, Measured]:
+    """What was kept of these entries; the folder is made where there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {file: recall(folder, key_of(file)) for file in files}
+    return {file: one for file, one in found.items() if one is not None}
+
+
+def recall(folder: Path, key: str) -> Measured | None:
+    """What was kept, or None."""
+    try:
+        told = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return None
+    return Measured(
+        **told
+        | {
+            "entry": Entry.model_validate_json(json.dumps(told["entry"])),
+            "classes": _arrays(ClassAccuracies, told["classes"], float),
+            "cells": _arrays(Cells, told["cells"], np.intp),
+            "influence": {name: np.array(values) for name, values in told["influence"].items()},
+        }
+    )
+
+
+def _arrays(kind: Any, told: dict[str, Any] | None, number: Any) -> Any:
+    """A dataclass of lists of names and of arrays."""
+    if told is None:
+        return None
+    names = {one.name for one in fields(kind) if "list" not in str(one.type)}
+    return kind(**{name: np.array(values, number) if name in names else values for name, values in told.items()})
+
+
+def remember(folder: Path, key: str, one: Measured) -> None:
+    """Keep what was measured."""
+    told = {item.name: getattr(one, item.name) for item in fields(one)} | {
+        "entry": one.entry.model_dump(mode="json"),
+        "classes": None if one.classes is None else asdict(one.classes),
+        "cells": None if one.cells is None else asdict(one.cells),
+    }
+    write_atomic(folder / f"{key}.json", json.dumps(told, default=lambda array: array.tolist()).encode())

@@ -1,0 +1,250 @@
+"""The pages as text: the table of tables, a page a model, and two models side by side."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.board.entry import Score
+from holdfast.board.site import shown
+from holdfast.board.site.groups import RANKED, Elsewhere, Group, Tab, layout, written
+from holdfast.board.site.measure import Cells, Measured
+from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_text, text_of
+from holdfast.report.page import script_json
+from holdfast.report.verdicts import SIGNS, WORDS
+from holdfast.report.words import MISSING, listing, number, plural, sentence
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HERE = Path(__file__).parent
+# Scripts and styles come from the site's own files, on a server and from disk; nothing else is loaded or run.
+POLICY = "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src data:; base-uri 'none'; form-action 'none'"  # noqa: E501
+
+
+@cache
+def templates() -> Environment:
+    """Templates that escape everything they are given."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals |= {
+        "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,
+        "interval_of": interval_of, "millions": shown.millions, "speed": shown.speed, "rank_text": rank_text,
+        "verdicts": shown.VERDICTS, "protocol_titles": shown.PROTOCOL_TITLES, "protocol_words": shown.PROTOCOL_WORDS,
+        "missing": MISSING,
+    }  # fmt: skip
+    return environment
+
+
+def index(tabs: Sequence[Tab], *, title: str, refused: Sequence[str]) -> str:
+    """The page that a visitor opens."""
+    return templates().get_template("index.html.j2").render(
+        title=title, tabs=tabs, refused=refused, panels=[_panel(tab) for tab in tabs],
+        protocols=list(dict.fromkeys(tab.protocol for tab in tabs)),
+        measured=sum(tab.measured for tab in tabs),
+        printed=len({one.entry.id for tab in tabs for group in tab.groups for one in group.printed}),
+    )  # fmt: skip
+
+
+def _panel(tab: Tab) -> dict[str, Any]:
+    return {"tab": tab, "groups": [_table(group) for group in tab.groups]}
+
+
+def _table(group: Group) -> dict[str, Any]:
+    """What the template shows of a table."""
+    protocol = group.first.protocol.name
+    columns = shown.columns_of(protocol, group.members)
+    names = [column.name for column in columns]
+    main = next((name for name in RANKED[protocol] if name in names), names[0])
+    best = next(column.best for column in columns if column.name == main)
+
+    def order(one: Measured) -> tuple[bool, float, str]:
+        score = one.scores.get(main)
+        value = 0.0 if score is None else score.estimate
+        return score is None, -value if best == "high" else value, one.entry.model.title
+
+    hardware = sorted({one.entry.speed.hardware for one in group.members if one.entry.speed})
+    return {
+        "group": group, "columns": columns, "main": main, "best": best, "members": sorted(group.members, key=order),
+        "ranked": [name for name in group.ranks if name in names], "hardware": hardware,
+        "sizes": any(one.entry.model.parameters is not None for one in group.members),
+        "verdicts": any(one.verdict for one in group.members), "elsewhere": _reasons(group.elsewhere),
+        "first_place": _first_place(group, main), "settings": settings(group.first.protocol.settings),
+        "slips": [(one.entry.model.title, slip) for one in group.printed for slip in one.entry.slips],
+        "axes": _axes(protocol, names),
+    }  # fmt: skip
+
+
+def _axes(protocol: str, names: list[str]) -> tuple[str, str]:
+    """Across and upwards, at first."""
+    wanted = {"static": ("accuracy", "robustness_score"), "hard": ("parameters", "accuracy"),
+              "dynamic": ("standard_accuracy", "fmr")}[protocol]  # fmt: skip
+    return wanted if wanted[1] in names else ("parameters", names[0])
+
+
+def _reasons(elsewhere: Sequence[Elsewhere]) -> list[tuple[str, list[Elsewhere]]]:
+    """Why → what does not stand here for that reason."""
+    found: dict[str, list[Elsewhere]] = {}
+    for one in elsewhere:
+        found.setdefault(one.why, []).append(one)
+    return list(found.items())
+
+
+def _first_place(group: Group, measure: str) -> str:
+    ranks = group.ranks.get(measure, {})
+    titles = {one.entry.id: one.entry.model.title for one in group.measured}
+    first = [titles[name] for name, (low, _) in ranks.items() if low == 1]
+    if len(ranks) < 2:
+        return ""
+    what = measure_of(measure).title.lower() if measure != "fmr" else "FMR"
+    if len(first) == 1:
+        return f"{first[0]} is first by {what}."
+    return f"{len(first)} of {len(ranks)} models share the first rank by {what}: the pictures do not tell them apart."
+
+
+def settings(told: dict[str, Any]) -> list[tuple[str, str]]:
+    """Settings as words."""
+    return [
+        (name.replace("_", " "), listing([str(one) for one in value], 40) if isinstance(value, list) else str(value))
+        for name, value in told.items()
+    ]
+
+
+# A model
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an entry stands: its table, how many measured entries that has, its ranks there, another one of them."""
+
+    slug: str
+    rivals: int
+    ranks: dict[str, tuple[int, int]]
+    other: str
+
+
+def place_of(one: Measured, group: Group) -> Place:
+    """Where an entry stands in a table."""
+    name = one.entry.id
+    ranks = {measure: found[name] for measure, found in group.ranks.items() if name in found}
+    other = next((rival.entry.id for rival in group.measured if rival.entry.id != name), "")
+    return Place(group.slug, len(group.measured), ranks, other)
+
+
+def model(one: Measured, place: Place, *, title: str, report: bool) -> str:
+    """The page of an entry."""
+    entry = one.entry
+    pairs = [(measure_of(score.name), score) for score in entry.scores]
+    return templates().get_template("model.html.j2").render(
+        title=title, one=one, entry=entry, place=place, report=report,
+        facts=_facts(one, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
+        conditions=[(measure, score, bar(score)) for measure, score in pairs if ":" in score.name],
+        ranks={name: rank_text(*found) for name, found in place.ranks.items()},
+        settings=settings(entry.protocol.settings), word=WORDS.get(one.verdict, ""), sign=SIGNS.get(one.verdict, ""),
+        said=_said(one), classes=_classes(one), unanswered=sum(one.statuses.values()),
+        statuses=_statuses(one.statuses),
+    )  # fmt: skip
+
+
+def _facts(one: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
+    wanted = shown.COLUMNS[one.entry.protocol.name]
+    by_name = {score.name: (measure, score) for measure, score in pairs}
+    kept = [by_name[name] for name in wanted if name in by_name] or list(pairs)[:4]
+    return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
+
+
+def _said(one: Measured) -> str:
+    """The sentence behind the verdict's word, as the report has it."""
+    start = one.verdict.capitalize()
+    said = one.sentence.removeprefix(f"{start}: ")
+    reason = said.removeprefix(f"{start} (")
+    return sentence(reason.replace("): ", ": ", 1).replace(").", ".", 1) if reason != said else said)
+
+
+def bar(score: Score) -> dict[str, float]:
+    """Places of a bar and its interval, 0..100."""
+    low, high = (score.estimate if bound is None else bound for bound in (score.low, score.high))
+    return {name: round(100 * min(max(value, 0.0), 1.0), 2) for name, value in
+            (("value", score.estimate), ("low", low), ("high", high))}  # fmt: skip
+
+
+def _classes(one: Measured) -> dict[str, Any] | None:
+    """Accuracy per class and condition, as text."""
+    found, cells = one.classes, one.cells
+    if found is None or cells is None:
+        return None
+    order = [found.conditions.index(name) for name in cells.conditions]
+    shares = 100 * np.stack([found.accuracy, found.low, found.high], axis=2)
+    rows = []
+    for at, name in enumerate(found.classes):
+        texts = [
+            (f"{value:.0f} %", f"{low:.0f} to {high:.0f}") if value == value else (MISSING, "")  # NaN: no picture
+            for value, low, high in shares[order, at].tolist()
+        ]
+        rows.append((name, int(found.n[:, at].max()), texts))
+    return {"conditions": [name.replace("_", " ") for name in cells.conditions], "rows": rows}
+
+
+def _statuses(statuses: dict[str, int]) -> str:
+    return listing([f"{number(count, 0)} {name}" for name, count in statuses.items()])
+
+
+# Two models
+
+
+def compare(*, title: str) -> str:
+    """The page that sets two models side by side; its data comes by scripts, as it is asked for."""
+    return templates().get_template("compare.html.j2").render(title=title)
+
+
+def catalogue(tabs: Sequence[Tab]) -> str:
+    """What the page of two models can choose from."""
+    groups = [
+        {
+            "slug": group.slug, "protocol": shown.PROTOCOL_TITLES[tab.protocol], "kind": tab.protocol,
+            "dataset": tab.dataset, "heading": group.heading,
+            "entries": [[one.entry.id, one.entry.model.title, one.entry.model.name] for one in group.measured],
+        }
+        for tab in tabs
+        for group in tab.groups
+        if group.measured
+    ]  # fmt: skip
+    return f"holdfast.catalogue({script_json(groups)});\n"
+
+
+def images(group: Group) -> tuple[str, Cells] | None:
+    """The pictures of a table as a script, and their layout."""
+    whole = layout(group)
+    if whole is None:
+        return None
+    classes = sorted(set(whole.labels))
+    sources = sorted(set(whole.sources))
+    places = [np.flatnonzero(whole.condition == number) for number in range(len(whole.conditions))]
+    cells = [whole.image[at].tolist() for at in places]
+    every = list(range(len(whole.images)))
+    place, source = {name: at for at, name in enumerate(classes)}, {name: at for at, name in enumerate(sources)}
+    told = {
+        "conditions": whole.conditions, "images": whole.images, "classes": classes,
+        "labels": [place[name] for name in whole.labels],
+        "sources": None if len(sources) == len(every) else [source[name] for name in whole.sources],
+        "cells": [None if one == every else one for one in cells],
+    }  # fmt: skip
+    return f"holdfast.group({script_json(group.slug)},{script_json(told)});\n", whole
+
+
+def answers(one: Measured, whole: Cells) -> str:
+    """The answers of an entry as a script, in the order of its table's pictures."""
+    assert one.cells is not None
+    right, wrong = written(one.cells, whole)
+    told = {"right": right, "answers": one.cells.answers, "wrong": wrong}
+    return f"holdfast.entry({script_json(one.entry.id)},{script_json(told)});\n"

@@ -1,0 +1,221 @@
+"""The per-sample table of an entry: made of a run's rows, and read from a stranger's file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from holdfast.board.entry import Entry
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import PREDICTIONS
+from holdfast.stats.dynamic import PERTURBED
+from holdfast.stats.quick import coded, equals, keep
+from holdfast.store.foreign import is_steering, read_coded
+
+MAX_FILE = 256 << 20
+MAX_ROWS = 5_000_000
+MAX_ROW_BYTES = 2_000
+SOME_BYTES = 32 << 20
+"""A row takes about 300 bytes; a table of few rows may take a little more for each."""
+
+MAX_TEXT = 4_000
+"""Characters of any text in a table: parameters are JSON."""
+
+CUT = 200
+PAINTED = "generated_background"
+"""The condition that is made here of photos, and so static, though its rows are of kind ``generated``."""
+
+_NEEDED = (
+    "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "seed", "model",
+    "trained_on", "label", "status", "schema_version",
+)  # fmt: skip
+_ORDER = ("trained_on", "fold", "sample_id", "condition", "variant", "parameters", "row_id")
+
+
+def rows_of_protocol(rows: pa.Table, protocol: str) -> pa.Table:
+    """The rows of one model that a protocol is about."""
+    return rows.filter(pa.array(is_of_protocol(rows, protocol)))
+
+
+def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
+    """(rows,) whether a protocol is about it."""
+    kinds, names = coded(rows["kind"])
+    conditions, known = coded(rows["condition"])
+    kind = np.array([*names, ""], object)[kinds]
+    painted = np.array([one == PAINTED for one in known] + [False])[conditions]
+    wanted = {
+        "static": (kind == "static") | ((kind == "generated") & painted),
+        "hard": (kind == "generated") & ~painted,
+        "dynamic": kind == "dynamic",
+    }[protocol]
+    return np.asarray(wanted & equals(rows["task"], "classify"))
+
+
+def _place(column: pa.ChunkedArray, name: str) -> int:
+    names = coded(column)[1]
+    return names.index(name) if name in names else -2
+
+
+def by_setting(rows: pa.Table) -> list[pa.Table]:
+    """Dynamic rows of one model, a table for each setting of its walks, with the originals that belong to it."""
+    walks = keep(rows, "condition", PERTURBED)
+    settings = coded(walks["parameters"])[1]
+    numbers, names = coded(rows["parameters"])
+    sizes = {text: _size(text) for text in names}
+    found = []
+    for setting in settings:
+        # originals carry nothing but the size of the pictures
+        own = np.array([one == setting or (one not in settings and sizes[one] == sizes[setting]) for one in names])
+        found.append(rows.filter(pa.array(own[numbers])))
+    return found
+
+
+def _size(text: str) -> Any:
+    told = json.loads(text)
+    return told.get("size", 0) if isinstance(told, dict) else None
+
+
+def published(rows: pa.Table) -> pa.Table:
+    """Rows as an entry keeps them: in one order, long texts cut, without the name of the run's folder."""
+    keys = [rows[name].to_numpy() if name == "fold" else coded(rows[name])[0] for name in _ORDER]
+    rows = rows.select(PREDICTIONS.names).take(pa.array(np.lexsort(keys[::-1]))).combine_chunks()
+    columns = []
+    for field in PREDICTIONS:
+        values = rows[field.name]
+        if pa.types.is_dictionary(field.type):  # its words in the order of the rows, not of the run's files
+            words = pa.array([""] * len(rows)) if field.name == "run_id" else values.cast(pa.string()).combine_chunks()
+            values = words.dictionary_encode().cast(field.type)
+        elif field.name in ("raw_text", "error"):
+            values = pc.utf8_slice_codeunits(values, 0, CUT)
+        columns.append(values)
+    return pa.table(columns, schema=PREDICTIONS)
+
+
+def packed(rows: pa.Table) -> bytes:
+    """The file's bytes: the same rows give the same ones."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", compression_level=9)
+    return bytes(sink.getvalue())
+
+
+def run_fingerprint(rows: pa.Table) -> str:
+    """Of the ids of all rows, which stand for pictures, masks, labels, weights and settings: not of the answers."""
+    return fingerprint(sorted(rows["row_id"].cast(pa.string()).to_pylist()))
+
+
+def read_table(path: Path, entry: Entry) -> pa.Table:
+    """The table of an entry, after everything that can be wrong with a stranger's file; UserError in one sentence.
+
+    Size, then hash, then how many rows it has and what its pages unpack to, then schema, then contents.
+    """
+    if entry.table is None:
+        raise UserError(f"{entry.id} is a printed entry: it has no table")
+    data = _bytes(path)
+    if hashlib.sha256(data).hexdigest() != entry.table.sha256:
+        raise UserError(f"{path.name} is not the table of its entry: its hash is another")
+    rows = _unpacked(data, path.name, entry.table.rows)
+    _contents(rows, path.name, entry)
+    return rows
+
+
+def _bytes(path: Path) -> bytes:
+    if path.is_symlink():
+        raise UserError(f"{path.name} is a link: a table is a plain file")
+    if not path.is_file():
+        raise UserError(f"{path.name} is missing: an entry comes with its table")
+    if path.stat().st_size > MAX_FILE:
+        raise UserError(f"{path.name} is larger than {MAX_FILE >> 20} MB: a table that large is none of a board")
+    return path.read_bytes()
+
+
+def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
+    """The rows; texts stay dictionaries, so that one long text in a million rows is not a million long texts."""
+
+    def check(told: pq.FileMetaData, unpacked: int) -> None:
+        if told.num_rows > MAX_ROWS or unpacked > SOME_BYTES + told.num_rows * MAX_ROW_BYTES:
+            raise UserError(f"{name} unpacks to more than a board takes: {MAX_ROWS} rows of {MAX_ROW_BYTES} bytes")
+        if told.num_rows != rows:
+            raise UserError(f"{name} has {told.num_rows} rows, and its entry says {rows}")
+        _schema(told.schema.to_arrow_schema(), name)
+
+    return read_coded(data, PREDICTIONS, name, check)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_dictionary(kind))
+
+
+def _schema(schema: pa.Schema, name: str) -> None:
+    if schema.names != PREDICTIONS.names:
+        strange = sorted(set(schema.names) ^ set(PREDICTIONS.names))
+        what = f"differs in {', '.join(strange)[:200]}" if strange else "has its columns in another order"
+        raise UserError(f"{name} is no table of predictions: it {what}")
+    for field, wanted in zip(schema, PREDICTIONS, strict=True):
+        given = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if _is_text(wanted.type):
+            fine = pa.types.is_string(given)
+        elif pa.types.is_list(wanted.type):
+            inner = given.value_type if pa.types.is_list(given) else given
+            fine = pa.types.is_list(given) and (pa.types.is_string(inner) or pa.types.is_dictionary(inner))
+        else:
+            fine = given == wanted.type
+        if not fine:
+            raise UserError(f"{name} is no table of predictions: {field.name} is {field.type}, not {wanted.type}")
+
+
+def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
+    ids, distinct = coded(rows["row_id"])
+    if (ids < 0).any() or len(distinct) != len(rows):
+        raise UserError(f"{name} has a row_id twice, or a row without one")
+    for column in rows.column_names:
+        values = rows[column]
+        if pa.types.is_floating(values.type):
+            numbers = values.drop_null().to_numpy()
+            if not np.isfinite(numbers).all() or (
+                len(numbers) and not -0.001 <= numbers.min() <= numbers.max() <= 1.001
+            ):
+                raise UserError(f"{name} has a {column} that is no number between 0 and 1")
+        elif _is_text(values.type) or pa.types.is_list(values.type):
+            _texts(values, column, name)
+    for column in _NEEDED:
+        if rows[column].null_count:
+            raise UserError(f"{name} has a row without {column}")
+    if coded(rows["model"])[1] != [entry.model.name]:
+        raise UserError(f"{name} has rows of another model than {entry.model.name}")
+    if coded(rows["dataset"])[1] != [entry.dataset.name]:
+        raise UserError(f"{name} has rows of another dataset than {entry.dataset.name}")
+    _answers(rows, name)
+
+
+def _texts(values: pa.ChunkedArray, column: str, name: str) -> None:
+    if pa.types.is_list(values.type):
+        values = pa.chunked_array([chunk.flatten() for chunk in values.chunks], values.type.value_type)
+    # sorted or not, used or not: no need for codes
+    words = values.unify_dictionaries().combine_chunks().dictionary if pa.types.is_dictionary(values.type) else values
+    texts = words.drop_null().to_pylist()
+    longest = max(map(len, texts), default=0)
+    if longest > MAX_TEXT:
+        raise UserError(f"{name} has a {column} of {longest} characters; {MAX_TEXT} are enough for any")
+    if is_steering("".join(texts)):
+        raise UserError(f"{name} has a control character in its {column}")
+
+
+def _answers(rows: pa.Table, name: str) -> None:
+    """What is counted as right has to be: an answer that is right bears its class's name, whichever output it was."""
+    fine = equals(rows["status"], "ok")
+    label = rows["label"].cast(pa.string())
+    for answer, right in (("prediction", "correct"), ("prediction_restricted", "correct_restricted")):
+        if rows[right].filter(pa.array(fine)).null_count:
+            raise UserError(f"{name} has an answered row without {right}")
+        said = pc.equal(rows[answer].cast(pa.string()), label).fill_null(False)
+        if (fine & (said.to_numpy() != rows[right].fill_null(False).to_numpy())).any():
+            raise UserError(f"{name} counts an answer as right that is not its label, or the other way round")

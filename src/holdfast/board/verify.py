@@ -1,0 +1,298 @@
+"""An entry's rows, some of them measured again: whether they agree, and how many of all may be false.
+
+A random sample of rows goes the ordinary way of ``eval`` (or of ``perturb``, for walks) on the same data, and every
+answer is held against the entry's. What can be told of all rows without a model is told of all: their labels, and that
+none is missing or made up.
+"""
+
+from __future__ import annotations
+
+import csv
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.board import rerun
+from holdfast.board.check import check
+from holdfast.board.entry import Entry
+from holdfast.core.errors import UserError
+from holdfast.core.files import whole_file
+from holdfast.core.seeds import generator
+from holdfast.pipeline.progress import Progress, silent
+
+LEVEL = 0.95
+ROWS = 200
+TOLERANCE = 0.01
+
+_NUMBERS = ("confidence", "confidence_restricted", "probability_of_label")
+_ANSWERS = (
+    ("prediction", "correct", "confidence"),
+    ("prediction_restricted", "correct_restricted", "confidence_restricted"),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row of the entry beside the same row, measured again.
+
+    Attributes:
+        sample_id, condition: which.
+        agrees: prediction, correctness, status and probabilities, within the tolerance.
+        why: what does not.
+        same_pixels: whether the picture is the same to the last bit; None where one of the two has none.
+        same_id: whether the row's name comes out the same: then picture, mask, label, settings and weights are.
+        told, found: probability of the true class, the entry's and ours.
+    """
+
+    sample_id: str
+    condition: str
+    agrees: bool
+    why: str
+    same_pixels: bool | None
+    same_id: bool
+    told: float | None
+    found: float | None
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What came of it.
+
+    Attributes:
+        entry: that was verified.
+        rows: compared, one by one.
+        total: rows that the entry has.
+        unit: what was drawn at random, rows or walks, and of how many.
+        drawn, of: how many, of how many.
+        wrong: of those drawn, with a row that disagrees.
+        at_most: share of all that may be false, at the 95 % level.
+        seed: of the drawing.
+        problems: what is wrong with all rows taken together, in sentences.
+        allow: share that may disagree.
+    """
+
+    entry: Entry
+    rows: list[Compared]
+    total: int
+    unit: str
+    drawn: int
+    of: int
+    wrong: int
+    at_most: float
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    allow: float = 0.0
+
+    @property
+    def agrees(self) -> bool:
+        """The verdict."""
+        return not self.problems and self.wrong <= self.allow * self.drawn
+
+    def sentences(self) -> list[str]:
+        """The verdict and what it rests on."""
+        alike = [row for row in self.rows if row.same_pixels is not None]
+        pixels = sum(bool(row.same_pixels) for row in alike)
+        named = sum(row.same_id for row in self.rows)
+        share = (
+            "" if self.drawn == self.of else f"; at most {100 * self.at_most:.1f} % of all {self.of:,} are false (95 %)"
+        )
+        found = [
+            f"{self.entry.id}: {'agrees' if self.agrees else 'disagrees'}.",
+            f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
+            f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
+        ]
+        if named < len(self.rows):
+            found.append(
+                f"{len(self.rows) - named} of {len(self.rows)} rows have another name here: weights, class names, "
+                "donors, colour behind transparent pictures or scenarios are not the ones of the entry."
+            )
+        return found + self.problems
+
+
+def verify(
+    entry: str | Path,
+    data: str,
+    *,
+    rows: int = ROWS,
+    seed: int | None = None,
+    tolerance: float = TOLERANCE,
+    allow: float = 0.0,
+    progress: Progress = silent,
+    **options: Any,
+) -> Verified:
+    """Measure some of an entry's rows again.
+
+    Args:
+        entry: ``ID.json``, with ``ID.parquet`` beside it; or a folder that has one entry.
+        data: the dataset: its hash has to be the entry's.
+        rows: how many, drawn at random over conditions in proportion; of walks, images that have about so many rows.
+        seed: of the drawing, to draw the same again; by default one that nobody could know beforehand.
+        tolerance: by which probabilities may differ. Other hardware and libraries give other last digits.
+        allow: share of what is drawn that may disagree.
+        progress: told how far it is.
+        **options: fields of ``rerun.Given``: masks, labels, device, model, …
+    """
+    path = _entry_file(Path(entry))
+    if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
+        raise UserError("--rows is 1 or more, --tolerance from 0 to 1, --allow from 0 to less than 1")
+    kept: list[tuple[Entry, pa.Table]] = []
+    problems = check([path], keep=lambda one, table: kept.append((one, table)))
+    if problems:
+        raise UserError(f"{problems[0]}: an entry that is wrong in itself need not be measured again")
+    if not kept:
+        raise UserError(f"{path.name} is a printed entry: it has no rows to measure again")
+    told, table = kept[0]
+    seed = secrets.randbits(32) if seed is None else seed
+    given = rerun.Given(data, **options)
+    with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
+        if told.protocol.name == "dynamic":
+            return _walks(told, table, given, rows, seed, tolerance, allow, Path(folder), progress)
+        return _rows(told, table, given, rows, seed, tolerance, allow, Path(folder), progress)
+
+
+def _entry_file(path: Path) -> Path:
+    if path.is_dir():
+        found = [one.with_suffix(".json") for one in sorted(path.glob("*.parquet"))]
+        if len(found) != 1:
+            raise UserError(f"{path} has {len(found)} measured entries; name the JSON file of one")
+        path = found[0]
+    if path.suffix != ".json" or not path.is_file():
+        raise UserError(f"{path} is no entry; name its JSON file, with the table beside it")
+    return path
+
+
+def _rows(
+    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, allow: float,
+    folder: Path, progress: Progress,
+) -> Verified:  # fmt: skip
+    again = rerun.Evaluated.of(told, table, given, folder, progress)
+    records = table.to_pylist()
+    problems = again.problems(records)
+    known = [row for row in records if again.knows(row)]
+    drawn = stratified([f"{row['condition']} {row['variant']} {row['parameters']}" for row in known], count, seed)
+    chosen = [known[place] for place in drawn]
+    found = again.rows(chosen, progress)
+    compared = [_compared(row, found.get(rerun.key_of(row)), tolerance) for row in chosen]
+    wrong = sum(not row.agrees for row in compared)
+    bound = upper_bound(wrong, len(compared))
+    return Verified(told, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems, allow)
+
+
+def _walks(
+    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, allow: float,
+    folder: Path, progress: Progress,
+) -> Verified:  # fmt: skip
+    records = table.to_pylist()
+    conditions = {row["condition"] for row in records}
+    images = sorted({row["sample_id"] for row in records})
+    drawn = stratified(["walks"] * len(images), max(1, count // len(conditions)), seed)
+    chosen = {images[place] for place in drawn}
+    found, problems = rerun.walked(told, records, given, chosen, folder, progress)
+    mine = {(row["sample_id"], row["condition"]): row for row in found}
+    compared = [
+        _compared(row, mine.get((row["sample_id"], row["condition"])), tolerance)
+        for row in records
+        if row["sample_id"] in chosen
+    ]
+    wrong = len({row.sample_id for row in compared if not row.agrees})
+    bound = upper_bound(wrong, len(chosen))
+    return Verified(told, compared, len(table), "walks", len(chosen), len(images), wrong, bound, seed, problems, allow)
+
+
+def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
+    """Places drawn at random without repeats, of every group its share, rounded up or down by chance.
+
+    All places are equally likely, so that ``upper_bound`` holds whatever group the false rows are in: with shares
+    rounded by rule, a forger would know which groups are looked at less.
+    """
+    if count >= len(groups):
+        return list(range(len(groups)))
+    rng = generator(seed, "verify")
+    names = sorted(set(groups))
+    turn = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
+    shuffled = rng.permutation(len(groups)).tolist()
+    ordered = sorted(shuffled, key=lambda place: turn[groups[place]])
+    step = len(groups) / count
+    start = rng.random() * step
+    return sorted(ordered[min(int(start + step * number), len(groups) - 1)] for number in range(count))
+
+
+def upper_bound(wrong: int, drawn: int, level: float = LEVEL) -> float:
+    """The largest share of false rows that such a sample leaves possible: Clopper–Pearson, one-sided."""
+    from scipy.stats import beta
+
+    return 1.0 if wrong >= drawn else float(beta.ppf(level, wrong + 1, drawn - wrong))
+
+
+def _compared(told: Mapping[str, Any], found: Mapping[str, Any] | None, tolerance: float) -> Compared:
+    name = (
+        told["condition"] if told["variant"] in ("", "paper", "as_stored") else f"{told['condition']}@{told['variant']}"
+    )
+    if found is None:
+        return Compared(told["sample_id"], name, False, "has no such row here", None, False, _number(told), None)
+    one, other = told.get("image_sha256"), found.get("image_sha256")
+    why = _difference(told, found, tolerance)
+    same = one == other if one and other else None
+    return Compared(
+        told["sample_id"], name, not why, why, same, told["row_id"] == found.get("row_id"), _number(told),
+        _number(found),
+    )  # fmt: skip
+
+
+def _number(row: Mapping[str, Any]) -> float | None:
+    value = row.get("probability_of_label")
+    return None if value is None else round(float(value), 6)
+
+
+def _difference(told: Mapping[str, Any], found: Mapping[str, Any], tolerance: float) -> str:
+    """What differs by more than the tolerance allows; empty where nothing does."""
+    if told["status"] != found.get("status"):
+        return f"status is {told['status']}, here {found.get('status')}"
+    if told["status"] not in ("ok", "rejected", "pending"):
+        return ""
+    for name in _NUMBERS:
+        one, other = told[name], found.get(name)
+        if (one is None) != (other is None):
+            return f"{name} is {one}, here {other}"
+        if one is not None and other is not None and abs(one - other) > tolerance:
+            return f"{name} is {one:.4f}, here {other:.4f}"
+    for answer, right, sure in _ANSWERS:
+        same = told[answer] == found.get(answer) and told[right] == found.get(right)
+        if not same and not _tied(told, found, answer, right, sure, tolerance):
+            here = f"{found.get(answer)} ({_words(found.get(right))})"
+            return f"{answer} is {told[answer]} ({_words(told[right])}), here {here}"
+    return ""
+
+
+def _words(right: bool | None) -> str:
+    return "no answer" if right is None else "right" if right else "wrong"
+
+
+def _tied(
+    told: Mapping[str, Any], found: Mapping[str, Any], answer: str, right: str, sure: str, tolerance: float
+) -> bool:
+    """Whether two answers are as good as equally probable, so that last digits decide between them.
+
+    Only then may they differ, and the entry must still say truly whether its own is right.
+    """
+    label = told["label"]
+    if told[answer] is None or found.get(answer) is None or bool(told[right]) != (told[answer] == label):
+        return False
+    if max(told[sure], found[sure]) > 0.5 + tolerance:
+        return False  # nothing else can be as probable
+    if told[answer] == label:  # what a submitter would like to be true is held to the number itself
+        return abs(float(found[sure]) - float(found["probability_of_label"])) <= 2 * tolerance
+    return told[answer] in list(found.get("topk") or [])[:2]
+
+
+def write_rows(verified: Verified, path: Path) -> None:
+    """The rows that were compared, as CSV."""
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
+        table = csv.DictWriter(file, [one.name for one in fields(Compared)])
+        table.writeheader()
+        table.writerows(asdict(row) for row in verified.rows)

@@ -1,0 +1,193 @@
+"""A ZIP archive that a stranger made: its members are known to be plain before any of them is unpacked.
+
+What the archive says of itself is checked first; what comes out of a member is counted while it comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.core.errors import UserError, first_line
+
+MAX_MEMBERS = 100_000
+MAX_TOTAL = 8_600_000_000
+"""Bytes unpacked, unless a user allows more."""
+
+MAX_RATIO, _SMALL = 100, 1 << 20
+"""A member may unpack to so many times its size, if it is not small."""
+
+_MAX_NAME, _MAX_PART, _MAX_DEPTH = 400, 200, 8
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_FLAGS = 0x080E
+"""Of a member: UTF-8 names, sizes behind the data, how hard it was compressed. All else is refused, encryption too."""
+
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\\:*?"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069]')
+_DEVICES = re.compile(r"^(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3]) *(\..*)?$", re.IGNORECASE)
+_END, _END_64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+
+
+@contextmanager
+def opened(path: Path, *, most: int = MAX_TOTAL) -> Iterator[zipfile.ZipFile]:
+    """An archive whose members are plain files with safe names, each once; a UserError in one sentence if not."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    try:
+        with path.open("rb") as file:
+            _check_directory(file, path.stat().st_size, path.name)
+        with zipfile.ZipFile(path) as archive:
+            _check_members(archive.infolist(), path, most)
+            _check_places(archive.infolist(), archive.start_dir, path.name)
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} is not a ZIP archive that can be read: {first_line(error)}") from None
+
+
+def read_member(archive: zipfile.ZipFile, name: str, *, size: int, digest: str) -> bytes:
+    """A member as bytes, of exactly this size and hash."""
+    return b"".join(chunks(archive, name, size=size, digest=digest))
+
+
+def chunks(archive: zipfile.ZipFile, name: str, *, size: int, digest: str = "") -> Iterator[bytes]:
+    """A member piece by piece; stops as soon as it is larger than told, and refuses one of another hash at its end."""
+    seen, hashed = 0, hashlib.sha256()
+    try:
+        with archive.open(name) as member:
+            while chunk := member.read(1 << 20):
+                seen += len(chunk)
+                if seen > size:
+                    raise UserError(f"{name} unpacks to more than the {size} bytes that are told of it")
+                hashed.update(chunk)
+                yield chunk
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise UserError(f"{name} cannot be unpacked: {first_line(error)}") from None
+    if seen != size:
+        raise UserError(f"{name} unpacks to {seen} bytes, not to the {size} that are told of it")
+    if digest and hashed.hexdigest() != digest:
+        raise UserError(f"{name} is not what the manifest says: its hash is another")
+
+
+def _check_directory(file: BinaryIO, length: int, name: str) -> None:
+    """The end of the file: one directory, right before it, nothing in front, behind or between, not too many members.
+
+    Python's reader would list a directory of any size before we could count it.
+    """
+    broken = UserError(f"{name} is not a ZIP archive, or something is in front of it, behind it or missing")
+    if length < 22:
+        raise broken
+    file.seek(length - 22)
+    signature, disk, first, here, members, size, offset, comment = struct.unpack("<4s4H2LH", file.read(22))
+    end = length - 22
+    if signature != _END or comment:
+        raise broken
+    file.seek(max(0, length - 42))
+    locator, _, place, _ = struct.unpack("<4sLQL", file.read(20))
+    is_large = members == 0xFFFF or size == 0xFFFFFFFF or offset == 0xFFFFFFFF
+    if is_large != (locator == _LOCATOR):  # Python follows a locator wherever there is one, even in a comment
+        raise broken
+    if is_large:
+        end = length - 98
+        if end < 0 or place != end:
+            raise broken
+        file.seek(end)
+        signature, _, _, _, disk, first, here, members, size, offset = struct.unpack("<4sQ2H2L4Q", file.read(56))
+        if signature != _END_64:
+            raise broken
+    if disk or first or here != members or offset + size != end:
+        raise broken
+    if members > MAX_MEMBERS or size > MAX_MEMBERS * (46 + _MAX_NAME):
+        raise UserError(f"{name} has more members than the {MAX_MEMBERS} that a bundle may have")
+    file.seek(offset)
+    directory, place, counted = file.read(size), 0, 0
+    while place < len(directory):
+        if directory[place : place + 4] != b"PK\x01\x02":
+            raise broken
+        lengths = struct.unpack_from("<3H", directory, place + 28)
+        place, counted = place + 46 + sum(lengths), counted + 1
+    if place != size or counted != members:
+        raise broken
+
+
+def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> None:
+    total = 0
+    seen: dict[str, str] = {}
+    for one in members:
+        check_name(one.filename)
+        if one.orig_filename != one.filename:
+            raise UserError(f"{path.name} has a member whose name has a hidden end: {one.filename!r}")
+        same = _folded(one.filename)
+        if same in seen:
+            raise UserError(f"{path.name} has two members that some computers cannot tell apart: {one.filename!r}")
+        seen[same] = one.filename
+        _check_kind(one, path.name)
+        total += one.file_size
+        if one.file_size > max(_SMALL, MAX_RATIO * one.compress_size):
+            raise UserError(
+                f"{one.filename} unpacks to more than {MAX_RATIO} times its size, which no file of a bundle does"
+            )
+    if total > most:
+        raise UserError(
+            f"{path.name} unpacks to {total / 1e9:.1f} GB; --max-gigabytes allows more than {most / 1e9:.1f}"
+        )
+    for folded, name in seen.items():
+        folders = folded.split("/")
+        if any("/".join(folders[:depth]) in seen for depth in range(1, len(folders))):
+            raise UserError(f"{path.name} has a member that is a file and a folder at once: {name!r}")
+
+
+def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> None:
+    """Members lie one behind the other, from the first byte of the file to its directory."""
+    ordered = sorted(members, key=lambda one: one.header_offset)
+    if ordered and ordered[0].header_offset:
+        raise UserError(f"{archive} is not a ZIP archive from its first byte: something is in front of it")
+    nexts = [*(one.header_offset for one in ordered[1:]), end]
+    for one, behind in zip(ordered, nexts, strict=True):
+        if one.header_offset + 30 + one.compress_size > behind:  # 30: a local header without its name
+            raise UserError(f"{archive} has members that lie over each other, as in a bomb: {one.filename!r}")
+
+
+def _check_kind(one: zipfile.ZipInfo, archive: str) -> None:
+    if one.flag_bits & 0x41:
+        raise UserError(f"{archive} has an encrypted member: {one.filename!r}")
+    if one.flag_bits & ~_FLAGS or one.volume:
+        raise UserError(f"{archive} has a member that is no plain file: {one.filename!r}")
+    if one.compress_type not in _METHODS:
+        raise UserError(f"{archive} has a member that is neither stored nor deflated: {one.filename!r}")
+    mode = stat.S_IFMT(one.external_attr >> 16)
+    if stat.S_ISLNK(mode):
+        raise UserError(f"{archive} has a link among its members: {one.filename!r}")
+    if (mode and not stat.S_ISREG(mode)) or one.external_attr & 0x10 or one.is_dir():
+        raise UserError(f"{archive} has a member that is no plain file: {one.filename!r}")
+
+
+def check_name(name: str) -> None:
+    """A relative path of plain parts that every file system takes, or a UserError."""
+    told = f"{name[:80]!r}"
+    parts = name.split("/")
+    if name.startswith(("/", "\\")) or re.match(r"^[A-Za-z]:", name):
+        raise UserError(f"a bundle has no absolute names, as {told} is")
+    if ".." in parts:
+        raise UserError(f"a bundle has no names that lead out of it, as {told} does")
+    if _FORBIDDEN.search(name):
+        raise UserError(f"a bundle has no names with backslashes, colons or control characters, as {told} has")
+    if len(name.encode(errors="surrogatepass")) > _MAX_NAME or len(parts) > _MAX_DEPTH:
+        raise UserError(f"a bundle has no names as long or deep as {told}")
+    for part in parts:
+        if not part or part == "." or part != part.strip() or part.endswith(".") or _DEVICES.match(part):
+            raise UserError(f"a bundle has no names that some computers cannot write, as {told} is")
+        if part.startswith(".") or len(part.encode(errors="surrogatepass")) > _MAX_PART:
+            raise UserError(f"a bundle has no names that are hidden or too long, as {told} is")
+
+
+def _folded(name: str) -> str:
+    """A name as file systems that know no case and one spelling of accents see it."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -1,0 +1,78 @@
+"""A run or a dataset in the format of another tool, as a new folder."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import UNFINISHED
+from holdfast.exchange.fiftyone import write_fiftyone
+from holdfast.exchange.huggingface import write_huggingface
+from holdfast.exchange.model_index import Scores, write_model_index
+from holdfast.exchange.subject import is_run, open_subject
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.registry import unknown
+
+FORMATS = ("huggingface", "fiftyone", "model-index")
+
+
+def export(
+    given: str | Path,
+    to: str,
+    out: str | Path,
+    *,
+    data: str = "",
+    masks: str = "",
+    images: bool = True,
+    scores: Scores | None = None,
+    progress: Progress = silent,
+) -> list[str]:
+    """Write a run or a dataset for another tool; the folder is whole or not there. Returns what a user should know.
+
+    Nothing is uploaded and nothing is fetched. Paths of this machine are left out of every text.
+
+    Args:
+        given: a run directory, or a dataset as every verb takes it.
+        to: huggingface, fiftyone or model-index.
+        out: a folder that is not there yet, or an empty one.
+        data: where the run's images are now, if not where they were.
+        masks: a folder of masks that bear the samples' names.
+        images: whether images and masks go along; always, to FiftyOne, and never, to model-index.
+        scores: what gives the numbers of one model's classified rows; the board's, for the same digits.
+        progress: told how far it is.
+    """
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    if to == "fiftyone" and not images:
+        raise UserError("FiftyOne shows images: an export to it cannot leave them out")
+    if to == "model-index" and not is_run(given):
+        raise UserError(f"model-index is about models: it is made of a run, and {given} is not one")
+    with _whole_folder(Path(out)) as folder:
+        subject = open_subject(given, data=data, masks=masks, images=images and to != "model-index", progress=progress)
+        if to == "huggingface":
+            return write_huggingface(subject, folder, progress)
+        if to == "fiftyone":
+            return write_fiftyone(subject, folder, progress)
+        return write_model_index(subject, folder, scores)
+
+
+@contextmanager
+def _whole_folder(out: Path) -> Iterator[Path]:
+    """A new folder beside ``out`` that becomes it when the block ends well, and is deleted when it does not."""
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise UserError(f"{out} is there already; choose another --out")
+    temporary = out.absolute().parent / f"{UNFINISHED}{uuid.uuid4().hex}"
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror}") from error
+    try:
+        yield temporary
+        temporary.replace(out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,0 +1,266 @@
+"""A folder that FiftyOne reads: ``fo.Dataset.from_dir(DIR, dataset_type=fo.types.FiftyOneDataset)``.
+
+``data/`` has the images, ``fields/mask/`` the masks, ``samples.json`` and ``metadata.json`` what is known of them.
+FiftyOne itself is not needed to write it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.exchange.subject import Picture, Subject, pictures, plain, slug
+from holdfast.pipeline.progress import Progress, silent
+
+VERSION = "1.0.0"
+"""Of FiftyOne's own documents; newer ones bring them up to date when they read them."""
+
+_FIELDS = "fiftyone.core.fields"
+_PLAIN_VARIANTS = ("paper", "as_stored", "", None)
+_SAMPLE_TEXTS = {
+    "sample_id": "name of the picture, as in Holdfast's table",
+    "source_id": "name of the photo behind it",
+    "split": "part of the dataset",
+    "condition": "original, or what was done to the picture before",
+    "licence": "as the dataset states it",
+    "attributes": "whatever else the dataset says, as JSON",
+}
+
+Answers = dict[str, dict[str, Any]]
+"""Field → FiftyOne's document, of one sample."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One field of answers: which model said it of pictures under which condition."""
+
+    field: str
+    model: str
+    trained_on: str
+    condition: str
+    protocol: str
+
+    def in_words(self) -> str:
+        """For people."""
+        trained = f", trained on {self.trained_on}" if self.trained_on else ""
+        asked = f", {self.protocol}" if self.protocol != "argmax" else ""
+        return f"{self.model}{trained} under {self.condition}{asked}"
+
+
+def write_fiftyone(subject: Subject, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write the folder; returns what a user should know."""
+    fields, answers = _answers(subject.rows) if subject.rows is not None else ([], {})
+    left_out: list[str] = []
+    count = masks = 0
+    (folder / "data").mkdir()
+    with (folder / "samples.json").open("w", encoding="utf8") as file:
+        file.write('{"samples": [')
+        for number, one in enumerate(pictures(subject, left_out, progress)):
+            path = f"data/{number:06d}{one.suffix}"
+            mask = f"fields/mask/{number:06d}.png" if one.mask else ""
+            write_atomic(folder / path, one.image)
+            if mask:
+                write_atomic(folder / mask, one.mask)
+            document = _sample(one, number, path, mask) | answers.get(one.sample.sample_id, {})
+            file.write((",\n" if number else "\n") + json.dumps(document, allow_nan=False))
+            count, masks = count + 1, masks + bool(mask)
+        file.write("\n]}\n")
+    if not count:
+        first = f" (first: {left_out[0]})" if left_out else ""
+        raise UserError(f"none of the {len(subject.samples)} images can be read{first}")
+    write_atomic(folder / "metadata.json", json.dumps(_metadata(subject, fields), indent=1, allow_nan=False).encode())
+    return [f"{count} samples, {masks} masks, {len(fields)} fields of answers", *left_out]
+
+
+def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
+    """The fields, and sample → its answers. Rows without an answer (errors, segments) leave their field empty."""
+    columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "status",
+               "prediction", "confidence", "correct", "prediction_restricted", "confidence_restricted",
+               "row_id")  # fmt: skip
+    told = [
+        row for row in rows.select(columns).to_pylist() if row["status"] == "ok" and row["prediction"] is not None
+    ]  # fmt: skip
+    names = _condition_names(told)
+    keys = {
+        (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax") for row in told
+    }  # fmt: skip
+    taken: set[str] = set(_SAMPLE_TEXTS) | {"id", "filepath", "tags", "metadata", "ground_truth", "mask", "fold"}
+    fields = {key: Answered(_free(key, taken), *key) for key in sorted(keys)}
+    found: dict[str, Answers] = {}
+    for row in told:
+        key = (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax")
+        document = _label(
+            "Classification", row["row_id"], label=row["prediction"], confidence=_finite(row["confidence"])
+        )
+        document |= {
+            "correct": row["correct"], "restricted": row["prediction_restricted"],
+            "restricted_confidence": _finite(row["confidence_restricted"]),
+        }  # fmt: skip
+        found.setdefault(row["sample_id"], {})[fields[key].field] = document
+    return list(fields.values()), found
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no other numbers."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    return row["condition"], row["variant"], row["parameters"]
+
+
+def _condition_names(rows: list[dict[str, Any]]) -> dict[tuple[Any, Any, Any], str]:
+    """As reports name them: the id, the variant unless it is the paper's, parameters where there are several."""
+    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    several = [one for one in kinds if sum(other[:2] == one[:2] for other in kinds) > 1]
+    return {
+        (condition, variant, parameters): f"{condition}{'' if variant in _PLAIN_VARIANTS else f'@{variant}'}"
+        + (f" {parameters}" if (condition, variant, parameters) in several else "")
+        for condition, variant, parameters in kinds
+    }
+
+
+def _free(key: tuple[str, str, str, str], taken: set[str]) -> str:
+    """A field's name, which FiftyOne wants of letters, digits and underscores; names that meet get a number."""
+    model, trained_on, condition, protocol = key
+    parts = [model, f"on_{trained_on}" if trained_on else "", condition, "" if protocol == "argmax" else protocol]
+    base = name = "p_" * parts[0][:1].isdigit() + "__".join(slug(part, 40) for part in parts if part)
+    number = 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _identity(*what: str) -> dict[str, str]:
+    """An id of MongoDB's that follows from what it names, so that an export made twice is the same."""
+    return {"$oid": fingerprint(list(what))[:24]}
+
+
+def _label(kind: str, *what: str, **values: Any) -> dict[str, Any]:
+    return {"_id": _identity(kind, *what), "_cls": kind, "tags": [], **values}
+
+
+def _sample(one: Picture, number: int, path: str, mask: str) -> dict[str, Any]:
+    sample, place = one.sample, str(number)
+    document = {
+        "_id": _identity("sample", place, sample.sample_id),
+        "filepath": path,
+        "tags": [plain(sample.split)] if sample.split else [],
+        "metadata": {
+            "_cls": "ImageMetadata", "size_bytes": len(one.image),
+            "mime_type": "image/jpeg" if one.suffix == ".jpg" else "image/png", "width": one.width,
+            "height": one.height, "num_channels": 3,
+        },
+        "_media_type": "image",
+        "_rand": int(fingerprint(sample.sample_id)[:8], 16) / 16**8,
+        "sample_id": sample.sample_id,
+        "source_id": sample.source_id,
+        "split": plain(sample.split),
+        "condition": plain(sample.condition),
+        "licence": sample.licence,
+        # as text: FiftyOne takes names such as "$date" inside a document for values of its database
+        "attributes": canonical_json(dict(sample.attributes)),
+        "fold": sample.fold,
+        "ground_truth": _label("Classification", "truth", place, sample.sample_id, label=sample.label),
+    }  # fmt: skip
+    if mask:
+        document["mask"] = _label("Segmentation", "mask", place, sample.sample_id, mask_path=mask)
+    return document
+
+
+def _metadata(subject: Subject, fields: list[Answered]) -> dict[str, Any]:
+    from_holdfast = {
+        "name": subject.name,
+        "dataset": subject.dataset,
+        "holdfast": subject.holdfast,
+        "made": subject.made,
+        "licences": [{"licence": name, "images": count} for name, count in sorted(subject.licences.items())],
+        "predictions": [
+            {"field": one.field, "model": one.model, "trained_on": one.trained_on, "condition": one.condition,
+             "protocol": one.protocol} for one in fields
+        ],
+    }  # fmt: skip
+    return {
+        "_id": _identity("dataset", subject.name),
+        "name": subject.name,
+        "slug": slug(subject.name).lower(),
+        "version": VERSION,
+        "persistent": False,
+        "media_type": "image",
+        "tags": ["holdfast"],
+        "info": from_holdfast,
+        "app_config": {"grid_media_field": "filepath", "media_fields": ["filepath"], "modal_media_field": "filepath"},
+        "classes": {"ground_truth": list(subject.classes)},
+        "default_classes": list(subject.classes),
+        "mask_targets": {"mask": {"255": "object"}},
+        "default_mask_targets": {},
+        "sample_fields": list(_schema(fields)),
+        "frame_fields": [],
+        "saved_views": [],
+        "workspaces": [],
+        "annotation_runs": {},
+        "brain_methods": {},
+        "evaluations": {},
+        "runs": {},
+    }
+
+
+def _schema(fields: list[Answered]) -> Iterator[dict[str, Any]]:
+    """The fields of a sample, the built-in ones first."""
+    yield _field("id", "ObjectId", stored="_id")
+    yield _field("filepath", "String")
+    yield _field("tags", "List", of="String")
+    yield _embedded("metadata", "metadata.ImageMetadata", {
+        "size_bytes": "Int", "mime_type": "String", "width": "Int", "height": "Int", "num_channels": "Int",
+    })  # fmt: skip
+    yield _field("created_at", "DateTime", read_only=True)
+    yield _field("last_modified_at", "DateTime", read_only=True)
+    yield _field("_media_type", "String")
+    yield _field("_rand", "Float")
+    yield _field("_dataset_id", "ObjectId")
+    for name, words in _SAMPLE_TEXTS.items():
+        yield _field(name, "String", about=words)
+    yield _field("fold", "Int", about="fold of the cross-validation, -1 without one")
+    answer = {"label": "String", "confidence": "Float", "logits": "Vector"}
+    yield _embedded("ground_truth", "labels.Classification", answer, about="the true class")
+    yield _embedded(
+        "mask", "labels.Segmentation", {"mask": "Array", "mask_path": "String"}, about="255 on the object"
+    )  # fmt: skip
+    more = {"correct": "Boolean", "restricted": "String", "restricted_confidence": "Float"}
+    for one in fields:
+        yield _embedded(one.field, "labels.Classification", answer | more, about=one.in_words())
+
+
+def _embedded(name: str, document: str, inner: Mapping[str, str], about: str | None = None) -> dict[str, Any]:
+    fields = [_field(one, kind) for one, kind in inner.items()]
+    if document.startswith("labels."):
+        fields = [_field("id", "ObjectId", stored="_id"), _field("tags", "List", of="String"), *fields]
+    return _field(name, "EmbeddedDocument", about=about) | {
+        "embedded_doc_type": f"fiftyone.core.{document}", "fields": fields,
+    }  # fmt: skip
+
+
+def _field(
+    name: str, kind: str, *, stored: str = "", of: str = "", about: str | None = None, read_only: bool = False
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ftype": f"{_FIELDS}.{kind}Field",
+        "embedded_doc_type": None,
+        "subfield": f"{_FIELDS}.{of}Field" if of else None,
+        "fields": [],
+        "db_field": stored or name,
+        "description": about,
+        "info": None,
+        "read_only": read_only,
+    }

@@ -1,0 +1,264 @@
+"""``model-index``: the block of a model card in which the hub looks for results, one card a model.
+
+``OUT/MODEL/README.md`` is a whole card; its metadata can also be merged into a card that is there already.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import fingerprint
+from holdfast.exchange.subject import Subject, markdown, slug
+from holdfast.results import Results
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
+LEVEL = 0.95
+SPLIT = "test"
+
+_TASKS = {
+    "image-classification": "Image classification",
+    "image-segmentation": "Image segmentation",
+    "visual-question-answering": "Visual question answering",
+}
+
+_WORDS = {
+    "robustness_score_background": "robustness score over conditions that leave the object as it is",
+    "accuracy_restricted": "accuracy among the dataset's classes",
+    "mean_accuracy": "mean accuracy over the static conditions",
+    "background_effect": "accuracy with backgrounds of the same class minus that with random ones",
+    "fmr": "FMR",
+    "fmr_low": "FMR, lower bound",
+    "fmr_high": "FMR, upper bound",
+    "fmr_matched": "FMR, matched",
+    "reconstruction": "accuracy on reconstructions",
+    "random_walk": "accuracy on random walks",
+    "mean_iou": "mean IoU",
+    "boundary_f": "boundary F",
+}
+
+
+class Score(Protocol):
+    """One number with its 95 % interval, as the board has it; a bound that is not known is None."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``robustness_score``, ``accuracy`` or ``accuracy:CONDITION``."""
+
+    @property
+    def estimate(self) -> float:
+        """The number; a share is 0..1."""
+
+    @property
+    def low(self) -> float | None:
+        """Lower end."""
+
+    @property
+    def high(self) -> float | None:
+        """Upper end."""
+
+    @property
+    def n(self) -> int | None:
+        """Rows behind it."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A ``Score``."""
+
+    name: str
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one model reached in one protocol.
+
+    Attributes:
+        protocol: its name, which tells apart the results of one model.
+        scores: the numbers, the most telling first.
+        settings: how it was measured, JSON values.
+        task: one of the hub's.
+    """
+
+    protocol: str
+    scores: Sequence[Score]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    task: str = "image-classification"
+
+
+Scores = Callable[[pa.Table], Iterable[Measured]]
+"""Rows of one model → what it reached."""
+
+
+def write_model_index(subject: Subject, folder: Path, scores: Scores | None = None) -> list[str]:
+    """Write a card a model; returns what a user should know.
+
+    Args:
+        subject: a run.
+        folder: gets a folder a model.
+        scores: gives the numbers of classified rows.
+    """
+    assert subject.rows is not None and subject.run is not None
+    rows = subject.rows
+    models = sorted(pc.unique(rows["model"]).to_pylist())
+    others = _segments_and_questions(subject)
+    taken: set[str] = set()
+    empty = []
+    written = 0
+    for model in models:
+        own = rows.filter(pc.equal(rows["model"], model))
+        found = [*(scores(own) if scores is not None else ()), *others.get(model, ())]
+        results = [
+            one for number, part in enumerate(found) for one in _results(subject, part, own, _config(found, number))
+        ]
+        if not results:
+            empty.append(f"{model} has no numbers: a score takes originals and at least one static scenario")
+            continue
+        write_atomic(folder / _free(model, taken) / "README.md", _card(subject, model, found, results, own).encode())
+        written += 1
+    if not written:
+        raise UserError(
+            f"{subject.run.path} has no numbers for a model card: they take originals with static scenarios, generated "
+            "pictures, walks, segments or questions"
+        )
+    return [f"{written} model cards", *empty]
+
+
+def _config(found: Sequence[Measured], number: int) -> str:
+    """The protocol; with a number where one model has several results of it, which the hub would take for one."""
+    name = found[number].protocol
+    before = sum(one.protocol == name for one in found[:number])
+    return f"{name}-{before + 1}" if before else name
+
+
+def _results(subject: Subject, part: Measured, rows: pa.Table, config: str) -> list[EvalResult]:
+    from huggingface_hub import EvalResult
+
+    args = {"run": _fingerprint(rows), "holdfast": subject.holdfast or None, **part.settings}
+    return [
+        EvalResult(
+            task_type=part.task,
+            task_name=_TASKS[part.task],
+            dataset_type=_identifier(subject.dataset),
+            dataset_name=subject.dataset,
+            dataset_config=config,
+            dataset_split=SPLIT,
+            dataset_args={name: value for name, value in args.items() if value is not None},
+            metric_type=one.name.partition(":")[0],
+            metric_name=_in_words(one.name),
+            metric_value=one.estimate,
+            metric_args=_interval(one),
+        )
+        for one in part.scores
+        if math.isfinite(one.estimate)
+    ]
+
+
+def _interval(one: Score) -> dict[str, Any]:
+    ends = {"low": one.low, "high": one.high}
+    known: dict[str, Any] = {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
+    known |= {"level": LEVEL} if known else {}
+    return known | ({"n": one.n} if one.n is not None else {})
+
+
+def _in_words(name: str) -> str:
+    measure, _, condition = name.partition(":")
+    measure = _WORDS.get(measure, measure.replace("_", " "))
+    return f"{measure} under {condition}" if condition else measure
+
+
+def _identifier(dataset: str) -> str:
+    """A name as the hub takes it for a dataset's."""
+    return re.sub(r"[^\w.-]+", "-", dataset, flags=re.ASCII).strip("-.")[:96] or "dataset"
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    return fingerprint(sorted(rows["row_id"].to_pylist()))
+
+
+def _free(model: str, taken: set[str]) -> str:
+    base = name = slug(model)
+    number = 2
+    while name.lower() in taken:  # some file systems do not tell capitals apart
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name.lower())
+    return name
+
+
+def _card(
+    subject: Subject, model: str, found: Sequence[Measured], results: Sequence[EvalResult], rows: pa.Table
+) -> str:
+    from huggingface_hub import ModelCardData
+
+    tasks = list(dict.fromkeys(one.task for one in found))
+    data = ModelCardData(
+        model_name=model, eval_results=list(results), tags=["robustness", "holdfast"],
+        pipeline_tag=tasks[0] if len(tasks) == 1 else None,
+    )  # fmt: skip
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {markdown(model)}",
+        f"Measured with Holdfast {markdown(subject.holdfast)} on {markdown(subject.dataset)}, run "
+        f"{markdown(subject.name)}, {len(rows)} rows, fingerprint `{_fingerprint(rows)}`. Intervals are at the 95 % "
+        "level; pictures of one photo are not taken for independent.",
+    ]
+    for number, part in enumerate(found):
+        lines = ["| measure | value | 95 % interval | n |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {markdown(_in_words(one.name))} | {one.estimate:.3f} | {_ends(one)} | {one.n or ''} |"
+            for one in part.scores
+            if math.isfinite(one.estimate)
+        ]
+        parts += [f"## {markdown(_config(found, number))}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _ends(one: Score) -> str:
+    known = _interval(one)
+    return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
+
+
+def _segments_and_questions(subject: Subject) -> dict[str, list[Measured]]:
+    """What models reached that were asked for segments or in words."""
+    assert subject.rows is not None and subject.run is not None
+    tasks = set(pc.unique(subject.rows["task"]).to_pylist())
+    opened = Results(subject.run)
+    raw = subject.run.rows(["model"])["model"].cast(pa.string()).to_pylist()
+    names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are told to others
+    found: dict[str, list[Measured]] = {}
+    if "segment" in tasks:
+        for model, group in opened.segments().groupby("model", observed=True):
+            scores = [score for row in group.to_dict("records") for score in _of_segments(row)]
+            found.setdefault(names[str(model)], []).append(Measured("segments", scores, task="image-segmentation"))
+    if "question" in tasks:
+        for row in opened.questions().to_dict("records"):
+            scores = [
+                Number(f"accuracy:{name} reading", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row["n"]))
+                for name in ("lenient", "strict")
+            ]
+            part = Measured(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
+            found.setdefault(names[str(row["model"])], []).append(part)
+    return found
+
+
+def _of_segments(row: Mapping[Any, Any]) -> list[Number]:
+    where = str(row["condition"]) + (f", trained on {row['trained_on']}" if row["trained_on"] else "")
+    return [
+        Number(f"{name}:{where}", row[column], row[f"{column}_low"], row[f"{column}_high"], int(row["n"]))
+        for name, column in (("mean_iou", "miou"), ("pixel_accuracy", "pixel_accuracy"), ("boundary_f", "boundary_f"))
+    ]

@@ -1,0 +1,126 @@
+"""Texts of a run without what they say of the machine: paths, users, servers.
+
+What was ``/home/ann/photos/cat/1.jpg`` reads ``photos/cat/1.jpg``. Two paths that end in the same name stay apart, so
+that two models do not become one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+Clean = Callable[[str], str]
+
+_SCHEMES = re.compile(r"^(?:[A-Za-z][\w.+-]+:)+(?!//)")
+_ABSOLUTE = re.compile(r"^(?:/|~|\.\.(?:/|$)|[A-Za-z]:[\\/]|\\\\)")
+_EMBEDDED = re.compile(r"(?<![\w/.~<-])(?:~|[A-Za-z]:|\.\.)?(?:[\\/][^\s\\/,;:?&'\"<>|()\[\]{}]+){2,}[\\/]?")
+_SERVER = re.compile(r"(?<=vlm\+http://)[^/\s#?\"']+|(?<=vlm\+https://)[^/\s#?\"']+")
+_SECRETS = re.compile(r"(?<=//)[^/\s@\"']+@")
+_BETWEEN = re.compile(r"[?&=,#@+]")
+_HOMES = ("home", "Users")
+
+
+def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
+    """What makes texts fit for others.
+
+    Args:
+        texts: names and settings in which paths are looked for; each gets a short name of its own.
+        folders: paths that are known to occur.
+    """
+    found: set[str] = {str(folder).rstrip("/") for folder in folders}
+    servers: set[str] = set()
+    for text in texts:
+        found |= {path.rstrip("/\\") for path in _paths(text)}
+        servers |= {one.rpartition("@")[2] for one in _SERVER.findall(text)}
+    short = _short_names(found - {""})
+    paths = _any_of(short, before=r"(?<![\w/])")
+    aliases = {server: f"server-{number}" for number, server in enumerate(sorted(servers), start=1)}
+    addresses = _any_of(aliases, before=r"(?<![\w.])")
+
+    def clean(text: str) -> str:
+        text = _SECRETS.sub("", text)
+        if addresses is not None:
+            text = addresses.sub(lambda match: aliases[match.group()], text)
+        if "/" not in text and "\\" not in text and "~" not in text:
+            return text
+        if paths is not None:
+            text = paths.sub(lambda match: short[match.group()], text)
+        return _EMBEDDED.sub(lambda match: _last(match.group()), text)
+
+    return clean
+
+
+def _any_of(names: Iterable[str], *, before: str) -> re.Pattern[str] | None:
+    """Any of these, the longest first, and no mere beginning of something longer."""
+    known = sorted(names, key=lambda name: (-len(name), name))
+    return re.compile(rf"{before}(?:{'|'.join(map(re.escape, known))})(?!\w|\.\w|-)") if known else None
+
+
+def clean_values(value: Any, clean: Clean) -> Any:
+    """A JSON value with every text in it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {str(name): clean_values(one, clean) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_values(one, clean) for one in value]
+    return value
+
+
+def clean_command(command: str, clean: Clean) -> str:
+    """A command line, word by word: a path may hold spaces."""
+    try:
+        return shlex.join(clean(word) for word in shlex.split(command))
+    except ValueError:
+        return clean(command)
+
+
+def texts_in(value: Any) -> list[str]:
+    """All texts of a JSON value."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for one in value.values() for text in texts_in(one)]
+    if isinstance(value, (list, tuple)):
+        return [text for one in value for text in texts_in(one)]
+    return []
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command line."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _paths(text: str) -> list[str]:
+    """The paths in ``scheme:PATH@tag?option=PATH`` or a list of such names, and those in a sentence."""
+    parts = [_SCHEMES.sub("", part) for part in _BETWEEN.split(text)]
+    return [part for part in parts if _ABSOLUTE.match(part)] + _EMBEDDED.findall(text)
+
+
+def _last(path: str) -> str:
+    parts = PurePosixPath(path.replace("\\", "/").rstrip("/")).parts
+    if not parts or parts[-1] in ("/", "~", ".."):
+        return "folder"
+    if Path(path).expanduser() == Path.home() or (len(parts) == 3 and parts[1] in _HOMES):
+        return "home"
+    return parts[-1]
+
+
+def _short_names(paths: set[str]) -> dict[str, str]:
+    """A path's last part; with a number where several paths end alike."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for path in sorted(paths):
+        name = base = _last(path)
+        number = 2
+        while name in taken:
+            name, number = f"{base}-{number}", number + 1
+        taken.add(name)
+        names[path] = name
+    return names

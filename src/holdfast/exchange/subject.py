@@ -1,0 +1,293 @@
+"""What is handed to other tools: a run with its table, or a dataset; its pictures, and texts fit for strangers."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.schema import PREDICTIONS
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Sample
+from holdfast.data import load_collection
+from holdfast.data.images import open_header
+from holdfast.data.writers import encode_image, encode_mask
+from holdfast.engine import core_count
+from holdfast.exchange.private import Clean, cleaner, texts_in
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.store import Run
+from holdfast.store.foreign import is_steering
+
+_DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images
+_CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "model", "oracle", "error")
+_AT_ONCE = 64
+
+# A file travels as it is stored where nothing is in it but the picture: no camera, place, author or comment.
+_HARMLESS = frozenset(
+    {"jfif", "jfif_version", "jfif_density", "jfif_unit", "dpi", "progressive", "progression", "adobe",
+     "adobe_transform", "icc_profile", "gamma", "srgb", "interlace", "chromaticity", "aspect"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is exported.
+
+    Attributes:
+        name: of the run's folder, or of the dataset.
+        dataset: its name.
+        classes: in the dataset's order.
+        rows: the one table, without paths of this machine; none of a dataset.
+        samples: whose pictures go along.
+        licences: as the samples state them, with how many do; "" where they state none.
+        run: the run, if it is one.
+        holdfast: the version that made the run.
+        made: when, as the run says.
+        max_pixels: larger images are left out.
+    """
+
+    name: str
+    dataset: str
+    classes: tuple[str, ...]
+    rows: pa.Table | None
+    samples: tuple[Sample, ...]
+    licences: dict[str, int]
+    run: Run | None = None
+    holdfast: str = ""
+    made: str = ""
+    max_pixels: int = DEFAULT_MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One sample's picture as a file's bytes, and its mask as an 8-bit PNG of 0 and 255 (empty where it has none)."""
+
+    sample: Sample
+    image: bytes
+    suffix: str
+    mask: bytes
+    height: int
+    width: int
+
+
+def is_run(given: str | Path) -> bool:
+    """Whether a folder is a run, and not images that a verb made."""
+    path = Path(given) / "spec.json"
+    try:
+        return path.is_file() and json.loads(path.read_text(encoding="utf8")).get("verb") not in _DATA_VERBS
+    except (OSError, ValueError, AttributeError):
+        return path.is_file()
+
+
+def open_subject(
+    given: str | Path, *, data: str = "", masks: str = "", images: bool = True, progress: Progress = silent
+) -> Subject:
+    """Open a run or a dataset for export; a UserError where the run's pictures are gone or have changed.
+
+    Args:
+        given: a run directory, or a dataset as every verb takes it.
+        data: where the run's pictures are now, if not where they were.
+        masks: a folder of masks that bear the samples' names.
+        images: whether pictures go along.
+        progress: told how far it is.
+    """
+    if is_run(given):
+        return _of_run(Run.open(given), data=data, masks=masks, images=images, progress=progress)
+    if data:
+        raise UserError(f"--data says where the images of a run are now, and {given} is not a run")
+    if not images:
+        raise UserError(f"{given} is not a run, so without its images there is nothing to export")
+    collection = load_collection(str(given), masks=masks or None)
+    samples = collection.samples
+    clean = cleaner([], _folders([sample.sample_id for sample in samples]))
+    samples = tuple(_renamed(sample, clean) for sample in samples)
+    licences = dict(Counter(plain(sample.licence) for sample in samples))
+    name = plain(collection.name)
+    return Subject(name, name, _distinct(collection.classes), None, samples, licences)
+
+
+def pictures(subject: Subject, left_out: list[str], progress: Progress = silent) -> Iterator[Picture]:
+    """The pictures, in order and never many in memory; what cannot be read is named in ``left_out``."""
+    samples = subject.samples
+    with ThreadPoolExecutor(core_count()) as threads:
+        progress("pictures", 0, len(samples))
+        for start in range(0, len(samples), _AT_ONCE):
+            some = samples[start : start + _AT_ONCE]
+            for sample, (made, problem) in zip(
+                some, threads.map(lambda one: _picture(one, subject.max_pixels), some), strict=True
+            ):
+                if problem:
+                    left_out.append(f"{sample.sample_id}: {problem}")
+                if made is not None:
+                    yield made
+            progress("pictures", start + len(some), len(samples))
+
+
+def plain(text: object) -> str:
+    """A text on one line that steers neither a terminal nor the direction of what stands around it."""
+    valid = str(text).encode("utf8", "replace").decode()
+    if valid.isprintable():
+        return valid
+    return "".join(" " if one in "\n\t" else "\N{REPLACEMENT CHARACTER}" if is_steering(one) else one for one in valid)
+
+
+def markdown(text: object) -> str:
+    """A stranger's text within Markdown: shown as it is, never as a tag, link, cell or heading."""
+    return re.sub(r"[\\`*\[\]|~#!]", lambda one: f"&#{ord(one.group())};", html.escape(plain(text)))
+
+
+def slug(text: str, most: int = 60) -> str:
+    """A text as a name of letters, digits and underscores; never empty, and it may meet another's."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:most] or "x"
+
+
+def _picture(sample: Sample, max_pixels: int) -> tuple[Picture | None, str]:
+    """The picture, and what was wrong with it or its mask."""
+    try:
+        image = sample.image.load(max_pixels=max_pixels)
+        read = getattr(sample.image, "read", None)
+        stored: bytes = read() if read is not None else b""
+        kind = _travels(stored) if stored else ""
+        data, suffix = (stored, kind) if kind else (encode_image(image), ".png")
+    except SampleError as error:
+        return None, plain(error)
+    height, width = image.shape[:2]
+    mask, problem = b"", ""
+    if sample.mask is not None:
+        try:
+            mask = encode_mask(sample.mask.load(height, width))
+        except SampleError as error:
+            problem = f"the mask is left out: {plain(error)}"
+    return Picture(sample, data, suffix, mask, height, width), problem
+
+
+def _travels(data: bytes) -> str:
+    """The ending of a stored file that can be handed on byte for byte; empty where it has to be written anew."""
+    header = open_header(data)
+    if header.format not in ("JPEG", "PNG") or header.mode != "RGB" or not set(header.info) <= _HARMLESS:
+        return ""
+    return ".jpg" if header.format == "JPEG" else ".png"
+
+
+def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress) -> Subject:
+    rows, spec, samples = run.rows(), run.spec(), run.samples()
+    if not len(rows):
+        raise UserError(f"{run.path} has no rows yet; let the run finish, or export its images by their own name")
+    chosen = _pictured(run, spec, samples, data=data, masks=masks, progress=progress) if images else []
+    texts = texts_in(spec)
+    for name in ("model", "parameters", "oracle"):
+        texts += [one for one in pc.unique(rows[name].cast(pa.string())).to_pylist() if one]
+    clean = cleaner(texts, {str(run.path.resolve()), *_folders(samples["sample_id"].to_pylist())})
+    used = samples.filter(pc.is_valid(samples["label"]))
+    labels = [one for one in pc.unique(used["label"].cast(pa.string())).to_pylist() if one is not None]
+    table = _plain_rows(rows, clean)
+    environment = _environment(run)
+    return Subject(
+        name=plain(run.run_id),
+        dataset=", ".join(sorted(one for one in pc.unique(table["dataset"]).to_pylist() if one)),
+        classes=_distinct([*(spec.get("classes") or ()), *sorted(labels)]),
+        rows=table,
+        samples=tuple(_renamed(sample, clean) for sample in chosen),
+        licences=dict(Counter(plain(one or "") for one in used["licence"].to_pylist())),
+        run=run,
+        holdfast=plain((environment.get("packages") or {}).get("holdfast") or ""),
+        made=plain(environment.get("time") or ""),
+        max_pixels=int(spec.get("max_pixels", DEFAULT_MAX_PIXELS)),
+    )
+
+
+def _environment(run: Run) -> dict[str, Any]:
+    try:
+        told = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _pictured(
+    run: Run, spec: dict[str, Any], samples: pa.Table, *, data: str, masks: str, progress: Progress
+) -> list[Sample]:
+    """The run's samples with their pictures, after a look whether these are still the ones that were measured."""
+    ways = "--data says where they are now, --no-images leaves them out"
+    where = data or spec.get("data") or ""
+    if not where:
+        raise UserError(f"{run.path} does not say where its images are; {ways}")
+    try:
+        collection = load_collection(str(where), masks=masks or spec.get("masks") or None)
+    except UserError as error:
+        raise UserError(f"the images of {run.path} cannot be read any more ({error}); {ways}") from None
+    known = {sample.sample_id: sample for sample in collection.samples}
+    wanted = samples.filter(pc.not_equal(samples["image_fingerprint"].fill_null(""), "")).to_pylist()
+    gone = [row["sample_id"] for row in wanted if row["sample_id"] not in known]
+    if gone:
+        raise UserError(
+            f"{len(gone)} of {len(wanted)} images of {run.path} are gone from {where} (first: {gone[0]}); {ways}"
+        )
+    with ThreadPoolExecutor(2 * core_count()) as threads:
+        progress("hash", 0, len(wanted))
+        for done, (row, told) in enumerate(
+            zip(wanted, threads.map(lambda row: _fingerprints(known[row["sample_id"]]), wanted), strict=True), start=1
+        ):
+            if told != (row["image_fingerprint"], row["mask_fingerprint"] or "", row["label"]):
+                raise UserError(
+                    f"{row['sample_id']} in {where} is not what {run.path} measured: its image, mask or label has "
+                    f"changed; {ways}"
+                )
+            progress("hash", done, len(wanted))
+    return [known[row["sample_id"]] for row in wanted]
+
+
+def _fingerprints(sample: Sample) -> tuple[str, str, str]:
+    image = mask = ""
+    with suppress(SampleError):
+        image = sample.image.fingerprint()
+        mask = sample.mask.fingerprint() if sample.mask else ""
+    return image, mask, sample.label
+
+
+def _plain_rows(rows: pa.Table, clean: Clean) -> pa.Table:
+    """The table without what its texts say of this machine. Codes stay codes: a million rows share their words."""
+    rows = rows.unify_dictionaries()
+    columns = []
+    for field in PREDICTIONS:
+        column = rows[field.name]
+        if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type):
+            coded = column.combine_chunks()
+            coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
+            words = [_word(one, field.name, clean) for one in coded.dictionary.to_pylist()]
+            place = {word: number for number, word in enumerate(dict.fromkeys(words))}
+            numbers = pa.array([place[word] for word in words], pa.int32()).take(coded.indices)
+            column = pa.DictionaryArray.from_arrays(numbers, pa.array(list(place), pa.string())).cast(field.type)
+        columns.append(column)
+    return pa.table(columns, schema=PREDICTIONS)
+
+
+def _word(text: str, column: str, clean: Clean) -> str:
+    text = clean(text) if column in _CLEANED else text
+    return text if column in ("raw_text", "parameters") else plain(text)
+
+
+def _renamed(sample: Sample, clean: Clean) -> Sample:
+    """A sample under the names that the rows have."""
+    return replace(
+        sample, sample_id=plain(clean(sample.sample_id)), source_id=plain(clean(sample.source_id)),
+        label=plain(sample.label), licence=plain(sample.licence),
+    )  # fmt: skip
+
+
+def _distinct(classes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(plain(one) for one in classes))
+
+
+def _folders(ids: Sequence[str]) -> set[str]:
+    return {str(Path(one).parent) for one in ids if one and one.startswith("/")}

@@ -1,0 +1,274 @@
+"""The numbers of one model straight from its rows, in milliseconds: for a board of a thousand tables.
+
+The formulas are those of ``cells.summary``, ``score.scores`` and ``drops.paired_effect`` (every class counts alike), on
+arrays in place of frames; tests hold the two together. Resamples share one matrix of weights, so that the same rows
+give the same digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.bootstrap import Codes, Floats, resampled_sums
+from holdfast.stats.cells import stratified_rows
+
+RESAMPLES = 2_000
+_SHARED = 2_000
+"""Photos up to which the weights of all resamples are kept: 32 MB."""
+
+Z = 1.959963984540054
+_PLAIN = ("paper", "as_stored", "")
+
+COLUMNS = [
+    "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "trained_on", "label",
+    "correct", "correct_restricted", "donor_id", "status", "image_sha256",
+]  # fmt: skip
+"""What is read."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval and how many photos or rows it is of."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Answers of one model, (rows,) each; names are sorted, codes point into them, −1 is none.
+
+    Attributes:
+        conditions: names as ``stats.reduce`` makes them.
+        right: over all outputs of the model, 1 or 0; ``right_restricted``: among the dataset's classes.
+        same_images: conditions whose pictures repeat those of an earlier one, which count once.
+    """
+
+    conditions: list[str]
+    condition: Codes
+    trained: list[str]
+    trained_on: Codes
+    labels: list[str]
+    label: Codes
+    sources: list[str]
+    source: Codes
+    donor: Codes
+    fold: Codes
+    right: Floats
+    right_restricted: Floats
+    same_images: frozenset[str]
+
+    def part(self, where: NDArray[np.bool_]) -> Rows:
+        """Some of the rows, with the same names."""
+        return Rows(
+            self.conditions, self.condition[where], self.trained, self.trained_on[where], self.labels,
+            self.label[where], self.sources, self.source[where], self.donor[where], self.fold[where],
+            self.right[where], self.right_restricted[where], self.same_images,
+        )  # fmt: skip
+
+    def restricted(self) -> Rows:
+        """The same rows, right answers counted among the dataset's classes."""
+        return replace(self, right=self.right_restricted)
+
+
+def coded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
+    """Codes into the sorted distinct values, −1 for nulls."""
+    array = column.unify_dictionaries().combine_chunks() if pa.types.is_dictionary(column.type) else None
+    array = column.combine_chunks().dictionary_encode() if array is None else array
+    # In Python: there are a dozen words most often, and calls into Arrow's kernels cost more than they all.
+    words = array.dictionary.to_pylist()
+    names = sorted({*words} - {None})  # a stranger's dictionary may have a word twice
+    at = {name: number for number, name in enumerate(names)} | {None: -1}
+    place = np.array([*(at[word] for word in words), -1], np.intp)
+    indices = array.indices.fill_null(len(words)) if array.indices.null_count else array.indices
+    numbers = place[indices.to_numpy(zero_copy_only=False)]
+    used = np.bincount(numbers + 1, minlength=len(names) + 1)[1:] > 0
+    if used.all():
+        return numbers, names
+    smaller = np.append(np.cumsum(used) - 1, -1)  # a dictionary may hold what no row has
+    return smaller[numbers], [name for name, there in zip(names, used, strict=True) if there]
+
+
+def equals(column: pa.ChunkedArray, value: str) -> NDArray[np.bool_]:
+    """Which rows hold a text."""
+    numbers, names = coded(column)
+    return np.asarray(numbers == (names.index(value) if value in names else -2))
+
+
+def keep(table: pa.Table, column: str, value: str) -> pa.Table:
+    """The rows that hold a text. Not by an expression, whose threads cost more than a thousand rows do."""
+    wanted = equals(table[column], value)
+    return table if wanted.all() else table.filter(pa.array(wanted))
+
+
+def rows_of(table: pa.Table, *, order: Sequence[str] = ()) -> Rows:
+    """The answers of a table with ``COLUMNS``: classified, status ok.
+
+    Args:
+        table: rows of one model.
+        order: conditions that come first when pictures are looked for that repeat others.
+    """
+    table = keep(table.select(COLUMNS), "task", "classify")
+    condition, conditions = _named(table)
+    fine = equals(table["status"], "ok")
+    if not fine.all():
+        table, condition = table.filter(pa.array(fine)), condition[fine]
+    source, sources = coded(table["source_id"])
+    label, labels = coded(table["label"])
+    trained_on, trained = coded(table["trained_on"])
+    right, restricted = (table[one].cast(pa.float64()).to_numpy() for one in ("correct", "correct_restricted"))
+    return Rows(
+        conditions, condition, trained, trained_on, labels, label, sources, source, coded(table["donor_id"])[0],
+        table["fold"].to_numpy().astype(np.intp), right, restricted,
+        _repeats(condition, conditions, source, coded(table["image_sha256"])[0], order),
+    )  # fmt: skip
+
+
+def _named(table: pa.Table) -> tuple[Codes, list[str]]:
+    """A condition's name: its id, its variant unless it is the paper's, its parameters where there are several."""
+    (ids, id_names), (variants, variant_names), (given, given_names) = (
+        coded(table[name]) for name in ("condition", "variant", "parameters")
+    )
+    kinds = (ids * (len(variant_names) + 1) + variants) * (len(given_names) + 1) + given
+    distinct, first, number = np.unique(kinds, return_index=True, return_inverse=True)
+    keys = [(int(ids[row]), int(variants[row]), int(given[row])) for row in first]
+    many = [sum(key[:2] == other[:2] for other in keys) > 1 for key in keys]
+    names = [
+        id_names[one]
+        + ("" if variant_names[two] in _PLAIN else f"@{variant_names[two]}")
+        + (f" {given_names[three]}" if several else "")
+        for (one, two, three), several in zip(keys, many, strict=True)
+    ]
+    final = sorted(set(names))
+    return np.array([final.index(name) for name in names], np.intp)[number] if len(distinct) else number, final
+
+
+def _repeats(condition: Codes, names: list[str], source: Codes, picture: Codes, order: Sequence[str]) -> frozenset[str]:
+    """Conditions whose pictures are all those of an earlier one."""
+    known = {name: place for place, name in enumerate(order)}
+    there = picture >= 0
+    pairs = source[there] * (np.intp(picture.max(initial=0)) + 1) + picture[there]
+    first: dict[bytes, str] = {}
+    same = set()
+    for name in sorted(names, key=lambda one: (one != ORIGINAL, known.get(one, len(known)), one)):
+        own = np.unique(pairs[condition[there] == names.index(name)])
+        if len(own) and first.setdefault(own.tobytes(), name) != name:
+            same.add(name)
+    return frozenset(same)
+
+
+# Accuracies
+
+
+def accuracies(rows: Rows) -> dict[tuple[str, str], Estimate]:
+    """(trained_on, condition) → accuracy, every class alike; as ``cells.summary``."""
+    group = rows.trained_on * np.intp(len(rows.conditions)) + rows.condition
+    present, number = np.unique(group, return_inverse=True)
+    values, low, high, n = _macro(rows, number, len(present))
+    return {
+        (rows.trained[int(one) // len(rows.conditions)], rows.conditions[int(one) % len(rows.conditions)]): Estimate(
+            float(values[place]), float(low[place]), float(high[place]), int(n[place])
+        )
+        for place, one in enumerate(present)
+    }
+
+
+def pooled_accuracy(rows: Rows) -> Estimate:
+    """Accuracy over all rows, every class alike."""
+    values, low, high, n = _macro(rows, np.zeros(len(rows.right), np.intp), 1)
+    return Estimate(float(values[0]), float(low[0]), float(high[0]), int(n[0]))
+
+
+def _macro(rows: Rows, group: Codes, groups: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean of the class accuracies of each group, its interval, and its rows."""
+    classes = len(rows.labels)
+    cell = group * np.intp(classes) + rows.label
+    n = np.bincount(cell, minlength=groups * classes).reshape(groups, classes).astype(np.float64)
+    right = np.bincount(cell, rows.right, groups * classes).reshape(groups, classes)
+    there = n > 0
+    share = np.divide(right, n, out=np.zeros_like(n), where=there)
+    values = share.sum(axis=1) / there.sum(axis=1)
+    effect = _design_effects(rows, group, groups, share, n)
+    low, high = stratified_rows(right / effect[:, None], n / effect[:, None])
+    return values, low, high, n.sum(axis=1)
+
+
+def _design_effects(rows: Rows, group: Codes, groups: int, share: Floats, n: Floats) -> Floats:
+    """As ``cells.design_effect``, by class, for every group at once."""
+    sources = len(rows.sources)
+    at_source = group * np.intp(sources) + rows.source
+    size = np.bincount(at_source, minlength=groups * sources).reshape(groups, sources)
+    photos = (size > 0).sum(axis=1)
+    lent = rows.donor >= 0
+    has_donors = np.bincount(group, lent, groups) > 0
+    residual = rows.right - share[group, rows.label]
+    one_way = _squared(residual, at_source, groups, sources)
+    few, variance = photos.astype(np.float64), one_way.copy()
+    if has_donors.any():
+        # without a donor of its own a photo is its own lender
+        lenders = int(rows.donor.max()) + 1
+        lender = np.where(lent, rows.donor, lenders + rows.source)
+        at_lender = group * np.intp(lenders + sources) + lender
+        over_lenders = _squared(residual, at_lender, groups, lenders + sources)
+        over_cells = np.zeros(groups)
+        cells, number = np.unique(at_source * np.intp(lenders + sources) + lender, return_inverse=True)
+        sums = np.bincount(number, residual)
+        np.add.at(over_cells, (cells // (lenders + sources)) // sources, sums**2)
+        both = np.maximum(one_way + over_lenders - over_cells, np.minimum(one_way, over_lenders))
+        variance = np.where(has_donors, both, variance)
+        lent_by = np.unique(at_lender[lent])
+        donors = np.bincount(lent_by // (lenders + sources), minlength=groups)
+        few = np.where(has_donors, np.minimum(photos, donors), few)
+    expected = (n * share * (1 - share)).sum(axis=1)
+    ratio = np.divide(variance * few / np.maximum(few - 1, 1), expected, out=np.ones(groups), where=expected > 0)
+    effect = np.where(expected > 0, np.maximum(ratio, 1.0), n.sum(axis=1) / photos)
+    alone = ~has_donors & (size.max(axis=1) == 1)
+    return np.where(alone, 1.0, effect)
+
+
+def clustering(rows: Rows) -> float:
+    """As ``cells.design_effect`` of all rows together: how many times larger the variance is for their clusters."""
+    n = np.bincount(rows.label, minlength=len(rows.labels)).astype(np.float64)[None, :]
+    right = np.bincount(rows.label, rows.right, len(rows.labels))[None, :]
+    share = np.divide(right, n, out=np.zeros_like(n), where=n > 0)
+    return float(_design_effects(rows, np.zeros(len(rows.right), np.intp), 1, share, n)[0])
+
+
+def _squared(values: Floats, cluster: Codes, groups: int, width: int) -> Floats:
+    """Σ over the clusters of each group of (sum of its values)²."""
+    sums = np.bincount(cluster, values, groups * width).reshape(groups, width)
+    return np.asarray((sums**2).sum(axis=1))
+
+
+def t_quantile(freedom: Floats | float) -> Floats:
+    """Of 95 % intervals: the 97.5 % quantile of t."""
+    from scipy.special import stdtrit
+
+    return np.asarray(np.where(np.isinf(freedom), Z, stdtrit(np.where(np.isinf(freedom), 1.0, freedom), 0.975)))
+
+
+# Resampling
+
+
+@lru_cache(maxsize=3)
+def _shared_weights(count: int) -> Floats:
+    """How often each of ``count`` photos is drawn, (resamples, count)."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, count, (RESAMPLES, count)) + np.arange(RESAMPLES)[:, None] * count
+    return np.bincount(drawn.reshape(-1), minlength=RESAMPLES * count).reshape(RESAMPLES, count).astype(np.float64)
+
+
+def resampled(sums: Floats) -> Floats:
+    """Sums over resampled clusters, (resamples, columns), of what each cluster adds, (clusters, columns)."""
+    if len(sums) <= _SHARED:
+        return np.asarray(_shared_weights(len(sums)) @ sums)
+    return resampled_sums(sums, np.arange(len(sums)), resamples=RESAMPLES, seed=0)

@@ -1,0 +1,122 @@
+"""The verdict on one model's rows, in milliseconds: ``stats.holds`` on arrays; see ``stats.quick``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.bootstrap import Codes
+from holdfast.stats.cells import wilson_at
+from holdfast.stats.drops import NO_EFFECT, Effect
+from holdfast.stats.holds import NEEDED, NO_EXCESS, ONLY, RANDOM, SAME, SILHOUETTE, Evidence, Excess
+from holdfast.stats.quick import Rows, Z, clustering, coded
+from holdfast.stats.quick_score import paired_difference
+
+_BEFORE = "answers before"
+
+
+def evidence_of(table: pa.Table, rows: Rows) -> Evidence:
+    """What the verdict rests on, as ``holds.what_it_holds`` with macro averages has it.
+
+    Of effects and excesses only what verdict and sentence need: no counts of photos that fell or rose, no p-values.
+
+    Args:
+        table: answered rows (status ok, classified) of one model, trained on originals or not here.
+        rows: the same, as ``rows_of`` has them.
+    """
+    said, answers = coded(table["prediction_restricted"])
+    lent, lenders = coded(table["donor_label"])
+    names = sorted({*rows.labels, *answers, *lenders})
+    said, lent, label = (_into(names, *one) for one in ((said, answers), (lent, lenders), (rows.label, rows.labels)))
+    among = replace(rows, right=(said == label).astype(np.float64))
+    captured = replace(rows, right=((said == lent) & (lent >= 0)).astype(np.float64))
+    classed = np.isin(lent, label)
+    excess = {name: _excess(among, said, label, name) for name in (*NEEDED, ONLY, SILHOUETTE)}
+    own = _rows(rows, RANDOM) & classed
+    objects = captured.part(_rows(rows, SAME) | own)
+    return Evidence(
+        missing=tuple(name for name in NEEDED if not _rows(rows, name).any()),
+        background=_effect(rows, SAME, RANDOM),
+        object=_effect(objects, SAME, RANDOM),
+        paste=_effect(rows, ORIGINAL, SAME),
+        capture=_effect(_before_and_after(captured, said, lent, own), RANDOM, _BEFORE),
+        original=excess[ORIGINAL],
+        pasted=excess[SAME],
+        replaced=excess[RANDOM],
+        only_background=excess[ONLY],
+        silhouette=excess[SILHOUETTE],
+    )
+
+
+def _into(names: list[str], numbers: Codes, own: list[str]) -> Codes:
+    """Codes into other names; −1 stays."""
+    place = np.array([*(names.index(name) for name in own), -1], np.intp)
+    return np.asarray(place[numbers])
+
+
+def _rows(rows: Rows, condition: str) -> NDArray[np.bool_]:
+    at = rows.conditions.index(condition) if condition in rows.conditions else -2
+    return np.asarray(rows.condition == at)
+
+
+def _effect(rows: Rows, first: str, second: str) -> Effect:
+    found = paired_difference(rows, first, second)
+    if found is None:
+        return NO_EFFECT
+    share = _share(rows.part(_rows(rows, first)))
+    return replace(
+        NO_EFFECT, n=found.n, first=share, second=share - found.value, value=found.value, low=found.low, high=found.high
+    )
+
+
+def _share(rows: Rows) -> float:
+    """The mean over classes of the mean over photos."""
+    photo, at = np.unique(rows.source * np.intp(2**31) + rows.fold, return_inverse=True)
+    share = np.bincount(at, rows.right) / np.bincount(at)
+    label = np.zeros(len(photo), np.intp)
+    label[at] = rows.label
+    size = np.bincount(label)
+    return float((np.bincount(label, share)[size > 0] / size[size > 0]).mean())
+
+
+def _before_and_after(captured: Rows, said: Codes, lent: Codes, own: NDArray[np.bool_]) -> Rows:
+    """Scenes with a classed background, and the same scenes with what was said of their photos' originals."""
+    originals = _rows(captured, ORIGINAL)
+    photo = captured.source * np.intp(2**31) + captured.fold
+    known, first = np.unique(photo[originals], return_index=True)
+    at = np.searchsorted(known, photo[own])
+    at = np.minimum(at, max(len(known) - 1, 0))
+    same = (known[at] == photo[own]) if len(known) else np.zeros(int(own.sum()), bool)
+    before = np.full(int(own.sum()), -2)
+    before[same] = said[originals][first][at[same]]
+    after = captured.part(own)
+    twice: dict[str, Any] = {
+        name: np.concatenate([getattr(after, name)] * 2)
+        for name in ("trained_on", "label", "source", "donor", "fold", "right_restricted")
+    }
+    places = np.repeat([0, 1], len(after.right))
+    right = np.concatenate([after.right, (before == lent[own]).astype(np.float64)])
+    return replace(after, conditions=[RANDOM, _BEFORE], condition=places, right=right, **twice)
+
+
+def _excess(rows: Rows, said: Codes, label: Codes, condition: str) -> Excess:
+    """As ``holds.permuted_excess``, without its test."""
+    here = _rows(rows, condition)
+    if not here.any():
+        return NO_EXCESS
+    part = rows.part(here)
+    n, width = len(part.right), int(max(said.max(), label.max())) + 1
+    given = np.bincount(said[here][said[here] >= 0], minlength=width)
+    permuted = float((np.bincount(label[here], minlength=width) * given).sum()) / n**2
+    right = float(part.right.sum())
+    effect = clustering(replace(part, labels=[""], label=np.zeros(n, np.intp)))
+    low, high = wilson_at(np.array(right / effect), np.array(n / effect), Z)
+    return replace(
+        NO_EXCESS, n=n, accuracy=right / n, permuted=permuted, value=right / n - permuted,
+        low=float(low) - permuted, high=float(high) - permuted,
+    )  # fmt: skip

@@ -1,0 +1,304 @@
+"""Parquet that a stranger wrote: what it would unpack to is known before any of it is unpacked.
+
+A file's own account of its size can be false, so the headers of its pages are read: an unpacked page is never larger
+than its header says, whatever is inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import UserError, first_line
+
+MAX_ROWS = 5_000_000
+MAX_UNPACKED = 2 << 30
+"""Bytes of a file's pages, and of its rows in memory."""
+
+MAX_TEXT, MAX_JSON = 20_000, 1 << 20
+"""Characters of a text, and of one that is JSON."""
+
+MAX_DEPTH = 20
+_LIMITS: dict[str, Any] = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
+_PAGES, _FOOTER = 200_000, 1 << 26
+_HEADER = 1 << 16
+_PLAIN = {1: 0, 2: 0, 3: 1, 7: 8}  # thrift's types of one length: true, false, byte, double
+
+
+def read_foreign(
+    data: bytes, schema: pa.Schema, name: str, *, json_columns: tuple[str, ...] = (), older: bool = False
+) -> pa.Table:
+    """The table, with exactly these columns and types; a UserError in one sentence for everything that is wrong.
+
+    Args:
+        data: the file.
+        schema: what it has to be.
+        name: of the file, for sentences.
+        json_columns: texts that have to be JSON, without NaN and not too deep.
+        older: columns may be missing; they are null then.
+    """
+    table = read_coded(
+        data, schema, name, lambda told, _: _check_schema(told.schema.to_arrow_schema(), schema, name, older=older)
+    )
+    for column in table.column_names:
+        _check_texts(table[column], column, name, is_json=column in json_columns)
+    try:
+        for field in schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field.name, pa.nulls(len(table), field.type))
+        table = table.select(schema.names).cast(schema)
+    except pa.ArrowException as error:
+        raise UserError(f"{name} has values that cannot be read: {first_line(error)}") from None
+    return table.replace_schema_metadata(None)
+
+
+def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.FileMetaData, int], object]) -> pa.Table:
+    """The table as the file has it; a UserError for everything that keeps it from being read.
+
+    Texts stay dictionaries, so that one long text in a million rows is not a million long texts.
+
+    Args:
+        data: the file.
+        schema: which columns hold texts.
+        name: of the file, for sentences.
+        check: told what the file says of itself and how many bytes its pages unpack to, before any is unpacked; raises
+            where the columns are not those of the schema.
+    """
+    try:
+        unpacked = check_size(data, name)
+        told = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
+        check(told, unpacked)
+        there = told.schema.to_arrow_schema().names
+        texts = [one for one in _text_columns(schema) if one.partition(".")[0] in there]
+        file = pq.ParquetFile(pa.BufferReader(data), metadata=told, read_dictionary=texts, **_LIMITS)
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError, OverflowError, LookupError) as error:
+        raise UserError(f"{name} is not a Parquet file that can be read: {first_line(error)}") from None
+    return table
+
+
+def _text_columns(schema: pa.Schema) -> list[str]:
+    """The paths of columns that hold texts."""
+    lists = [one.name for one in schema if pa.types.is_list(one.type) and _is_text(one.type.value_type)]
+    return [one.name for one in schema if _is_text(one.type)] + [f"{name}.list.element" for name in lists]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_dictionary(kind))
+
+
+def check_size(data: bytes, name: str) -> int:
+    """Bytes that the pages of all columns unpack to, all in all; a UserError where they are more than can be taken.
+
+    The directory of columns is read here, too: Arrow's own ends the process over some that are broken.
+    """
+    unpacked = values = pages = 0
+    for start, end in _columns(data, name):
+        for size, count in _pages(data, start, end, name):
+            unpacked, values, pages = unpacked + size, values + count, pages + 1
+            if unpacked > MAX_UNPACKED or values > 100 * MAX_ROWS or pages > _PAGES:
+                raise UserError(f"{name} unpacks to more than {MAX_UNPACKED >> 30} GB: it looks like a bomb")
+    return unpacked
+
+
+def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
+    """Where the pages of each column of each row group begin and end."""
+    broken = UserError(f"{name} is not a Parquet file that can be read: its directory is broken")
+    length = int.from_bytes(data[-8:-4], "little")
+    if len(data) < 12 or data[:4] != b"PAR1" or data[-4:] != b"PAR1" or length > min(len(data) - 12, _FOOTER):
+        raise broken
+    try:
+        footer, _ = _struct(data[len(data) - 8 - length : len(data) - 8], 0, 0)
+        if footer[3] > MAX_ROWS:
+            raise UserError(f"{name} has {footer[3]} rows; {MAX_ROWS} are the most that one file may have")
+        for group in footer.get(4, []):
+            for chunk in group[1]:
+                told = chunk[3]
+                if 1 in chunk or 8 in chunk or 9 in chunk:
+                    raise broken  # in another file, or encrypted
+                # 0 where there is none: of a column without values, of one without a dictionary
+                start = min((one for one in (told.get(9, 0), told.get(11, 0)) if one), default=0)
+                yield start, start + told[7]
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError):
+        raise broken from None
+
+
+def _pages(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, int]]:
+    """Bytes unpacked and values of each page of a column, as its header says."""
+    if not 0 <= start <= end <= len(data):
+        raise UserError(f"{name} is not a Parquet file that can be read: a column lies outside of it")
+    while start < end:
+        try:
+            header, size = _struct(data[start : min(end, start + _HEADER)], 0, 0)
+        except (IndexError, ValueError):
+            raise UserError(f"{name} is not a Parquet file that can be read: a page has no header") from None
+        packed, unpacked = header.get(3, -1), header.get(2, -1)
+        counts = [part.get(1, 0) for key in (5, 7, 8) if isinstance(part := header.get(key), dict)]
+        fine = all(isinstance(one, int) and one >= 0 for one in (packed, unpacked, *counts))
+        if not fine or start + size + packed > end:
+            raise UserError(f"{name} is not a Parquet file that can be read: a page is larger than its column")
+        yield unpacked, sum(counts)
+        start += size + packed
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    if (byte := data[place]) < 128:  # as most are
+        return byte, place + 1
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+        if shift > 63:
+            raise ValueError("too long a number")
+
+
+def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
+    """One value of thrift's compact protocol and the place behind it; texts are passed over."""
+    if kind in _PLAIN:
+        return None, place + _PLAIN[kind]
+    if kind in (4, 5, 6):
+        value, place = _varint(data, place)
+        return (value >> 1) ^ -(value & 1), place
+    if kind == 8:
+        length, place = _varint(data, place)
+        return None, place + length
+    if kind in (9, 10):
+        count, inner = data[place] >> 4, data[place] & 15
+        place += 1
+        if count == 15:
+            count, place = _varint(data, place)
+        if count > len(data) - place:
+            raise ValueError("a list is longer than the file")
+        found = []
+        for _ in range(count):
+            one, place = (None, place + 1) if inner in (1, 2) else _value(data, place, inner, depth + 1)
+            found.append(one)
+        return found, place
+    if kind == 12:
+        return _struct(data, place, depth + 1)
+    raise ValueError("there is no such value")
+
+
+def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Number of a field → its value, none twice: of two, another reader might take the other."""
+    if depth > 12:
+        raise ValueError("too deep")
+    found: dict[int, Any] = {}
+    field = 0
+    while True:
+        byte = data[place]
+        place += 1
+        if byte == 0:
+            return found, place
+        if byte >> 4:
+            field += byte >> 4
+        else:
+            number, place = _varint(data, place)
+            field = (number >> 1) ^ -(number & 1)
+        if field in found:
+            raise ValueError("a field is there twice")
+        kind = byte & 15
+        if kind == 8:  # texts, most of a directory
+            length, place = _varint(data, place)
+            found[field], place = None, place + length
+        else:
+            found[field], place = _value(data, place, kind, depth)
+
+
+def _check_schema(given: pa.Schema, wanted: pa.Schema, name: str, *, older: bool) -> None:
+    strange = [one for one in given.names if one not in wanted.names]
+    missing = [] if older else [one for one in wanted.names if one not in given.names]
+    if strange or missing or len(set(given.names)) < len(given.names):
+        what = f"has {strange[0]!r:.80}" if strange else f"lacks {missing[0]}" if missing else "has a column twice"
+        raise UserError(f"{name} is no table of Holdfast's: it {what}")
+    for field in given:
+        kind = wanted.field(field.name).type
+        if not _fits(field.type, kind):
+            raise UserError(f"{name} is no table of Holdfast's: its {field.name} is {field.type!s:.80}, not {kind}")
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if _is_text(wanted):
+        return bool(pa.types.is_string(given))
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(given)) and _fits(given.value_type, wanted.value_type)
+    return bool(given == wanted)
+
+
+def _check_texts(values: pa.ChunkedArray, column: str, name: str, *, is_json: bool) -> None:
+    """No text too long, none with control characters, and all of them together not more than memory holds."""
+    if pa.types.is_list(values.type):
+        values = pa.chunked_array([chunk.flatten() for chunk in values.chunks], values.type.value_type)
+    if not _is_text(values.type):
+        return
+    total, seen = 0, set[str]()
+    for chunk in values.chunks:
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        if not len(encoded):
+            continue
+        lengths = np.append(pc.binary_length(encoded.dictionary).fill_null(0).to_numpy(zero_copy_only=False), 0)
+        places = encoded.indices.fill_null(len(lengths) - 1).to_numpy(zero_copy_only=False)
+        total += int(lengths[places].sum(dtype=np.int64))
+        seen.update(text for text in encoded.dictionary.to_pylist() if text is not None)
+    if total > MAX_UNPACKED:
+        raise UserError(f"{name} unpacks to more than {MAX_UNPACKED >> 30} GB: it looks like a bomb")
+    for text in seen:
+        if len(text) > (MAX_JSON if is_json else MAX_TEXT):
+            raise UserError(f"{name} has a {column} of {len(text)} characters, more than any has")
+        if is_steering(text):
+            raise UserError(f"{name} has a control character in its {column}")
+        if is_json and text:
+            parse_foreign_json(text, f"{column} of {name}")
+
+
+def is_steering(text: str) -> bool:
+    """Whether a text has characters that move a terminal's cursor or turn the direction of the text around them."""
+    if text.isascii() and text.isprintable():
+        return False
+    return any(
+        (ord(one) < 32 and one not in "\n\t") or 127 <= ord(one) < 160 or one in "\u2028\u2029"
+        or "\u202a" <= one <= "\u202e" or "\u2066" <= one <= "\u2069" for one in text
+    )  # fmt: skip
+
+
+def parse_foreign_json(text: str | bytes, name: str) -> Any:
+    """JSON of a stranger: no NaN, no infinity, no key twice, not deeper than ``MAX_DEPTH``; else a UserError."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
+        _check_depth(value, MAX_DEPTH)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} is not JSON that Holdfast reads: {first_line(error)}") from None
+    return value
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if isinstance(value, float) and not np.isfinite(value):
+        raise ValueError("a number is not finite")  # 1e999
+    if isinstance(value, (Mapping, list)):
+        if not left:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        for one in value.values() if isinstance(value, Mapping) else value:
+            _check_depth(one, left - 1)

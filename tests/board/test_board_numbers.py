@@ -1,0 +1,236 @@
+"""Scores from rows: the quick way agrees with the statistics that it is quick for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_board import CLASSES, hard_rows, static_rows, table_of, trained_rows, walk_rows
+
+from holdfast.board.numbers import numbers
+from holdfast.board.numbers import settings as settings_of
+from holdfast.core.errors import UserError
+from holdfast.results import background_conditions, static_conditions
+from holdfast.stats import quick, quick_score
+from holdfast.stats.bootstrap import resampled_sums
+from holdfast.stats.cells import summary
+from holdfast.stats.drops import paired_effect
+from holdfast.stats.dynamic import fmr_of_rows
+from holdfast.stats.reduce import reduce
+from holdfast.stats.score import scores
+from holdfast.stats.score_interval import spread_interval
+
+
+def _by_name(table: pa.Table, protocol: str) -> dict[str, Any]:
+    return {score.name: score for score in numbers(table, protocol)}
+
+
+@pytest.mark.parametrize("made", [static_rows, trained_rows, hard_rows])
+def test_accuracies_are_those_of_the_summary(made: Any) -> None:
+    table = table_of(made("m", seed=3))
+    found = quick.accuracies(quick.rows_of(table))
+    slow = summary(reduce(table))
+    assert len(found) == len(slow)
+    for row in slow.itertuples():
+        one = found[row.trained_on, row.condition]
+        assert (one.value, one.low, one.high) == pytest.approx((row.accuracy, row.low, row.high), abs=1e-9)
+        assert one.n == row.n
+
+
+def test_repeated_pastes_widen_intervals_as_they_do_there() -> None:
+    rows = static_rows("m", seed=1)
+    again = [row | {"row_id": "x" + row["row_id"][1:], "seed": 1} for row in rows if row["condition"] == "grey"]
+    table = table_of([*rows, *again])
+    slow = summary(reduce(table)).set_index("condition").loc["grey"]
+    one = quick.accuracies(quick.rows_of(table))["", "grey"]
+    assert (one.value, one.low, one.high) == pytest.approx((slow.accuracy, slow.low, slow.high), abs=1e-9)
+
+
+@pytest.mark.parametrize("made", [static_rows, trained_rows])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_robustness_score_is_that_of_the_report(made: Any, seed: int) -> None:
+    table = table_of(made("m", seed=seed))
+    counts = reduce(table)
+    found = _by_name(table, "static")
+    for name, chosen in (
+        ("robustness_score", static_conditions),
+        ("robustness_score_background", background_conditions),
+    ):
+        slow = scores(counts, conditions=chosen(counts), resamples=4000).iloc[0]
+        assert found[name].estimate == pytest.approx(slow.score, abs=1e-12)
+        assert (found[name].low, found[name].high) == pytest.approx((slow.low, slow.high), abs=0.01)
+        assert found[name].n == slow.n
+    if made is trained_rows:
+        slow = scores(counts, conditions=static_conditions(counts), resamples=100).iloc[0]
+        assert found["variance_cross"].estimate == pytest.approx(slow.variance_cross, abs=1e-12)
+        assert found["variance_inner"].estimate == pytest.approx(slow.variance_inner, abs=1e-12)
+        assert "accuracy_within:grey" in found
+
+
+def test_conditions_with_the_same_pictures_count_once() -> None:
+    rows = static_rows("m", seed=2)
+    for row in rows:
+        if row["condition"] == "grey":
+            row["image_sha256"] = next(
+                one["image_sha256"] for one in rows
+                if one["sample_id"] == row["sample_id"] and one["condition"] == "blur_background"
+            )  # fmt: skip
+    table = table_of(rows)
+    counts = reduce(table)
+    assert set(counts.same_images) == set(quick.rows_of(table).same_images)
+    slow = scores(counts, conditions=static_conditions(counts), resamples=100).iloc[0]
+    assert _by_name(table, "static")["robustness_score"].estimate == pytest.approx(slow.score, abs=1e-12)
+
+
+def test_variants_and_parameters_name_conditions_as_they_do_there() -> None:
+    rows = static_rows("m")
+    extra = [
+        row | {"variant": variant, "parameters": told, "row_id": f"{number}{row['row_id'][2:]}"}
+        for number, (variant, told) in enumerate([("released", "{}"), ("paper", '{"sigma":9}')], start=10)
+        for row in rows
+        if row["condition"] == "blur_background"
+    ]
+    table = table_of([*rows, *extra])
+    assert set(quick.rows_of(table).conditions) == set(reduce(table).conditions)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_background_effect_is_the_paired_one(seed: int) -> None:
+    table = table_of(static_rows("m", photos=60, seed=seed))
+    cells = reduce(table).cells
+    part = {name: cells[cells["condition"] == name] for name in ("same_class_background", "random_background")}
+    slow = paired_effect(*part.values(), "right")
+    found = _by_name(table, "static")["background_effect"]
+    assert found.estimate == pytest.approx(slow.value, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((slow.low, slow.high), abs=0.02)
+    assert found.n == slow.n
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_walks_are_those_of_fmr(seed: int) -> None:
+    table = table_of(walk_rows("m", photos=40, seed=seed))
+    slow = fmr_of_rows(table)
+    slow = slow[slow["label"] == ""].set_index("measure")
+    for score in numbers(table, "dynamic"):
+        row = slow.loc[score.name]
+        assert (score.estimate, score.low, score.high) == pytest.approx((row.estimate, row.low, row.high), abs=1e-12)
+
+
+def test_a_walk_that_nothing_survives_has_no_perturbed_accuracy() -> None:
+    rows = walk_rows("m")
+    table = table_of([row | ({"status": "rejected"} if row["condition"] == "perturbed" else {}) for row in rows])
+    found = _by_name(table, "dynamic")
+    assert "fmr" not in found
+    assert found["validation_rate"].estimate == 0
+
+
+def test_hard_sets_pool_their_pictures_and_cluster_on_the_prompt() -> None:
+    rows = hard_rows("m", photos=48, seed=5)
+    found = _by_name(table_of(rows), "hard")
+    right = {label: [row["correct"] for row in rows if row["label"] == label] for label in CLASSES}
+    assert found["accuracy"].estimate == pytest.approx(np.mean([np.mean(one) for one in right.values()]))
+    assert set(found) == {"accuracy", "accuracy_restricted", "accuracy:background", "accuracy:texture"}
+    # the same answers to pictures of as many prompts say more
+    alone = [row | {"source_id": row["sample_id"], "correct": bool(number // 2 % 2), "correct_restricted": False}
+             for number, row in enumerate(rows)]  # fmt: skip
+    twins = [row | {"source_id": f"p{number // 2}"} for number, row in enumerate(alone)]
+    narrow, wide = (_by_name(table_of(one), "hard")["accuracy"] for one in (alone, twins))
+    assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_the_same_rows_in_any_order_give_the_same_digits() -> None:
+    rows = static_rows("m", seed=7)
+    mixed = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]
+    assert numbers(table_of(rows), "static") == numbers(table_of(mixed), "static")
+
+
+def test_rows_with_an_error_do_not_count() -> None:
+    rows = static_rows("m", seed=7)
+    failed = [row | {"row_id": "f" * 32, "status": "error", "correct": None, "correct_restricted": None}
+              for row in rows[:1]]  # fmt: skip
+    clean = _by_name(table_of(rows[1:]), "static")
+    assert _by_name(table_of([*rows[1:], *failed]), "static") == clean
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 40), st.floats(0, 1))
+def test_every_interval_holds_its_number(seed: int, photos: int, share: float) -> None:
+    for score in numbers(table_of(static_rows("m", photos=photos, seed=seed, share=share)), "static"):
+        assert score.low is not None
+        assert score.high is not None
+        assert score.low <= score.high
+        if not score.name.startswith("robustness_score"):  # a debiased interval may leave out a noisy point
+            assert score.low - 1e-9 <= score.estimate <= score.high + 1e-9
+
+
+def test_the_quadratic_spread_is_the_plain_one() -> None:
+    rng = np.random.default_rng(0)
+    influence = rng.normal(size=(50, 6)) / 50
+    epsilon = resampled_sums(influence, np.arange(50), resamples=500)
+    for scale in (0.0, 0.02, 0.3):
+        deviations = scale * rng.normal(size=6)
+
+        def squares(values: Any) -> Any:
+            return np.asarray((values**2).sum(axis=-1))
+
+        slow = spread_interval(deviations, epsilon, influence.T @ influence, squares)
+        fast = spread_interval(deviations, epsilon, influence.T @ influence, squares, quadratic=True)
+        assert fast == pytest.approx(slow, abs=1e-9)
+
+
+def test_a_mean_without_errors_keeps_a_width() -> None:
+    table = table_of([row | {"correct": True} for row in static_rows("m")])
+    found = _by_name(table, "static")["mean_accuracy"]
+    assert found.estimate == pytest.approx(1)
+    assert found.low is not None
+    assert found.low < 0.95
+
+
+def test_more_photos_than_weights_are_kept_for_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = quick.rows_of(table_of(static_rows("m", photos=60)))
+    design = quick_score.design_of(rows, {"grey", "blur_object"})
+    assert design is not None
+    shared = quick_score.spread(design, [design.cross])
+    monkeypatch.setattr(quick, "_SHARED", 10)
+    blocks = quick_score.spread(design, [design.cross])
+    assert replace(blocks, low=0, high=0) == replace(shared, low=0, high=0)
+    assert (blocks.low, blocks.high) == pytest.approx((shared.low, shared.high), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rows", "protocol", "words"),
+    [
+        ([], "static", "no answered row"),
+        ([row for row in static_rows("m") if row["condition"] == "grey"], "static", "needs the originals"),
+        (walk_rows("m", steps=5) + walk_rows("m", steps=6), "dynamic", "walks of 2 settings"),
+        (static_rows("m"), "dynamic", "walks of 0 settings"),
+        (static_rows("m"), "fast", "a protocol is"),
+        ([row | {"condition": "x" * 300} if row["condition"] == "grey" else row for row in static_rows("m")], "static",
+         "cannot be a score"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_counted_is_a_sentence(rows: list[dict[str, Any]], protocol: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        numbers(table_of(rows), protocol)
+
+
+def test_numbers_have_no_digits_that_another_machine_would_not_have() -> None:
+    """Ten classes of one photo: the sum of ten tenths is 0.9999999999999999."""
+    rows = [row | {"label": f"class {number // 6}", "correct": True} for number, row in
+            enumerate(static_rows("m", photos=10))]  # fmt: skip
+    found = _by_name(table_of(rows), "static")
+    assert (found["accuracy"].estimate, found["mean_accuracy"].estimate) == (1.0, 1.0)
+
+
+def test_repeated_pictures_are_a_setting() -> None:
+    """A score leaves them out: claimed falsely, they would make any model perfect beside those that claim none."""
+    rows = static_rows("m")
+    told = [row | ({"image_sha256": str(row["sample_id"])} if row["condition"] in ("original", "grey") else {})
+            for row in rows]  # fmt: skip
+    assert "repeated" not in settings_of(table_of(rows), "static")
+    assert settings_of(table_of(told), "static")["repeated"] == ["grey"]

@@ -1,0 +1,142 @@
+"""What the site shows beside scores, against the statistics that the report is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_board import hard_rows, static_rows, table_of, walk_rows
+
+from holdfast.board.numbers import numbers, scored
+from holdfast.stats.between import ranking
+from holdfast.stats.cells import accuracy
+from holdfast.stats.dynamic import paired
+from holdfast.stats.fmr_ranking import fmr_influence
+from holdfast.stats.holds import in_words, what_it_holds
+from holdfast.stats.quick import rows_of
+from holdfast.stats.quick_holds import evidence_of
+from holdfast.stats.quick_parts import class_accuracies, pooled_influence, score_influence, walk_influence
+from holdfast.stats.quick_ranks import rank_ranges
+from holdfast.stats.quick_score import design_of
+from holdfast.stats.quick_walks import walks_of
+from holdfast.stats.reduce import reduce
+
+
+@pytest.mark.parametrize("made", [static_rows, hard_rows])
+def test_classes_are_those_of_the_report(made: Any) -> None:
+    rows = made("m", seed=2)
+    table = table_of([*rows, *(row | {"row_id": "x" + row["row_id"][1:], "seed": 1} for row in rows[:20])])
+    found = class_accuracies(rows_of(table))
+    slow = accuracy(reduce(table))
+    assert int((found.n > 0).sum()) == len(slow)
+    for row in slow.itertuples():
+        at = found.conditions.index(row.condition), found.classes.index(row.label)
+        wanted = (row.n, row.accuracy, row.low, row.high)
+        assert (found.n[at], found.accuracy[at], found.low[at], found.high[at]) == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize(("share", "answers"), [(0.95, "object"), (0.4, "background"), (0.5, "chance")])
+def test_the_verdict_is_that_of_the_report(share: float, answers: str) -> None:
+    rows = static_rows("m", photos=150, seed=5, share=share)
+    for row in rows:  # a model that follows the background says the donor's class
+        if answers == "background" and row.get("donor_label"):
+            row.update(prediction=row["donor_label"], prediction_restricted=row["donor_label"])
+            row.update(
+                correct=row["label"] == row["donor_label"], correct_restricted=row["label"] == row["donor_label"]
+            )
+    table = table_of(rows)
+    evidence = evidence_of(table, rows_of(table))
+    verdict, said, warnings = in_words(evidence)
+    slow = what_it_holds(reduce(table)).iloc[0]
+    assert verdict == slow["verdict"]
+    assert warnings == slow["warnings"]
+    assert said.split(":")[0] == slow["sentence"].split(":")[0]
+    for name, one in (("background_effect", evidence.background), ("object_effect", evidence.object),
+                      ("paste_effect", evidence.paste), ("capture", evidence.capture)):  # fmt: skip
+        assert one.value == pytest.approx(slow[name], abs=1e-9)
+        assert (one.low, one.high) == pytest.approx((slow[f"{name}_low"], slow[f"{name}_high"]), abs=0.02)
+    assert evidence.capture.first == pytest.approx(slow["captured"], abs=1e-9)
+    for name, excess in (("original_excess", evidence.original), ("same_class_excess", evidence.pasted),
+                         ("foreground_evidence", evidence.replaced)):  # fmt: skip
+        wanted = (slow[name], slow[f"{name}_low"], slow[f"{name}_high"])
+        assert (excess.value, excess.low, excess.high) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_influences_are_derivatives_of_the_scores() -> None:
+    """Leaving a photo out moves a score as its influence says, to first order."""
+    rows = static_rows("m", photos=60, seed=1)
+    table = table_of(rows)
+    whole = rows_of(table)
+    design = design_of(whole, scored(whole, "static"))
+    assert design is not None
+    score = {one.name: one.estimate for one in numbers(table, "static")}
+    for number in (0, 7, 31):
+        less = table_of([row for row in rows if row["source_id"] != f"photos/{number:03d}"])
+        moved = {one.name: one.estimate for one in numbers(less, "static")}
+        at = whole.sources.index(f"photos/{number:03d}")
+        for name, influence in score_influence(design).items():
+            assert moved[name] - score[name] == pytest.approx(-influence[at], rel=0.3, abs=2e-3)
+
+
+def test_influences_of_hard_sets_and_walks() -> None:
+    rows = rows_of(table_of(hard_rows("m", seed=4)))
+    by_hand = np.zeros(len(rows.sources))
+    for number, label in enumerate(rows.labels):
+        own = rows.label == number
+        for at in np.flatnonzero(own):
+            by_hand[rows.source[at]] += (rows.right[at] - rows.right[own].mean()) / own.sum() / len(rows.labels)
+        assert label
+    assert pooled_influence(rows) == pytest.approx(by_hand)
+    table = table_of(walk_rows("m", seed=4))
+    sources, influence = walk_influence(walks_of(table))
+    slow = paired(table)
+    assert sources == sorted(slow["source_id"])
+    assert influence["fmr"] == pytest.approx(fmr_influence(slow))
+    parts = influence["perturbed_accuracy"].sum(), influence["standard_accuracy"].sum()
+    assert parts == pytest.approx((0, 0), abs=1e-12)
+
+
+def test_ranks_are_those_of_the_report_where_differences_are_plain() -> None:
+    shares = {"a": 0.97, "b": 0.96, "c": 0.7, "d": 0.4, "e": 0.38}
+    tables = {
+        name: static_rows(name, photos=240, seed=n, share=share) for n, (name, share) in enumerate(shares.items())
+    }
+    counts = reduce(table_of([row for rows in tables.values() for row in rows]))
+    conditions = [name for name in counts.conditions if name not in ("original", "same_class_background")]
+    slow = ranking(counts, conditions=conditions).table.set_index("model")
+    found, influence = [], []
+    for rows in tables.values():
+        table = table_of(rows)
+        design = design_of(rows_of(table), frozenset(conditions))
+        assert design is not None
+        found.append(next(one for one in numbers(table, "static") if one.name == "mean_accuracy"))
+        influence.append(score_influence(design)["mean_accuracy"])
+    columns = (np.array([getattr(one, part) for one in found], float) for part in ("estimate", "low", "high"))
+    low, high = rank_ranges(*columns, np.stack(influence, axis=1))
+    assert [(int(a), int(b)) for a, b in zip(low, high, strict=True)] == [
+        (int(slow.loc[name, "rank_low"]), int(slow.loc[name, "rank_high"])) for name in shares
+    ]
+    assert list(low) == [1, 1, 3, 4, 4]
+
+
+def test_equal_models_are_told_apart_in_one_board_of_twenty_at_most() -> None:
+    rng = np.random.default_rng(0)
+    boards, photos, models, wrong = 120, 80, 12, 0
+    for _ in range(boards):
+        ease = rng.random(photos)[:, None]
+        right = (rng.random((photos, models)) < ease).astype(float)
+        share = right.mean(axis=0)
+        half = 1.96 * np.sqrt(share * (1 - share) / photos)
+        low, high = rank_ranges(share, share - half, share + half, (right - share) / photos)
+        wrong += bool((low > 1).any() or (high < models).any())
+    assert wrong <= 12  # 5 % are allowed: 6 of 120, and twice that is beyond chance
+
+
+def test_a_model_without_an_interval_is_told_from_no_other() -> None:
+    value, nothing = np.array([0.9, 0.1]), np.array([np.nan, 0.05])
+    influence = np.random.default_rng(0).normal(0, 1e-4, (50, 2))
+    low, high = rank_ranges(value, nothing, np.array([np.nan, 0.15]), influence)
+    assert (list(low), list(high)) == ([1, 1], [2, 2])
+    low, high = rank_ranges(value, np.array([0.85, 0.05]), np.array([0.95, 0.15]), influence)
+    assert (list(low), list(high)) == ([1, 2], [1, 2])

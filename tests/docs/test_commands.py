@@ -1,0 +1,202 @@
+"""Every command of the documentation: held against the parser, and run, in a folder of its own page by page.
+
+The default suite runs the README and the tutorial with fewer pictures; ``make test-all`` runs every page as it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import cv2
+import doc_parser
+import pytest
+import torch
+from doc_blocks import PAGES, ROOT, Block, blocks, commands, name, outside, spans
+
+import holdfast
+from commands import run
+from holdfast import demo, registry
+from holdfast.cli.judge import UNDECIDED
+
+PHOTOS = ROOT.parent / "shared" / "photos" / "pets12"
+FEW = 24
+"""Drawn scenes in the default suite."""
+
+BY_NAME = {name(page): page for page in PAGES}
+RUN = [
+    key
+    for key, page in BY_NAME.items()
+    if not key.startswith("docs/adding/")
+    and any(one.language in ("bash", "python") and not one.not_run for one in blocks(page))
+]
+AFTER_MINING = ("docs/failure-modes.md", "docs/remedy.md")
+"""They go on where docs/hard-set.md ends."""
+PYTHON_RUN = [key for key in BY_NAME if key.startswith("docs/adding/") and blocks(BY_NAME[key])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_parser_takes_every_command(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for block in blocks(page):
+        if block.language != "bash":
+            assert "\nholdfast " not in f"\n{block.text}", f"{block}: commands go into a ```bash fence, to be run"
+            continue
+        for words in commands(block):
+            if words[0] == "holdfast":
+                doc_parser.check_command(words)
+            elif words[0] == "make":
+                assert set(words[1:]) <= set(targets), f"{block}: make has no such target"
+            else:
+                assert block.not_run, f"{block}: only holdfast and make are run; say <!-- not run: why -->"
+    assert "\n    holdfast " not in outside(page), f"{name(page)}: commands go into a ```bash fence, to be run"
+    for text in spans(page):
+        doc_parser.check_options(_loosely(text))
+
+
+def test_a_command_that_is_wrong_is_found() -> None:
+    for wrong in (
+        "holdfast evaluate photos --models a --out b",
+        "holdfast eval photos --model a --out b",
+        "holdfast eval photos --models a",
+        "holdfast eval photos --models a --out b --limit many",
+        "holdfast eval photos --models a --out b --scenarios blurr",
+        "holdfast study dose --out b --set scene=3",
+        "holdfast study doze --out b",
+    ):
+        with pytest.raises(Exception, match=r"\w"):
+            doc_parser.check_command(wrong.split())
+    unquoted = Block("page", 1, "bash", "holdfast eval diorama:test?n=24&context=0.9 --models a --out b", "")
+    with pytest.raises(AssertionError, match="quote '&'"):
+        commands(unquoted)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_compiles_and_its_names_exist(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            for node in ast.walk(ast.parse(block.text, str(block))):
+                _check_names(node, block)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_first_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a machine of one core: starting processes would take longer than what they are to do.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    _run_page(page, tmp_path, monkeypatch, fewer=True)
+
+
+@pytest.fixture(scope="module")
+def hard_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What docs/hard-set.md makes, of the pool that comes with Holdfast."""
+    folder = tmp_path_factory.mktemp("mined")
+    with zipfile.ZipFile(demo.POOL) as packed:
+        packed.extractall(folder / "pool")
+    names = [f"embedded:{one}" for one in (*demo.SURROGATES, *demo.TARGETS)]
+    surrogates, targets = ",".join(names[:-2]), ",".join(names[-2:])
+    options = ("--oracle", "clip:embedded", "--again", "0")
+    run("mine", folder / "pool", "--surrogates", surrogates, "--targets", targets, *options, "--out", folder / "hard")
+    return folder / "hard"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", RUN)
+def test_every_page_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if page in AFTER_MINING:
+        shutil.copytree(request.getfixturevalue("hard_set"), tmp_path / "hard")
+    _run_page(page, tmp_path, monkeypatch, fewer=False)
+
+
+@pytest.mark.parametrize("page", PYTHON_RUN)
+def test_what_can_be_added_keeps_its_contract(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    for kind in (registry.scenarios, registry.models, registry.data, registry.oracles, registry.studies):
+        list(kind)  # everything that is there, before what the page adds and the next test must not see
+        monkeypatch.setattr(kind, "_entries", dict(kind._entries))
+    _run_python([one for one in blocks(BY_NAME[page]) if one.language == "python"])
+
+
+def _run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fewer: bool) -> None:
+    """The commands of a page one after the other, in a folder that has photos in it as the README describes them."""
+    todo = [
+        one for one in blocks(BY_NAME[page]) if (one.title or one.language in ("bash", "python")) and not one.not_run
+    ]
+    if any("photos/" in one.text for one in todo):
+        _photos(folder, 2 if fewer else 3)
+    monkeypatch.chdir(folder)
+    threads = torch.get_num_threads()
+    for block in todo:
+        if block.language == "python":
+            _run_python([block])
+        elif block.language != "bash":
+            Path(block.title).write_text(block.text)
+        for words in commands(block) if block.language == "bash" else ():
+            # tests/cli/test_check.py has the check of the default suite.
+            if words[0] == "holdfast" and not (fewer and words[1] == "check"):
+                run(*map(_fewer if fewer else str, words[1:]), code=_exit_code(block, words, fewer=fewer))
+    torch.set_num_threads(threads)
+
+
+def _photos(folder: Path, each: int) -> None:
+    """``photos/``: as many classes with as many photographs each, and ``labels.csv``."""
+    if not PHOTOS.is_dir():
+        pytest.skip(f"this page is about photographs, and there are none in {PHOTOS}")
+    for label in ("beagle", "pug", "samoyed")[:each]:
+        (folder / "photos" / label).mkdir(parents=True)
+        for photo in sorted((PHOTOS / "images" / label).iterdir())[:each]:
+            small = cv2.resize(cv2.imread(str(photo)), (256, 256), interpolation=cv2.INTER_AREA)
+            cv2.imwrite(str(folder / "photos" / label / photo.name), small)
+    shutil.copy(PHOTOS / "imagenet_index.csv", folder / "labels.csv")
+
+
+def _fewer(word: str) -> str:
+    return re.sub(r"\bn=(\d+)", lambda found: f"n={min(int(found[1]), FEW)}", word)
+
+
+def _exit_code(block: Block, words: list[str], *, fewer: bool) -> int:
+    """0, or what the comment behind the command says; a few scenes are too few for the gate."""
+    if fewer and words[1] == "compare":
+        return UNDECIDED
+    line = next(one for one in block.text.replace("\\\n", " ").splitlines() if shlex.split(one, comments=True) == words)
+    said = re.search(r"# .*exit code (\d)", line)
+    return int(said[1]) if said else 0
+
+
+def _run_python(several: list[Block]) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for block in several:
+        if block.title:
+            Path(block.title).write_text(block.text)
+        exec(compile(block.text, str(block), "exec"), names)
+
+
+def _check_names(node: ast.AST, block: Block) -> None:
+    if isinstance(node, ast.Import):
+        for one in node.names:
+            importlib.import_module(one.name)
+    elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "holdfast":
+        module = importlib.import_module(node.module)
+        for one in node.names:
+            assert hasattr(module, one.name), f"{block}: {node.module} has no {one.name}"
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "holdfast":
+        assert hasattr(holdfast, node.attr), f"{block}: holdfast has no {node.attr}"
+
+
+def _loosely(text: str) -> list[str]:
+    """Words of a command in a sentence, whose quotes may be open because something is left out."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

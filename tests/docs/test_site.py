@@ -1,0 +1,144 @@
+"""The site of ``make docs``: complete, and at home on a disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from doc_blocks import ROOT
+from playwright.sync_api import Page, sync_playwright
+
+import holdfast
+from holdfast import testing
+from holdfast.cli.main import app
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+LOADING = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "object": "data",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as ``make docs`` does, warnings being errors."""
+    out = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def navigation() -> dict[str, str]:
+    """Page → its name in the navigation."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf8"))
+    return dict(_entries(config["nav"]))
+
+
+class _Loads(HTMLParser):
+    """What a page loads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        address = dict(attrs).get(LOADING.get(tag, ""))
+        if address:
+            self.found.append(address)
+
+
+def test_nothing_comes_from_the_network(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 90
+    for page in pages:
+        loads = _Loads()
+        loads.feed(page.read_text(encoding="utf8"))
+        outside = [one for one in loads.found if re.match(r"(?:[a-z]+:)?//", one)]
+        assert not outside, f"{page.relative_to(site)} loads {outside}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )['\"]?(?:https?:)?//", style.read_text(encoding="utf8"))
+
+
+def test_search_and_pages_work_from_disk(site: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no chromium; make system installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        _search(page, "Nadeau")
+        assert page.locator(".md-search-result__link").first.get_attribute("href")
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name in ("tutorial.html", "statistics/robustness-score.html", "api/index.html", "commands.html"):
+            page.goto((site / name).as_uri())
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{name} is {wide} px too wide for a phone"
+        browser.close()
+    assert asked and all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked)
+
+
+def test_every_verb_has_a_page(navigation: dict[str, str]) -> None:
+    command: Any = typer.main.get_command(app)
+    named = {word for name in navigation.values() for word in re.findall(r"[a-z-]+", name)}
+    assert set(command.commands) <= named
+
+
+def test_every_public_name_and_card_is_shown(site: Path) -> None:
+    reference = "".join(page.read_text(encoding="utf8") for page in (site / "api").glob("*.html"))
+    identifiers = set(re.findall(r'id="holdfast\.[\w.]*?(\w+)"', reference))
+    assert set(holdfast.__all__) | set(testing.__all__) <= identifiers
+    assets = ROOT / "src" / "holdfast" / "assets"
+    for card in assets.rglob("README.md"):
+        page = site / "cards" / card.parent.relative_to(assets).with_suffix(".html")
+        first = card.read_text(encoding="utf8").splitlines()[0].lstrip("# ")
+        assert first in page.read_text(encoding="utf8")
+
+
+def test_every_statistic_named_is_there() -> None:
+    text = (ROOT / "docs" / "statistics" / "index.md").read_text(encoding="utf8")
+    rooms = {name.partition(".")[0] for name in re.findall(r"`stats\.([\w.]+)`", text)}
+    assert len(rooms) > 20
+    for room in rooms:
+        assert (ROOT / "src" / "holdfast" / "stats" / f"{room}.py").exists() or (
+            ROOT / "src" / "holdfast" / "stats" / room
+        ).is_dir(), room
+
+
+def _search(page: Page, word: str) -> None:
+    page.locator("[data-md-component=search-query]").first.click()
+    page.keyboard.type(word)
+    page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=20_000)
+
+
+def _entries(nav: list[Any], name: str = "") -> Iterator[tuple[str, str]]:
+    for entry in nav:
+        if isinstance(entry, str):
+            yield entry, name
+        else:
+            for key, value in entry.items():
+                if isinstance(value, list):
+                    yield from _entries(value, key)
+                else:
+                    yield value, key

@@ -254,3 +254,39 @@ def test_without_scripts_every_table_can_be_read(browser: Any, site: Path) -> No
     assert page.locator(".panel:visible").count() == page.locator(".panel").count() > 3
     assert page.locator(".panel").first.locator("tbody tr:visible").count() == 4
     context.close()
+
+
+def test_paper_has_the_open_table_whole(browser: Any, site: Path) -> None:
+    with Opened(browser, (site / "index.html").as_uri(), 718) as opened:  # A4 between its margins
+        opened.page.emulate_media(media="print")
+        assert opened.page.locator(".panel:visible").count() == 1
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 718
+        box = opened.page.locator(".panel:visible .table").first
+        assert box.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+
+
+def test_many_datasets_long_names_and_nothing_known_of_the_models(browser: Any, tmp_path: Path) -> None:
+    names = ["M" * 200, "\u05de\u05d5\u05d3\u05dc 123 (v2)"]
+    for number in range(12):
+        rows = [row | {"dataset": f"a-dataset-of-pictures-{number:02d}", "sample_id": f"{number}/{row['sample_id']}",
+                       "source_id": f"{number}/{row['source_id']}"}
+                for name in (names if number == 0 else [f"python:{number}"]) for row in
+                static_rows(name, photos=6, seed=number + len(name))]  # fmt: skip
+        add(make_run(tmp_path / f"run{number}", rows), tmp_path / "board")
+    index = build(tmp_path / "board", tmp_path / "site", printed=False).page
+    with Opened(browser, index.as_uri(), 390) as opened:
+        page = opened.page
+        tabs = page.locator(".datasets button")
+        assert tabs.count() == 12
+        assert len(set(tabs.evaluate_all("all => all.map(one => one.offsetTop)"))) == 1  # one line
+        assert sorted(titles(page)) == sorted(names)
+        assert page.locator(".panel:not([hidden]) select[name=most]").count() == 0  # no sizes to filter by
+        assert page.locator(".panel:not([hidden]) th[data-key=speed]").count() == 0
+        tabs.first.focus()
+        page.keyboard.press("End")
+        last = tabs.last.bounding_box()
+        assert 0 <= last["x"] <= 390 - last["width"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.goto((tmp_path / "site" / "compare.html").as_uri())
+        page.wait_for_selector(".compared tbody th")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_board import hard_rows, static_rows, table_of, walk_rows
 
-from holdfast.board.numbers import numbers, scored
+from holdfast.board.numbers import answers_of, numbers, scored
 from holdfast.stats.between import ranking
 from holdfast.stats.cells import accuracy
 from holdfast.stats.dynamic import paired
 from holdfast.stats.fmr_ranking import fmr_influence
 from holdfast.stats.holds import in_words, what_it_holds
-from holdfast.stats.quick import rows_of
+from holdfast.stats.quick import Estimate, coded, rows_of
 from holdfast.stats.quick_holds import evidence_of
 from holdfast.stats.quick_parts import class_accuracies, pooled_influence, score_influence, walk_influence
 from holdfast.stats.quick_ranks import rank_ranges
@@ -61,6 +64,41 @@ def test_the_verdict_is_that_of_the_report(share: float, answers: str) -> None:
                          ("foreground_evidence", evidence.replaced)):  # fmt: skip
         wanted = (slow[name], slow[f"{name}_low"], slow[f"{name}_high"])
         assert (excess.value, excess.low, excess.high) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_known_difference_is_not_computed_again() -> None:
+    table = table_of(static_rows("m", photos=40, seed=3))
+    rows = rows_of(table)
+    score = next(one for one in numbers(table, "static") if one.name == "background_effect")
+    assert score.low is not None
+    assert score.high is not None
+    known = Estimate(score.estimate, score.low, score.high, score.n or 0)
+    assert in_words(evidence_of(table, rows, known)) == in_words(evidence_of(table, rows))
+
+
+def test_answers_are_kept_of_the_last_table_only() -> None:
+    first, second = (table_of(static_rows("m", photos=9, seed=seed)) for seed in (0, 1))
+    kept = answers_of(first)
+    assert answers_of(first) is kept
+    assert not np.array_equal(answers_of(second).right, kept.right)
+    assert np.array_equal(answers_of(first).right, kept.right)
+
+
+@given(
+    st.lists(st.lists(st.none() | st.sampled_from(["b", "a", "é", "", "😀", "z"]), max_size=6), max_size=3),
+    st.booleans(),
+)
+def test_codes_point_into_the_sorted_words_that_rows_have(chunks: list[list[str | None]], encoded: bool) -> None:
+    words = ["z", "unused", "a", "b", "a", "", "é", "😀"]  # one twice, one in no row
+    arrays = [pa.array(chunk, pa.string()) for chunk in chunks]
+    if encoded:
+        places = [[None if word is None else words.index(word) for word in chunk] for chunk in chunks]
+        arrays = [pa.DictionaryArray.from_arrays(pa.array(one, pa.int32()), words) for one in places]
+    kind = pa.dictionary(pa.int32(), pa.string()) if encoded else pa.string()
+    codes, names = coded(pa.chunked_array(arrays, kind))
+    given_words = [word for chunk in chunks for word in chunk]
+    assert names == sorted({word for word in given_words if word is not None})
+    assert [None if code < 0 else names[code] for code in codes] == given_words
 
 
 def test_influences_are_derivatives_of_the_scores() -> None:

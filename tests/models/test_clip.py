@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,25 @@ def test_open_clip_matches_the_library(open_clip_folder: Path, photo: np.ndarray
         words = open_clip.get_tokenizer(place)([f"a photo of a {name}" for name in CLASSES])
         expected = (model.logit_scale.exp() * image @ model.encode_text(words, normalize=True).T).softmax(1).numpy()
     np.testing.assert_allclose(ours.predict([photo]), expected, atol=1e-5)
+
+
+def test_a_repository_cannot_ask_to_run_its_code(open_clip_folder: Path, tmp_path: Path) -> None:
+    """open_clip hands these options to transformers as they are."""
+    hostile = tmp_path / "hostile"
+    shutil.copytree(open_clip_folder, hostile)
+    config = json.loads((hostile / "open_clip_config.json").read_text())
+    config["model_cfg"]["text_cfg"] |= {
+        "hf_tokenizer_name": "somebody/model", "tokenizer_kwargs": {"trust_remote_code": True}
+    }  # fmt: skip
+    (hostile / "open_clip_config.json").write_text(json.dumps(config))
+    trap = "from transformers import PreTrainedTokenizer as Trap\nopen('sprung', 'w')\n".replace(
+        "sprung", str(tmp_path / "sprung")
+    )
+    (hostile / "trap.py").write_text(trap)
+    (hostile / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["trap.Trap", None]}}))
+    with pytest.raises(UserError, match="run code that lies beside its weights"):
+        load_classifier(f"clip:local-dir:{hostile}", device="cpu", classes=CLASSES)
+    assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize("library", ["hf", "open_clip"])

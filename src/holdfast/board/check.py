@@ -315,8 +315,9 @@ def _whole(rows: pa.Table) -> list[str]:
     samples, names = coded(rows["sample_id"])
     fold = np.unique(rows["fold"].fill_null(-1).to_numpy(), return_inverse=True)[1]
     seed = np.unique(rows["seed"].fill_null(-1).to_numpy(), return_inverse=True)[1]
-    cell = way * np.intp(len(names)) + samples
-    several = np.unique(np.stack([cell, fold, seed]), axis=1).shape[1]
+    cells, cell = np.unique(way * np.intp(len(names)) + samples, return_inverse=True)
+    twice = np.unique(cell * np.intp(fold.max(initial=0) + 1) + fold, return_inverse=True)[1]
+    several = len(np.unique(twice * np.intp(seed.max(initial=0) + 1) + seed))
     found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
     conditions, known = coded(rows["condition"])
     variants, kinds = coded(rows["variant"])
@@ -324,11 +325,13 @@ def _whole(rows: pa.Table) -> list[str]:
     if ORIGINAL not in known:
         return found
     whole = len(np.unique(samples[conditions == known.index(ORIGINAL)]))
+    images = np.bincount(cells // len(names))  # of each way
+    of_way = np.zeros(len(images), np.intp)
+    of_way[way] = conditions
     for number in np.unique(way[~stored]):
-        own = way == number
-        name = known[int(conditions[own][0])]
-        if name not in (RECONSTRUCTION, RANDOM_WALK) and len(np.unique(samples[own])) != whole:
-            found.append(f"has {len(np.unique(samples[own]))} images under {name}, and {whole} originals")
+        name = known[of_way[number]]
+        if name not in (RECONSTRUCTION, RANDOM_WALK) and images[number] != whole:
+            found.append(f"has {images[number]} images under {name}, and {whole} originals")
             break
     return found
 

@@ -60,11 +60,6 @@ def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
     return np.asarray(wanted & equals(rows["task"], "classify"))
 
 
-def _place(column: pa.ChunkedArray, name: str) -> int:
-    names = coded(column)[1]
-    return names.index(name) if name in names else -2
-
-
 def by_setting(rows: pa.Table) -> list[pa.Table]:
     """Dynamic rows of one model, a table for each setting of its walks, with the originals that belong to it."""
     walks = keep(rows, "condition", PERTURBED)

@@ -283,6 +283,8 @@ def _tied(
     label = told["label"]
     if told[answer] is None or found.get(answer) is None or bool(told[right]) != (told[answer] == label):
         return False
+    if any(one is None for one in (told[sure], found.get(sure), found.get("probability_of_label"))):
+        return False  # a label that the model has no output for ties with nothing
     if max(told[sure], found[sure]) > 0.5 + tolerance:
         return False  # nothing else can be as probable
     if told[answer] == label:  # what a submitter would like to be true is held to the number itself

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import UNFINISHED, write_atomic
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
@@ -85,14 +86,17 @@ def open_bundle(
         max_bytes: that the archive may unpack to.
     """
     path, target = Path(bundle), Path(out)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"{target} is there already; choose another --out")
+    _check_target(target)
     with archives.opened(path, most=max_bytes) as archive:
         manifest = read_manifest(archive, path.name)
         _check_contents(archive, manifest, path.name)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        temporary = target.absolute().parent / f"{UNFINISHED}{uuid.uuid4().hex}"
+        # The target's own mark, so that what a killed process left of it goes with the next try.
+        mark = f"{UNFINISHED}{fingerprint(target.absolute().name)[:12]}-"
+        temporary = target.absolute().parent / f"{mark}{uuid.uuid4().hex}"
+        for leftover in temporary.parent.glob(f"{mark}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         try:
             temporary.mkdir(parents=True)
             notes = _write(archive, manifest, temporary, keep_report=keep_report, data=data, masks=masks)
@@ -103,6 +107,16 @@ def open_bundle(
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     return Opened(target, len(manifest.files), dict(manifest.counts), notes)
+
+
+def _check_target(target: Path) -> None:
+    if target.is_symlink():
+        raise UserError(f"{target} is a link; choose another --out")
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{target} is there already; choose another --out")
+    above = next(one for one in target.absolute().parents if one.exists())
+    if not above.is_dir():
+        raise UserError(f"{above} is a file, so nothing can be written below it; choose another --out")
 
 
 def _kind_of(name: str) -> Kind | None:

@@ -197,6 +197,7 @@ def _open_clip(name: Name, device: str) -> Clip:
     if not architecture.startswith("local-dir:"):
         mind_the_hub()
     try:
+        _refuse_code(name, open_clip.get_model_config(architecture))
         model = open_clip.create_model(
             architecture, pretrained=name.tag or None, device=device, require_pretrained=True, weights_only=True
         )
@@ -236,6 +237,14 @@ def _check_open_clip(name: Name) -> None:
     tags = open_clip.list_pretrained_tags_by_model(name.name)
     if name.tag not in tags and not Path(name.tag).is_file():
         raise unknown(f"set of weights for {name.name}", name.tag, tags)
+
+
+def _refuse_code(name: Name, config: Any) -> None:
+    """open_clip hands a repository's own options to the tokenizer's loader, and one of them runs code of its own."""
+    told = config.get("text_cfg") if isinstance(config, dict) else None
+    options = told.get("tokenizer_kwargs") if isinstance(told, dict) else None
+    if isinstance(options, dict) and {"trust_remote_code", "code_revision"} & set(options):
+        raise UserError(f"clip:{_short(name)} asks to run code that lies beside its weights, which is never done")
 
 
 def _short(name: Name) -> str:

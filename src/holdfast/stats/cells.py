@@ -163,7 +163,7 @@ def design_effect(
     expected = float((rows["n"] * share * (1 - share)).sum())
     if expected <= 0:
         return float(rows["n"].sum() / source.nunique())
-    lender = donor.fillna("of " + rows["source_id"]) if donors else None
+    lender = donor.astype(str).fillna("of " + rows["source_id"].astype(str)) if donors else None
     few = min(source.nunique(), donor.nunique() if donors else len(rows))
     variance = cluster_variance(residuals, source, lender) * few / max(few - 1, 1)
     return max(variance / expected, 1.0)

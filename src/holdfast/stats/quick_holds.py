@@ -14,13 +14,13 @@ from holdfast.stats.bootstrap import Codes
 from holdfast.stats.cells import wilson_at
 from holdfast.stats.drops import NO_EFFECT, Effect
 from holdfast.stats.holds import NEEDED, NO_EXCESS, ONLY, RANDOM, SAME, SILHOUETTE, Evidence, Excess
-from holdfast.stats.quick import Rows, Z, clustering, coded
+from holdfast.stats.quick import Estimate, Rows, Z, clustering, coded
 from holdfast.stats.quick_score import paired_difference
 
 _BEFORE = "answers before"
 
 
-def evidence_of(table: pa.Table, rows: Rows) -> Evidence:
+def evidence_of(table: pa.Table, rows: Rows, background: Estimate | None = None) -> Evidence:
     """What the verdict rests on, as ``holds.what_it_holds`` with macro averages has it.
 
     Of effects and excesses only what verdict and sentence need: no counts of photos that fell or rose, no p-values.
@@ -28,6 +28,7 @@ def evidence_of(table: pa.Table, rows: Rows) -> Evidence:
     Args:
         table: answered rows (status ok, classified) of one model, trained on originals or not here.
         rows: the same, as ``rows_of`` has them.
+        background: the difference between same_class_background and random_background, where it is known already.
     """
     said, answers = coded(table["prediction_restricted"])
     lent, lenders = coded(table["donor_label"])
@@ -41,7 +42,7 @@ def evidence_of(table: pa.Table, rows: Rows) -> Evidence:
     objects = captured.part(_rows(rows, SAME) | own)
     return Evidence(
         missing=tuple(name for name in NEEDED if not _rows(rows, name).any()),
-        background=_effect(rows, SAME, RANDOM),
+        background=_effect(rows, SAME, RANDOM, background),
         object=_effect(objects, SAME, RANDOM),
         paste=_effect(rows, ORIGINAL, SAME),
         capture=_effect(_before_and_after(captured, said, lent, own), RANDOM, _BEFORE),
@@ -64,8 +65,8 @@ def _rows(rows: Rows, condition: str) -> NDArray[np.bool_]:
     return np.asarray(rows.condition == at)
 
 
-def _effect(rows: Rows, first: str, second: str) -> Effect:
-    found = paired_difference(rows, first, second)
+def _effect(rows: Rows, first: str, second: str, known: Estimate | None = None) -> Effect:
+    found = paired_difference(rows, first, second) if known is None else known
     if found is None:
         return NO_EFFECT
     share = _share(rows.part(_rows(rows, first)))

@@ -33,8 +33,8 @@ MANY = 60
 CHUNK = 20
 """Entries handed to a process at a time."""
 
-Run = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-"""Applies a function to many things, in order."""
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Applies a function to many things, in order; other processes go on while the results are not yet asked for."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ def _measured(
     files: Sequence[Path], recalled: dict[Path, Measured], unknown: Sequence[Path], cache: Path | None, run: Run
 ) -> tuple[list[Measured], list[Problem]]:
     """Every entry that nothing is wrong with, and what is wrong with the others."""
-    results = run(_chunk, [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)])
+    chunks = [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)]
+    results = list(run(_chunk, chunks))
     known = recalled | {file: one for found, _ in results for file, one in found}
     entries = [known[file] for file in files if file in known]
     problems = [problem for _, trouble in results for problem in trouble]
@@ -132,11 +133,11 @@ def _running(workers: int, entries: int) -> Iterator[Run]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = workers or (min(cores, entries // CHUNK) if entries > MANY else 1)
     if count < 2:
-        yield lambda function, things: [function(one) for one in things]
+        yield map
         return
     # spawn: arrow keeps threads that do not survive a fork
     with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield lambda function, things: list(pool.map(function, things))
+        yield pool.map
 
 
 def _chunk(given: tuple[list[Path], Path | None]) -> tuple[list[tuple[Path, Measured]], list[Problem]]:
@@ -212,10 +213,8 @@ def _write(
         (site / part).mkdir()
     done: set[str] = set()
     jobs: list[_Job] = []
-    for group in (group for tab in tabs for group in tab.groups):
-        rows = downloads.rows_of(group.members, group.ranks)
-        for ending, text in (("csv", downloads.as_csv), ("json", downloads.as_json), ("parquet", downloads.as_parquet)):
-            write_atomic(site / "downloads" / f"{group.slug}.{ending}", text(rows))
+    groups = [group for tab in tabs for group in tab.groups]
+    for group in groups:
         found = pages.images(group)
         if found is not None:
             write_atomic(site / "data" / f"{group.slug}.js", found[0].encode())
@@ -227,10 +226,17 @@ def _write(
             _Job(placed[start : start + CHUNK], whole, site, board, title, reports)
             for start in range(0, len(placed), CHUNK)
         ]
-    run(_write_models, jobs)
+    written = run(_write_models, jobs)  # beside what follows
+    for group in groups:
+        rows = downloads.rows_of(group.members, group.ranks)
+        for ending, text in (("csv", downloads.as_csv), ("json", downloads.as_json), ("parquet", downloads.as_parquet)):
+            write_atomic(site / "downloads" / f"{group.slug}.{ending}", text(rows))
     write_atomic(site / "data" / "catalogue.js", pages.catalogue(tabs).encode())
     write_atomic(site / "compare.html", pages.compare(title=title).encode())
-    write_atomic(site / "index.html", pages.index(tabs, title=title, refused=refused).encode())
+    index = pages.index(tabs, title=title, refused=refused).encode()
+    for _ in written:
+        pass
+    write_atomic(site / "index.html", index)
 
 
 def _write_models(job: _Job) -> None:
@@ -239,12 +245,13 @@ def _write_models(job: _Job) -> None:
         name, own = one.entry.id, job.site / "downloads"
         told = job.reports and _report(one, job.board, job.site / "reports" / name)
         page = pages.model(one, place, title=job.title, report=told)
-        write_atomic(job.site / "models" / f"{name}.html", page.encode())
-        write_atomic(own / f"{name}.json", entry_json(one.entry).encode())
+        # plainly: the folders are new, and the index that leads here is written last
+        (job.site / "models" / f"{name}.html").write_bytes(page.encode())
+        (own / f"{name}.json").write_bytes(entry_json(one.entry).encode())
         ranks = {measure: {name: found} for measure, found in place.ranks.items()}
-        write_atomic(own / f"{name}.csv", downloads.as_csv(downloads.rows_of([one], ranks)))
+        (own / f"{name}.csv").write_bytes(downloads.as_csv(downloads.rows_of([one], ranks)))
         if job.whole is not None and one.cells is not None:
-            write_atomic(job.site / "data" / f"{name}.js", pages.answers(one, job.whole).encode())
+            (job.site / "data" / f"{name}.js").write_bytes(pages.answers(one, job.whole).encode())
             shutil.copyfile(job.board / f"{name}.parquet", own / f"{name}.parquet")
 
 

@@ -64,9 +64,17 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(SCHEMA.names)
+    names, texts = SCHEMA.names, dict[str, str]()  # most of an entry's texts stand in all its rows
     for row in rows:
-        values = [row[name] for name in SCHEMA.names]
-        writer.writerow(["" if v is None else guarded(v) if isinstance(v, str) else repr(v) for v in values])
+        cells = []
+        for value in map(row.__getitem__, names):
+            if isinstance(value, str):
+                if value not in texts:
+                    texts[value] = guarded(value)
+                cells.append(texts[value])
+            else:
+                cells.append("" if value is None else repr(value))
+        writer.writerow(cells)
     return out.getvalue().encode()
 
 

@@ -12,7 +12,7 @@ from holdfast.board.numbers import answers_of, ordered, scored
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.bootstrap import Codes, Floats
 from holdfast.stats.holds import in_words
-from holdfast.stats.quick import Rows, coded, equals
+from holdfast.stats.quick import Estimate, Rows, coded, equals
 from holdfast.stats.quick_holds import evidence_of
 from holdfast.stats.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
 from holdfast.stats.quick_parts import walk_influence as influence_of_walks
@@ -108,11 +108,19 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         restricted, sources, influence = False, rows.sources, {"accuracy": pooled_influence(rows)}
     else:
         restricted, (sources, influence) = False, _static_influence(rows)
-    verdict, sentence, warnings = in_words(evidence_of(answered, own)) if protocol == "static" else ("", "", [])
+    verdict, sentence, warnings = _verdict(entry, answered, own) if protocol == "static" else ("", "", [])
     return Measured(
         entry, class_accuracies(own),
         _cells(answered, own, restricted=restricted), sources, influence, verdict, sentence, warnings, statuses,
     )  # fmt: skip
+
+
+def _verdict(entry: Entry, answered: pa.Table, rows: Rows) -> tuple[str, str, list[str]]:
+    score = next((one for one in entry.scores if one.name == "background_effect"), None)
+    known = None
+    if score is not None and score.low is not None and score.high is not None and score.n is not None:
+        known = Estimate(score.estimate, score.low, score.high, score.n)
+    return in_words(evidence_of(answered, rows, known))
 
 
 def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:

@@ -106,7 +106,7 @@ def _first_place(group: Group, measure: str) -> str:
     first = [titles[name] for name, (low, _) in ranks.items() if low == 1]
     if len(ranks) < 2:
         return ""
-    what = measure_of(measure).title.lower() if measure != "fmr" else "FMR"
+    what = measure_of(measure, group.first.protocol.name).title.lower() if measure != "fmr" else "FMR"
     if len(first) == 1:
         return f"{first[0]} is first by {what}."
     return f"{len(first)} of {len(ranks)} models share the first rank by {what}: the pictures do not tell them apart."
@@ -144,7 +144,7 @@ def place_of(one: Measured, group: Group) -> Place:
 def model(one: Measured, place: Place, *, title: str, report: bool) -> str:
     """The page of an entry."""
     entry = one.entry
-    pairs = [(measure_of(score.name), score) for score in entry.scores]
+    pairs = [(measure_of(score.name, entry.protocol.name), score) for score in entry.scores]
     return templates().get_template("model.html.j2").render(
         title=title, one=one, entry=entry, place=place, report=report,
         facts=_facts(one, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
@@ -179,20 +179,25 @@ def bar(score: Score) -> dict[str, float]:
 
 
 def _classes(one: Measured) -> dict[str, Any] | None:
-    """Accuracy per class and condition, as text."""
-    found, cells = one.classes, one.cells
-    if found is None or cells is None:
+    """Accuracy per class and condition, as cells of a table."""
+    from markupsafe import Markup
+
+    found, whole = one.classes, one.cells
+    if found is None or whole is None:
         return None
-    order = [found.conditions.index(name) for name in cells.conditions]
+    order = [found.conditions.index(name) for name in whole.conditions]
     shares = 100 * np.stack([found.accuracy, found.low, found.high], axis=2)
     rows = []
     for at, name in enumerate(found.classes):
-        texts = [
-            (f"{value:.0f} %", f"{low:.0f} to {high:.0f}") if value == value else (MISSING, "")  # NaN: no picture
+        # Ready to be shown: a table has hundreds of cells, all of them numbers.
+        cells = "".join(
+            f'<td class="number">{value:.0f} %<span class="interval">{low:.0f} to {high:.0f}</span></td>'
+            if value == value  # NaN: no picture
+            else f'<td class="number">{MISSING}</td>'
             for value, low, high in shares[order, at].tolist()
-        ]
-        rows.append((name, int(found.n[:, at].max()), texts))
-    return {"conditions": [name.replace("_", " ") for name in cells.conditions], "rows": rows}
+        )
+        rows.append((name, int(found.n[:, at].max()), Markup(cells)))  # noqa: S704
+    return {"conditions": [name.replace("_", " ") for name in whole.conditions], "rows": rows}
 
 
 def _statuses(statuses: dict[str, int]) -> str:

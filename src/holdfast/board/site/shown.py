@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from holdfast.board.entry import Score
@@ -33,8 +33,9 @@ class Measure:
 
 
 _KNOWN = (
-    Measure("mean_accuracy", "Accuracy, changed", hint="mean over the static conditions, every class alike"),
-    Measure("accuracy", "Accuracy", hint="on the original photos; on a hard set: on its pictures"),
+    Measure("mean_accuracy", "Mean accuracy on changed photos",
+            hint="the mean of the accuracies under the static conditions, which change the photos; every class alike"),
+    Measure("accuracy", "Accuracy", hint="on the pictures of the set"),
     Measure("robustness_score", "Robustness score", "number",
             hint="1 − the spread of the accuracies around that on originals; a constant answer scores 1, too"),
     Measure("robustness_score_background", "Score, background", "number",
@@ -45,8 +46,8 @@ _KNOWN = (
     Measure("variance_cross", "Variance, across", "number", "low", "of accuracies, trained on originals"),
     Measure("variance_inner", "Variance, within", "number", "low", "of accuracies, trained within each condition"),
     Measure("fmr", "FMR", hint="accuracy on counterfactuals that the oracle accepts, over accuracy on originals"),
-    Measure("standard_accuracy", "Accuracy", hint="on the original pictures"),
-    Measure("perturbed_accuracy", "Accuracy, pushed", hint="on the pushed pictures that the oracle accepts"),
+    Measure("standard_accuracy", "Accuracy on originals", hint="before anything is changed"),
+    Measure("perturbed_accuracy", "Accuracy on pushed pictures", hint="those that the oracle accepts"),
     Measure("validation_rate", "Accepted", hint="share of pushed pictures that the oracle accepts"),
     Measure("fmr_low", "FMR, at least", hint="every rejected picture counted as wrong"),
     Measure("fmr_high", "FMR, at most", hint="every rejected picture counted as right"),
@@ -65,8 +66,10 @@ COLUMNS = {
 MOST_COLUMNS = 7
 
 
-def measure_of(name: str) -> Measure:
-    """How a score is called; ``accuracy:grey`` is the accuracy under grey."""
+def measure_of(name: str, protocol: str) -> Measure:
+    """How a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
+    if (protocol, name) == ("static", "accuracy"):
+        return replace(KNOWN["standard_accuracy"], name=name)
     if name in KNOWN:
         return KNOWN[name]
     what, _, condition = name.partition(":")
@@ -84,7 +87,7 @@ def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
     others = [name for name in have if name not in wanted and ":" not in name] if len(wanted) < 2 else []
     kinds = [name for name in have if name.startswith("accuracy:")] if protocol == "hard" or not wanted else []
     names = [*wanted, *others, *kinds] or list(have)
-    return [measure_of(name) for name in names[:MOST_COLUMNS]]
+    return [measure_of(name, protocol) for name in names[:MOST_COLUMNS]]
 
 
 def text_of(measure: Measure, value: float | None) -> str:
@@ -120,7 +123,7 @@ def millions(parameters: int | None) -> str:
 def speed(images_per_second: float) -> str:
     """Images a second, three digits of it."""
     digits = 0 if images_per_second >= 100 else 1 if images_per_second >= 10 else 2
-    return f"{number(images_per_second, digits)} /s"
+    return f"{number(images_per_second, digits)} images/s"
 
 
 def rank_text(low: int, high: int) -> str:

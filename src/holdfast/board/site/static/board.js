@@ -93,7 +93,7 @@
         const x = values[a], y = values[b];
         const missing = text ? (x === "") - (y === "") : Number.isNaN(x) - Number.isNaN(y);
         if (missing) return missing;
-        return (x < y ? -sign : x > y ? sign : 0) || (titles[a] < titles[b] ? -1 : 1);
+        return (x < y ? -sign : x > y ? sign : 0) || (titles[a] < titles[b] ? -1 : titles[a] > titles[b] ? 1 : a - b);
       });
       this.order = order.map((at) => this.rows[at]);
       this.show();
@@ -336,6 +336,8 @@
       for (const list of $$(".datasets")) list.hidden = list.dataset.protocol !== protocol;
       this.select(this.protocols, (button) => button.dataset.protocol === protocol);
       this.select($$(`.datasets[data-protocol="${protocol}"] button`), (button) => button.dataset.tab === tab);
+      const list = $(`.datasets[data-protocol="${protocol}"]`), chosen = $("[aria-selected=true]", list);
+      list.scrollLeft = chosen.offsetLeft - list.offsetLeft - 20; // on a phone the tabs are one long line
       if (!this.boards.has(tab)) {
         const boards = $$(".group", this.panel).map((section) => new Board(section));
         this.boards.set(tab, boards);

@@ -75,7 +75,7 @@
     status.textContent = found.length ? "" : "They answered no picture in common.";
     const clear = found.filter((row) => row.found.low > 0 || row.found.high < 0);
     $(".lead", outcome).textContent = clear.length
-      ? `${two} differs from ${one} under ${clear.length} of ${found.length} conditions, each by its own 95 % interval: ${clear.map((row) => `${row.name.replaceAll("_", " ")} (${signed(row.found.value)} points)`).slice(0, 6).join(", ")}${clear.length > 6 ? " …" : ""}.`
+      ? `${two} differs from ${one} under ${clear.length} of ${found.length} conditions, each by its own 95 % interval: ${clear.map((row) => `${row.name.replaceAll("_", " ")} (${signed(row.found.value)} points)`).slice(0, 6).join(", ")}${clear.length > 6 ? ` and ${clear.length - 6} more` : ""}.`
       : `The pictures tell ${two} and ${one} apart under none of ${found.length} conditions.`;
     $(".note", outcome).textContent = `Second − first in points, over the pictures both answered, every picture alike; paired intervals, clustered on the photo.${info.kind === "dynamic" ? " Pushed pictures were made against each model, so they are not the same pictures: what is paired is the original." : ""}`;
     const table = $(".compared", outcome);

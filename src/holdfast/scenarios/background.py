@@ -29,14 +29,24 @@ def cover(image: Image, height: int, width: int) -> Image:
 
     The crop comes first, which is the same picture in less time.
     """
-    scale = max(height / image.shape[0], width / image.shape[1])
-    rows = min(image.shape[0], max(1, round(height / scale)))
-    columns = min(image.shape[1], max(1, round(width / scale)))
-    top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
-    middle = image[top : top + rows, left : left + columns]
-    # Area averaging costs seven times as much and shows no difference until half of the pixels go.
-    method = cv2.INTER_AREA if scale < 0.5 else cv2.INTER_LINEAR
+    (top, bottom), (left, right), shrinks = covering(image.shape[0], image.shape[1], height, width)
+    middle = image[top:bottom, left:right]
+    method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     return cast(Image, cv2.resize(middle, (width, height), interpolation=method))
+
+
+def covering(
+    donor_height: int, donor_width: int, height: int, width: int
+) -> tuple[tuple[int, int], tuple[int, int], bool]:
+    """The donor's rows and columns that are resized to this size, and whether by area averaging.
+
+    That costs seven times as much and shows no difference until half of the pixels go.
+    """
+    scale = max(height / donor_height, width / donor_width)
+    rows = min(donor_height, max(1, round(height / scale)))
+    columns = min(donor_width, max(1, round(width / scale)))
+    top, left = (donor_height - rows) // 2, (donor_width - columns) // 2
+    return (top, top + rows), (left, left + columns), scale < 0.5
 
 
 @scenario(

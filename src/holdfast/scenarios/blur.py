@@ -46,20 +46,25 @@ SEVERITIES: dict[int, dict[str, Value]] = {
 }
 
 
+def pyramid(sigma: float, height: int, width: int) -> tuple[int, float]:
+    """How often an image of this size is halved before it is blurred, and the σ that is left to do there."""
+    sigma *= max(1.0, max(height, width) / REFERENCE)
+    levels = 0 if sigma < PYRAMID_SIGMA else max(1, math.floor(math.log2(sigma / 2)))
+    # Going down and up again blurs by one pixel's variance each way, at every level in that level's pixels.
+    scale = 4**levels
+    return levels, math.sqrt((sigma**2 - 2 * (scale - 1) / 3) / scale)
+
+
 def gaussian_blur(image: Image, sigma: float, radius: int) -> Image:
     """The whole image blurred; HWC uint8 in and out. See PARAMETERS."""
     if radius:
         return cast(Image, cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), sigma))
-    height, width = image.shape[:2]
-    sigma *= max(1.0, max(height, width) / REFERENCE)
-    levels = 0 if sigma < PYRAMID_SIGMA else max(1, math.floor(math.log2(sigma / 2)))
+    levels, sigma = pyramid(sigma, *image.shape[:2])
     sizes = []
     for _ in range(levels):
         sizes.append((image.shape[1], image.shape[0]))
         image = cast(Image, cv2.pyrDown(image))
-    # Going down and up again blurs by one pixel's variance each way, at every level in that level's pixels.
-    scale = 4**levels
-    image = cast(Image, cv2.GaussianBlur(image, (0, 0), math.sqrt((sigma**2 - 2 * (scale - 1) / 3) / scale)))
+    image = cast(Image, cv2.GaussianBlur(image, (0, 0), sigma))
     for size in reversed(sizes):
         image = cast(Image, cv2.pyrUp(image, dstsize=size))
     return image

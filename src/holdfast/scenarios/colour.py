@@ -90,6 +90,13 @@ red = _single_colour("red", 0, range(0, 30), range(150, 181))
 green = _single_colour("green", 1, range(30, 90))
 blue = _single_colour("blue", 2, range(90, 150))
 
+
+def draw_shift(rng: np.random.Generator, one_end: int, other_end: int) -> int:
+    """A shift between the two ends, both included."""
+    low, high = sorted((one_end, other_end))
+    return int(rng.integers(low, high + 1))
+
+
 RAINBOW_SEVERITIES: dict[int, dict[str, Value]] = {
     severity: {"shift_low": shift, "shift_high": shift} for severity, shift in enumerate((9, 22, 45, 68, 90), start=1)
 }
@@ -127,8 +134,7 @@ def rainbow(
     draws 0..90 and adds in uint8: a sum over 255 starts again at 0 before the remainder by 180 is taken, so hues
     from 166 up come out wrong by 76 steps.
     """
-    low, high = sorted((shift_low, shift_high))
-    shift = int(rng.integers(low, high + 1))
+    shift = draw_shift(rng, shift_low, shift_high)
     table = ((np.arange(256) + shift) % wrap % HUES).astype(np.uint8)
     turned = _with_hue(image, table)
     return Rendered(

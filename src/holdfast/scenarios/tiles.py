@@ -23,9 +23,24 @@ GRID = 32
 def without_object(image: Image, mask: Mask) -> Image | None:
     """A copy whose object's box is background, so that not even an outline is left.
 
+    None where nothing is known of the background (see ``plan_tiles``). HWC uint8; HW bool with some true.
+    """
+    plan = plan_tiles(mask)
+    if plan is None:
+        return None
+    tile, box = plan
+    left, top, right, bottom = box
+    filled = image.copy()
+    filled[top:bottom, left:right] = _mirrored(image, tile, box)
+    return filled
+
+
+def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
+    """The tile that is mirrored, and the box that it fills.
+
     The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
     nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
-    None where there is no such rectangle: nothing is known of the background then. HWC uint8; HW bool with some true.
+    None where there is no such rectangle: nothing is known of the background then. HW bool with some true.
     """
     height, width = mask.shape
     box = _with_rim(bounding_box(mask), height, width)
@@ -41,11 +56,7 @@ def without_object(image: Image, mask: Mask) -> Image | None:
         patch = largest_free_rectangle(mask)
         if patch is not None:
             tile = max(tile, patch, key=_area)
-    if _area(tile) == 0:
-        return None
-    filled = image.copy()
-    filled[top:bottom, left:right] = _mirrored(image, tile, box)
-    return filled
+    return None if _area(tile) == 0 else (tile, box)
 
 
 def _with_rim(box: Box, height: int, width: int) -> Box:

@@ -1,0 +1,218 @@
+"""OpenCV's arithmetic on bytes, repeated with tensors.
+
+Images are NCHW uint8 RGB in and out. In between stand whole numbers in float32, which is exact up to 2²⁴: OpenCV's
+fixed-point sums stay below that, and a GPU adds floats faster than integers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.scenarios.blur import pyramid
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+BINOMIAL = (1, 4, 6, 4, 1)
+
+
+def luma(images: Tensor) -> Tensor:
+    """``cv2.COLOR_RGB2GRAY``, bit for bit: N1HW."""
+    import torch
+
+    red, green, blue = (images[:, channel : channel + 1].int() for channel in range(3))
+    return ((red * 9798 + green * 19235 + blue * 3735 + (1 << 14)) >> 15).to(torch.uint8)
+
+
+def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
+    """Through OpenCV's HSV of 8 bits with every hue h as (h + shift) % wrap % 180.
+
+    OpenCV rounds down on the way back to RGB, but for the last pixels of a row, which it rounds: one of 255 more there.
+
+    Args:
+        images: NCHW uint8.
+        shifts: One for each image, on the images' device.
+        wrap: 180, or 256 as the released code has it.
+    """
+    import torch
+
+    red, green, blue = (images[:, channel].float() for channel in range(3))
+    value = images.amax(1).float()
+    difference = value - images.amin(1)
+    # 255 and 180 / 6 in steps of 2⁻¹², divided as OpenCV's tables are; 0 / 0 never counts, for the difference is 0.
+    saturation = _down(difference * (1044480 / value.clamp(min=1)).round() + 2048, 12)
+    sixth = torch.where(
+        value == red,
+        green - blue,
+        torch.where(value == green, blue - red + 2 * difference, red - green + 4 * difference),
+    )
+    hue = _down(sixth * (122880 / difference.clamp(min=1)).round() + 2048, 12)
+    hue = torch.where(hue < 0, hue + 180, hue)
+    hue = (hue + shifts.view(-1, 1, 1)) % wrap % 180
+    chroma = value * saturation / 255
+    sector = hue / 30
+    channels = []
+    for offset in (5, 3, 1):  # red, green, blue: how far each falls short of the value goes round with the hue
+        turned = (sector + offset) % 6
+        channels.append(value - chroma * torch.minimum(turned, 4 - turned).clamp(0, 1))
+    return torch.stack(channels, 1).floor_().to(torch.uint8)
+
+
+def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weight: float, offset: float) -> Tensor:
+    """``cv2.addWeighted``: rounded (halves to even) and clipped to 0..255."""
+    import torch
+
+    base = second.float().mul_(second_weight).add_(offset)
+    return base.add_(first.float(), alpha=first_weight).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def blur(images: Tensor, sigma: float, radius: int) -> Tensor:
+    """``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again."""
+    import torch
+
+    if radius:
+        return convolve(images, gaussian_kernel(2 * radius + 1, sigma))
+    levels, sigma = pyramid(sigma, images.shape[2], images.shape[3])
+    work, sizes = images.float(), []
+    for _ in range(levels):
+        sizes.append((work.shape[2], work.shape[3]))
+        work = _down(_along(_along(work, BINOMIAL, 2, step=2), BINOMIAL, 3, step=2).add_(128), 8)
+    kernel = gaussian_kernel(round(6 * sigma + 1) | 1, sigma)
+    work = _convolved(work, kernel)
+    for height, width in reversed(sizes):
+        work = _down(_doubled(_doubled(work, 2, height), 3, width).add_(32), 6)
+    return work.to(torch.uint8)
+
+
+def convolve(images: Tensor, kernel: tuple[int, ...]) -> Tensor:
+    """``cv2.GaussianBlur`` on bytes, bit for bit, by a kernel of ``gaussian_kernel`` along both axes."""
+    import torch
+
+    return _convolved(images.float(), kernel).to(torch.uint8)
+
+
+@lru_cache(maxsize=64)
+def gaussian_kernel(size: int, sigma: float) -> tuple[int, ...]:
+    """OpenCV's own weights of a blur of bytes, in 256ths that sum to 256 (σ 0: what OpenCV takes for this size).
+
+    They are read off a white line that OpenCV has blurred: how it spreads its rounding errors is not promised
+    anywhere. A weight up to 128 comes out as it is; only the one in the middle can be larger, and it is the rest.
+    """
+    line = np.zeros((1, 2 * size + 1), np.uint8)
+    line[:, size] = 255
+    spread = cv2.GaussianBlur(line, (size, size), sigma)[0, size - size // 2 : size + size // 2 + 1]
+    weights = [int(weight) for weight in spread]
+    weights[size // 2] = 256 - (sum(weights) - weights[size // 2])
+    return tuple(weights)
+
+
+def resize_linear(images: Tensor, height: int, width: int) -> Tensor:
+    """``cv2.resize`` with INTER_LINEAR in its steps of 2⁻¹¹."""
+    import torch
+
+    if tuple(images.shape[2:]) == (height, width):
+        return images
+    left, right, from_left, from_right = _linear(images.shape[3], width, images.device)
+    upper, lower, from_upper, from_lower = _linear(images.shape[2], height, images.device)
+    work = images.int()
+    rows = (work.index_select(3, left) * from_left + work.index_select(3, right) * from_right) >> 4
+    above = (rows.index_select(2, upper) * from_upper[:, None]) >> 16
+    below = (rows.index_select(2, lower) * from_lower[:, None]) >> 16
+    return ((above + below + 2) >> 2).to(torch.uint8)
+
+
+def resize_area(images: Tensor, height: int, width: int) -> Tensor:
+    """``cv2.resize`` with INTER_AREA to a smaller size: every pixel the mean of what it covers."""
+    import torch
+
+    rows = _area(images.shape[2], height, images.device)
+    columns = _area(images.shape[3], width, images.device)
+    return (rows @ (images.float() @ columns.T)).round_().clamp_(0, 255).to(torch.uint8)
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
+
+
+def _down(values: Tensor, bits: int) -> Tensor:
+    """Whole numbers in floats shifted right, in place."""
+    return values.mul_(2.0**-bits).floor_()
+
+
+def _convolved(values: Tensor, kernel: tuple[int, ...]) -> Tensor:
+    return _down(_along(_along(values, kernel, 3), kernel, 2).add_(1 << 15), 16)
+
+
+def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1) -> Tensor:
+    """The weighted sum of neighbours along an axis, at every ``step``-th pixel, mirrored around the outermost one."""
+    radius, length = len(kernel) // 2, values.shape[axis]
+    wide = values.index_select(axis, _mirror(length, radius, values.device))
+    total: Tensor | None = None
+    for offset, weight in enumerate(kernel):
+        if weight == 0:
+            continue
+        part = wide.narrow(axis, offset, length)
+        if step > 1:
+            part = part[:, :, ::step] if axis == 2 else part[:, :, :, ::step]
+        total = part * weight if total is None else total.add_(part, alpha=weight)
+    assert total is not None, "a kernel sums to 256 or 16"
+    return total
+
+
+def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
+    """``pyrUp`` along an axis, times 8: mirrored at the start, repeated at the end, as OpenCV has it."""
+    import torch
+
+    last = values.shape[axis] - 1
+    before = values.index_select(axis, _places((min(1, last), *range(last)), values.device))
+    after = values.index_select(axis, _places((*range(1, last + 1), last), values.device))
+    even, odd = (values * 6).add_(before).add_(after), (values + after).mul_(4)
+    return torch.stack([even, odd], axis + 1).flatten(axis, axis + 1).narrow(axis, 0, length)
+
+
+@lru_cache(maxsize=256)
+def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """Made once: a copy to the device makes the host wait."""
+    import torch
+
+    return torch.tensor(places, device=device)
+
+
+@lru_cache(maxsize=256)
+def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
+    """Where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
+    period = max(1, 2 * (length - 1))
+    turned = np.arange(-radius, length + radius) % period
+    return _places(tuple(np.minimum(turned, period - turned).tolist() if length > 1 else [0] * len(turned)), device)
+
+
+@lru_cache(maxsize=256)
+def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Each target pixel's two neighbours and their weights of 2048 in all."""
+    import torch
+
+    place = ((np.arange(target) + 0.5) * (source / target) - 0.5).astype(np.float32)
+    first = np.floor(place).astype(np.int64)
+    share = np.where((first < 0) | (first >= source - 1), np.float32(0), place - first.astype(np.float32))
+    first = np.clip(first, 0, source - 1)
+    weights = [np.rint(part * 2048).astype(np.int32) for part in (1 - share, share)]
+    parts = (first, np.minimum(first + 1, source - 1), *weights)
+    left, right, from_left, from_right = (torch.from_numpy(part).to(device) for part in parts)
+    return left, right, from_left, from_right
+
+
+@lru_cache(maxsize=64)
+def _area(source: int, target: int, device: torch.device) -> Tensor:
+    """A matrix target × source: the share of each source pixel in each target pixel."""
+    import torch
+
+    edges = np.arange(target + 1) * (source / target)
+    cells = np.arange(source)
+    overlap: NDArray[np.float64] = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)
+    overlap = np.clip(overlap, 0, None)
+    return torch.from_numpy((overlap / overlap.sum(1, keepdims=True)).astype(np.float32)).to(device)

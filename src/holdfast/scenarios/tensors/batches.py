@@ -1,0 +1,192 @@
+"""All conditions of a batch of pictures of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.seeds import generator
+from holdfast.core.types import ORIGINAL
+from holdfast.scenarios.colour import draw_shift
+from holdfast.scenarios.condition import Condition
+from holdfast.scenarios.tensors import arithmetic
+from holdfast.scenarios.tensors.donors import donor_backgrounds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHANNELS = {"red": 0, "green": 1, "blue": 2}
+WHITE = (255, 255, 255)
+
+ONLY: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"method": "channel"} for name in CHANNELS},
+    "segmented": {"jpeg": 0},
+    "random_background": {"placement": "kept"},
+}
+"""Parameters of which one value is made here; the others are left to ``scenarios.render``."""
+
+
+@dataclass
+class _Batch:
+    """What the conditions of a batch share."""
+
+    images: Tensor
+    inside: Tensor  # N1HW bool
+    sample_ids: Sequence[str]
+    seed: int
+    donors: Tensor | None
+    donor_masks: Tensor | None
+    matte: tuple[int, int, int]
+    made: dict[Hashable, Tensor] = field(default_factory=dict)
+
+    def memo(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def over(self, background: Tensor) -> Tensor:
+        """The objects over another background, in place."""
+        return self.images.where(self.inside, background)
+
+    def black(self) -> Tensor:
+        return self.memo("black", lambda: self.images * self.inside)
+
+
+def supports(condition: Condition) -> bool:
+    """Whether ``render_batch`` makes it: the static group with hard edges, without what only OpenCV does.
+
+    Not here: feather, hues of the released colours, JPEG, moved and summed objects.
+    """
+    settings = condition.parameters
+    return (
+        condition.scenario in _MAKERS
+        and settings.get("feather", 0) == 0
+        and all(settings.get(name, value) == value for name, value in ONLY.get(condition.scenario, {}).items())
+    )
+
+
+def render_batch(
+    conditions: Sequence[Condition],
+    images: Tensor,
+    masks: Tensor,
+    *,
+    sample_ids: Sequence[str],
+    seed: int = 0,
+    donors: Tensor | None = None,
+    donor_masks: Tensor | None = None,
+    matte: tuple[int, int, int] = WHITE,
+) -> dict[Condition, Tensor]:
+    """The pictures that ``scenarios.render`` makes one by one, over the matte, on the images' device.
+
+    The same bytes for the original, grey, the channels, cut-outs and backgrounds of the same size; within one of 255
+    for hue, brightness, blur and resized donors, but for a pixel in a thousand at most.
+
+    Args:
+        conditions: Those of ``supports``, with all parameters settled (``parse_conditions``).
+        images: NCHW uint8 RGB.
+        masks: NHW bool on the same device, true on the foreground.
+        sample_ids: One for each image: with the seed they say what is drawn, as in the one-by-one path.
+        seed: The run's.
+        donors: The i-th lends its background to the i-th image: NCHW uint8 of one size, which need not be the
+            images', on their device. Who lends to whom is the pool's choice. None where no condition asks for it.
+        donor_masks: See ``donor_backgrounds``.
+        matte: RGB under what is transparent.
+
+    Returns:
+        Condition → NCHW uint8, the original being ``images`` itself. Conditions that differ in a parameter may have
+        the same name, so they themselves are the keys.
+    """
+    _check(conditions, images, masks, sample_ids, donors)
+    batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte)
+    return {condition: _MAKERS[condition.scenario](batch, condition) for condition in conditions}
+
+
+def rainbow_shifts(condition: Condition, sample_ids: Sequence[str], seed: int) -> list[int]:
+    """The shift of each image's hue, which the one-by-one path records in its details."""
+    low, high = int(condition.parameters["shift_low"]), int(condition.parameters["shift_high"])
+    keys = (condition.scenario, condition.variant, condition.parameters_json)
+    return [draw_shift(generator(seed, sample_id, *keys), low, high) for sample_id in sample_ids]
+
+
+def _check(
+    conditions: Sequence[Condition], images: Tensor, masks: Tensor, sample_ids: Sequence[str], donors: Tensor | None
+) -> None:
+    import torch
+
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(f"images are NCHW uint8 RGB, not {images.dtype} of shape {tuple(images.shape)}")
+    if masks.dtype != torch.bool or masks.shape != (images.shape[0], *images.shape[2:]):
+        raise ValueError(f"masks are NHW bool of the images' size, not {masks.dtype} of shape {tuple(masks.shape)}")
+    if len(sample_ids) != len(images):
+        raise ValueError(f"{len(images)} images have {len(sample_ids)} sample_ids")
+    for condition in conditions:
+        if not supports(condition):
+            raise ValueError(f"{condition.name} with {condition.parameters_json} is not made in batches; see supports")
+        if condition.definition.donor and (donors is None or len(donors) != len(images)):
+            raise ValueError(f"{condition.name} takes as many donors as images")
+
+
+def _blurred(batch: _Batch, condition: Condition) -> Tensor:
+    sigma, radius = float(condition.parameters["sigma"]), int(condition.parameters["radius"])
+    return batch.memo(("blur", sigma, radius), lambda: arithmetic.blur(batch.images, sigma, radius))
+
+
+def _blur_object(batch: _Batch, condition: Condition) -> Tensor:
+    return _blurred(batch, condition).where(batch.inside, batch.images)
+
+
+def _bright(batch: _Batch, condition: Condition) -> Tensor:
+    settings = condition.parameters
+    image_weight, blur_weight = float(settings["image_weight"]), float(settings["blur_weight"])
+    offset, radius = float(settings["offset"]), int(settings["radius"])
+
+    def make() -> Tensor:
+        blurred = arithmetic.convolve(batch.images, arithmetic.gaussian_kernel(2 * radius + 1, 0.0))
+        return arithmetic.add_weighted(batch.images, image_weight, blurred, blur_weight, offset)
+
+    return batch.memo(("bright", image_weight, blur_weight, offset, radius), make)
+
+
+def _bright_object(batch: _Batch, condition: Condition) -> Tensor:
+    return _bright(batch, condition).where(batch.inside, batch.images)
+
+
+def _channel(batch: _Batch, condition: Condition) -> Tensor:
+    channel = CHANNELS[condition.scenario]
+    made = batch.black().clone()
+    made[:, channel] = batch.images[:, channel]
+    return made
+
+
+def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
+    shifts = rainbow_shifts(condition, batch.sample_ids, batch.seed)
+    on_device = batch.images.new_tensor(shifts)
+    return batch.over(arithmetic.turn_hue(batch.images, on_device, int(condition.parameters["wrap"])))
+
+
+def _transparent(batch: _Batch, _: Condition) -> Tensor:
+    return batch.over(batch.images.new_tensor(batch.matte).view(1, 3, 1, 1))
+
+
+def _random_background(batch: _Batch, _: Condition) -> Tensor:
+    donors, (height, width) = batch.donors, batch.images.shape[2:]
+    assert donors is not None, "checked"
+    return batch.over(
+        batch.memo("donors", lambda: donor_backgrounds(donors, batch.donor_masks, int(height), int(width)))
+    )
+
+
+_MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
+    ORIGINAL: lambda batch, _: batch.images,
+    "blur_background": lambda batch, condition: batch.over(_blurred(batch, condition)),
+    "blur_object": _blur_object,
+    "grey": lambda batch, _: batch.over(arithmetic.luma(batch.images)),
+    **dict.fromkeys(CHANNELS, _channel),
+    "rainbow": _rainbow,
+    "bright_background": lambda batch, condition: batch.over(_bright(batch, condition)),
+    "bright_object": _bright_object,
+    "segmented": lambda batch, _: batch.black(),
+    "transparent": _transparent,
+    "random_background": _random_background,
+}

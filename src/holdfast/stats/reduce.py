@@ -1,15 +1,21 @@
 """Rows → counts. Every statistic starts here, and nothing after it sees raw rows.
 
-DuckDB streams the rows, so that tables larger than memory reduce, too.
+Tables larger than memory reduce, too: DuckDB streams the rows, keeps what is counted of each in a narrow table that
+goes to disk where it has to, and counts some models at a time. What has to fit in memory is the result, 34 bytes a
+cell.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
@@ -22,6 +28,18 @@ BINS = 1000
 """Equal steps of confidence, 0..1. Answers within one step stand in random order: an AUROC is met to 1e-3, an area
 under risk–coverage of a hundred answers, many of them surer than 0.999, to about 5e-3."""
 
+MEMORY = "300MB"
+"""What the database may hold; the rest goes to a temporary folder. The frames that come out are not part of it."""
+
+THREADS = 4
+"""At most, because each holds buffers of its own."""
+
+SPAN = 1_000_000
+"""Rows that are counted at once, unless a single model has more."""
+
+BATCH = 100_000
+"""Counted rows that are handed over at once."""
+
 Outcome = Literal["full", "restricted"]
 """Right over all outputs of the model, or among the dataset's classes only."""
 
@@ -33,7 +51,8 @@ class Counts:
     Attributes:
         cells: a row per model × trained_on × condition × label × source × donor × fold with ``n`` and how many were
             ``right`` (full) and ``right_restricted``; ``captured``: answered with the donor's class, and
-            ``captured_before``: how many of the same photos' originals were.
+            ``captured_before``: how many of the same photos' originals were. Words are categories, photos' and donors'
+            names, too.
         confidence: a row per model × trained_on × condition × bin: ``n``, ``right``, and sums: ``confidence``,
             ``brier``.
         confusion: a row per model × trained_on × condition × label × prediction: ``n`` (among the dataset's classes).
@@ -70,92 +89,199 @@ def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Co
     """
     import duckdb
 
-    with duckdb.connect() as database:
-        database.execute("set preserve_insertion_order = false")
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, duckdb.connect() as database:
+        database.execute("set preserve_insertion_order = false; set enable_progress_bar = false")
+        database.execute(f"set memory_limit = '{MEMORY}'; set threads = {min(THREADS, os.cpu_count() or 1)}")
+        database.execute("set temp_directory = $folder", {"folder": folder})
         database.register("rows", rows)
         database.execute(_NAMED)
-        return _counts(database, order or [])
+        words = _words(database)
+        database.execute(_NARROW)
+        pa.default_memory_pool().release_unused()  # some 300 MB that reading the files has left behind
+        return _counts(database, words, order or [])
 
 
 # A condition's name: its id, its variant unless it is the paper's, its parameters where the table has several.
 _NAMED = """
+    create temp table settings as
+        select distinct condition, variant, parameters, kind from rows where task = 'classify';
     create temp table several as
-        select condition, variant, true as many from rows where task = 'classify'
-        group by all having count(distinct parameters) > 1;
+        select condition, variant, true as many from settings group by all having count(distinct parameters) > 1;
+    create temp macro named(condition, variant, parameters, many) as cast(condition as varchar)
+        || case when variant in ('paper', 'as_stored', '') then '' else '@' || variant end
+        || case when many then ' ' || parameters else '' end;
     create temp view named as
-        select rows.*, cast(rows.condition as varchar)
-            || case when rows.variant in ('paper', 'as_stored', '') then '' else '@' || rows.variant end
-            || case when several.many then ' ' || rows.parameters else '' end as name
+        select rows.*, named(rows.condition, rows.variant, rows.parameters, several.many) as name
         from rows left join several using (condition, variant) where task = 'classify'
 """
 
+_CODED = {
+    "model": "model",
+    "trained_on": "trained_on",
+    "kind": "kind",
+    "condition": "name",
+    "label": "label",
+    "source_id": "source_id",
+    "donor_id": "donor_id",
+    "donor_label": "donor_label",
+    "prediction": "prediction_restricted",
+}
+"""Columns of words and what they are in the rows. They become numbers in sorted order: numbers sort as words do."""
 
-def _counts(database: duckdb.DuckDBPyConnection, order: list[str]) -> Counts:
-    cells = database.execute(
-        """
-        with originals as (
-            select model, trained_on, source_id, fold, min(prediction_restricted) as answer
-            from named where name = ? and status = 'ok' group by all)
-        select n.model, n.trained_on, n.kind, n.name as condition, n.label, n.source_id, n.donor_id, n.donor_label,
-            n.fold,
-            count(*)::int as n,
-            sum(n.correct::int)::int as "right",
-            sum(n.correct_restricted::int)::int as right_restricted,
-            sum(coalesce(n.prediction_restricted = n.donor_label, false)::int)::int as captured,
-            sum(coalesce(o.answer = n.donor_label, false)::int)::int as captured_before
-        from named n left join originals o using (model, trained_on, source_id, fold)
-        where n.status = 'ok' group by all order by all""",
-        [ORIGINAL],
-    ).df()
-    confidence = database.execute(
-        """
-        select model, trained_on, name as condition, least(floor(confidence * $bins), $bins - 1)::int as bin,
-            count(*)::int as n, sum(correct::int)::int as "right", sum(confidence)::double as confidence,
-            sum((confidence - correct::int) ** 2)::double as brier
-        from named where status = 'ok' and confidence is not null group by all order by all""",
-        {"bins": BINS},
-    ).df()
-    confusion = database.execute(
-        """
-        select model, trained_on, name as condition, label, prediction_restricted as prediction, count(*)::int as n
-        from named where status = 'ok' group by all order by all"""
-    ).df()
+# What is counted of a row, in some 40 bytes: read once from the files, then as often as there is something to count.
+_NARROW = """
+    create temp table narrow as
+        select model::model_words as model, trained_on::trained_on_words as trained_on, kind::kind_words as kind,
+            name::condition_words as condition, label::label_words as label, source_id::source_id_words as source_id,
+            donor_id::donor_id_words as donor_id, donor_label::donor_label_words as donor_label,
+            prediction_restricted::prediction_words as prediction,
+            fold, correct, correct_restricted, confidence,
+            coalesce(prediction_restricted = donor_label, false) as captured,
+            case when image_sha256 is not null then hash(source_id, image_sha256) end as image
+        from named where status = 'ok'
+"""
+
+_CELLS = """
+    with own as (select * from narrow where model between $first::model_words and $last::model_words),
+    originals as (
+        select model, trained_on, source_id, fold, min(prediction) as answer
+        from own where condition::varchar = $original group by all)
+    select enum_code(n.model) as model, enum_code(n.trained_on) as trained_on, enum_code(n.kind) as kind,
+        enum_code(n.condition) as condition, enum_code(n.label) as label, enum_code(n.source_id) as source_id,
+        enum_code(n.donor_id) as donor_id, enum_code(n.donor_label) as donor_label, n.fold,
+        count(*)::int as n,
+        sum(n.correct::int)::int as "right",
+        sum(n.correct_restricted::int)::int as right_restricted,
+        sum(n.captured::int)::int as captured,
+        sum(coalesce(o.answer::varchar = n.donor_label::varchar, false)::int)::int as captured_before
+    from own n left join originals o using (model, trained_on, source_id, fold)
+    group by all order by all
+"""
+
+_CONFIDENCE = """
+    select enum_code(model) as model, enum_code(trained_on) as trained_on, enum_code(condition) as condition,
+        least(floor(confidence * $bins), $bins - 1)::int as bin,
+        count(*)::int as n, sum(correct::int)::int as "right", sum(confidence)::double as confidence,
+        sum((confidence - correct::int) ** 2)::double as brier
+    from narrow where model between $first::model_words and $last::model_words and confidence is not null
+    group by all order by all
+"""
+
+_CONFUSION = """
+    select enum_code(model) as model, enum_code(trained_on) as trained_on, enum_code(condition) as condition,
+        enum_code(label) as label, enum_code(prediction) as prediction, count(*)::int as n
+    from narrow where model between $first::model_words and $last::model_words group by all order by all
+"""
+
+
+def _words(database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """The words of each column, sorted; each becomes a type of the database, ``<column>_words``."""
+    lists = ", ".join(
+        f"list_sort(list(distinct {column}::varchar) filter (where {column} is not null)) as {name}"
+        for name, column in _CODED.items()
+    )
+    database.execute(f"create temp table words as select {lists} from named where status = 'ok'")  # noqa: S608
+    for name in _CODED:
+        database.execute(f"create temp type {name}_words as enum (select unnest({name}) from words)")  # noqa: S608
+    row = database.execute("select * from words").fetchone() or [None] * len(_CODED)
+    return {name: found or [] for name, found in zip(_CODED, row, strict=True)}
+
+
+def _counts(database: duckdb.DuckDBPyConnection, words: dict[str, list[str]], order: list[str]) -> Counts:
+    spans = _spans(database)
+    cells = _frame(database, _CELLS, words, spans, original=ORIGINAL)
+    confidence = _frame(database, _CONFIDENCE, words, spans, bins=BINS)
+    for name in ("model", "trained_on", "condition"):  # some may have answered without a confidence
+        confidence[name] = confidence[name].cat.remove_unused_categories()
+    confusion = _frame(database, _CONFUSION, words, spans)
     trouble = database.execute(
         """
         select model, name as condition, status, error, count(*)::int as n, min(sample_id) as example
         from named where status <> 'ok' group by all order by n desc, model, condition, error"""
     ).df()
-    for frame in (cells, confidence, confusion):
-        for column in ("model", "trained_on", "kind", "condition", "label", "donor_label", "prediction"):
-            if column in frame:
-                frame[column] = frame[column].astype("category")
-    names = [name for (name,) in database.execute("select distinct name from named").fetchall()]
+    settings = database.execute(
+        """
+        select named(condition, variant, parameters, many) as name, coalesce(bool_or(kind = 'attack'), false)
+        from settings left join several using (condition, variant) group by all order by all"""
+    ).fetchall()
     known = {name: position for position, name in enumerate(order)}
-    conditions = sorted(names, key=lambda name: (name != ORIGINAL, known.get(name, len(known)), name))
+    conditions = sorted(
+        (name for name, _ in settings), key=lambda name: (name != ORIGINAL, known.get(name, len(known)), name)
+    )
     return Counts(
         cells,
         confidence,
         confusion,
         trouble,
         _same_images(database, conditions),
-        sorted(cells["model"].astype(str).unique()),
+        words["model"],
         conditions,
-        sorted(cells["label"].astype(str).unique()),
-        tuple(
-            name
-            for (name,) in database.execute(
-                "select distinct name from named where kind = 'attack' order by name"
-            ).fetchall()
-        ),
+        words["label"],
+        tuple(name for name, attack in settings if attack),
     )
+
+
+def _spans(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str | None]]:
+    """First and last model of each span of models that is counted at once.
+
+    All frames are sorted by model first, so that they can be counted one span after another: no hash table ever holds
+    them whole.
+    """
+    spans: list[tuple[str | None, str | None]] = []
+    held = SPAN
+    for model, rows in database.execute("select model, count(*) from narrow group by all order by all").fetchall():
+        if held + rows > SPAN and held:
+            spans.append((model, model))
+            held = rows
+        else:
+            spans[-1] = (spans[-1][0], model)
+            held += rows
+    return spans or [(None, None)]  # which no row is in: the frames are empty, with all their columns
+
+
+def _frame(
+    database: duckdb.DuckDBPyConnection,
+    query: str,
+    words: dict[str, list[str]],
+    spans: list[tuple[str | None, str | None]],
+    **options: object,
+) -> pd.DataFrame:
+    """The answers to a query for each span of models, below each other; words as categories.
+
+    Columns are put together one by one, each as narrow as it can be, so that little more than the frame is held.
+    """
+    import pandas as pd
+
+    kinds = {name: pd.CategoricalDtype(pd.Index(found, dtype="str")) for name, found in words.items()}
+    narrow = {name: np.dtype(_narrowest(len(found))) for name, found in words.items()}
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for first, last in spans:
+        reader = database.sql(query, params={"first": first, "last": last, **options}).to_arrow_reader(BATCH)
+        for field in reader.schema:
+            parts.setdefault(field.name, [np.empty(0, narrow.get(field.name, field.type.to_pandas_dtype()))])
+        for batch in reader:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                numbers = column.cast(pa.int64()).fill_null(-1) if name in narrow else column
+                # Copied, because a view of one column would keep the whole batch.
+                parts[name].append(np.array(numbers.to_numpy(zero_copy_only=False), narrow.get(name)))
+    columns: dict[str, Any] = {}
+    for name in list(parts):
+        whole = np.concatenate(parts.pop(name))
+        columns[name] = pd.Categorical.from_codes(whole, dtype=kinds[name]) if name in kinds else whole
+    return pd.DataFrame(columns, copy=False)
+
+
+def _narrowest(words: int) -> type[np.signedinteger[Any]]:
+    """The integers that pandas numbers so many categories with."""
+    return np.int8 if words < 127 else np.int16 if words < 32767 else np.int32
 
 
 def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> dict[str, str]:
     """Conditions whose images are all identical to those of one earlier in the list."""
     digests = database.execute(
         """
-        select name, bit_xor(hash(source_id, image_sha256)), count(*) from
-            (select distinct name, source_id, image_sha256 from named where status = 'ok' and image_sha256 is not null)
+        select condition, bit_xor(image), count(*) from
+            (select distinct condition, image from narrow where image is not null)
         group by all"""
     ).fetchall()
     content = {name: (digest, count) for name, digest, count in digests}

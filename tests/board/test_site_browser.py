@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from made_board import make_board, make_run, static_rows
 
+from browsing import a_browser
 from holdfast.board.add import add
 from holdfast.board.site.build import build
 from holdfast.stats.paired import paired_change
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><script>alert(1)</script>",
            "' onmouseover='alert(1)", "{{7*7}}${7*7}", "javascript:alert(1)"]  # fmt: skip
 META = """
@@ -38,19 +31,8 @@ hardware = "a made-up machine"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if CHROMIUM is None or sync_playwright is None:
-        reason = "there is no chromium, or no playwright, to open the page with"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, headless=True)
+    with a_browser() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

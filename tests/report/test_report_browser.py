@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,9 @@ from typing import Any
 import pytest
 from made_runs import make_run
 
+from browsing import ARGUMENTS, CHROMIUM, chromium
 from holdfast.report import build
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -34,18 +26,9 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if CHROMIUM is None or sync_playwright is None:
-        reason = "there is no chromium, or no playwright, to open the page with"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
+    with chromium() as kind:
         profile = tmp_path_factory.mktemp("profile")
-        context = playwright.chromium.launch_persistent_context(
+        context = kind.launch_persistent_context(
             profile, executable_path=CHROMIUM, args=ARGUMENTS, headless=True, offline=True
         )
         yield context

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from annotate_world import Artist, open_set
-from review_world import a_browser
 
+from browsing import a_browser
 from web_server import Serving, serving
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import cv2
-import pytest
 from sqlalchemy import select
 
 from holdfast.people.campaigns import Settings
@@ -19,32 +14,8 @@ from holdfast.people.tables import items, places, tasks, votes
 from holdfast.web.house import House
 from shapes import CLASSES, draw
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 SMALL = Settings(people_per_image=2, images_per_task=8, at_least=1, rule="")
 """Tasks of four pictures to judge, two of them twice, and a control of each kind."""
-
-
-@contextmanager
-def a_browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if CHROMIUM is None or sync_playwright is None:
-        reason = "there is no chromium, or no playwright, to open the page with"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, headless=True)
-        yield browser
-        browser.close()
 
 
 def drawn(folder: Path, first: int, count: int) -> Path:

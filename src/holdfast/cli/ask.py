@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
@@ -67,8 +67,7 @@ def ask(
     if not quiet:
         _print_questions(run)
     typer.echo(f"{summary.rows} asked, {summary.already} there already; {out}")
-    for message, count in summary.trouble.most_common(20):
-        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
+    echo_trouble(summary)
 
 
 def _print_questions(run: Run) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.progress import TerminalProgress, echo_trouble
 
 
 def explain(
@@ -58,6 +58,5 @@ def explain(
                 f"{row['area']:.0%} of the picture ({row['n']} originals)"
             )
     typer.echo(f"{found.summary.rows} made, {found.summary.already} there already; {run}/details/attributions")
-    for message, count in found.summary.trouble.most_common(20):
-        typer.echo(f"  {count} × {message} (first: {found.summary.examples[message]})")
+    echo_trouble(found.summary)
     typer.echo(str((out or run / "explain") / "index.html"))

@@ -31,7 +31,7 @@ from holdfast.cli import serve as serving
 from holdfast.cli import study as studies
 from holdfast.cli import train as training
 from holdfast.cli import verify as verifying
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
@@ -317,10 +317,7 @@ def _text(path: Path | None) -> str | None:
 
 def _print_summary(summary: Summary, where: str) -> None:
     typer.echo(f"{summary.rows} made, {summary.already} there already; {where}")
-    for message, count in summary.trouble.most_common(20):
-        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
-    if len(summary.trouble) > 20:
-        typer.echo(f"  … and {len(summary.trouble) - 20} other kinds of trouble, all in the table")
+    echo_trouble(summary)
 
 
 _INTERRUPTED = 130

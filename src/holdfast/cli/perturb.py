@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
@@ -249,8 +249,7 @@ def _print_run(run: Run, summary: Summary, warnings: list[str]) -> None:
         typer.echo(f"warning: {sentence}")
     _print_fmr(run)
     typer.echo(f"{summary.rows} made, {summary.already} there already; {run.path}")
-    for message, count in summary.trouble.most_common(20):
-        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
+    echo_trouble(summary)
 
 
 MEASURES = {

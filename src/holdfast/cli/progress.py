@@ -5,9 +5,24 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.summary import Summary
+
+MOST = 20
+
+
+def echo_trouble(summary: Summary) -> None:
+    """What went wrong, the commonest first, with the first image of each kind."""
+    for message, count in summary.trouble.most_common(MOST):
+        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
+    if len(summary.trouble) > MOST:
+        typer.echo(f"  … and {len(summary.trouble) - MOST} other kinds of trouble, all in the table")
 
 
 class TerminalProgress:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import training_options as options
-from holdfast.cli.progress import TerminalProgress
+from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
@@ -85,8 +85,7 @@ def segment(
     if not quiet:
         _print_segments(run)
     typer.echo(f"{summary.rows} rows made, {summary.already} there already; {out}")
-    for message, count in summary.trouble.most_common(20):
-        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
+    echo_trouble(summary)
     typer.echo(f"holdfast report {out} makes the page")
 
 

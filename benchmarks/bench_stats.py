@@ -41,10 +41,10 @@ def rows() -> Iterator[Row]:
         yield Row("report: size of the page", page.stat().st_size / 1e6, "MB", at_most=10)
 
 
-def made_run(path: Path, models: int = 4, classes: int = 20) -> Run:
+def made_run(path: Path, models: int = 4, classes: int = 20, rows: int = ROWS) -> Run:
     """A run with made-up answers: models differ, and so do conditions."""
     rng = np.random.default_rng(1)
-    sources = ROWS // models // len(CONDITIONS)
+    sources = rows // models // len(CONDITIONS)
     labels = [f"class {number % classes:02d}" for number in range(sources)]
     ease = rng.normal(0, 1, sources)
     parts = []

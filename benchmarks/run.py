@@ -16,6 +16,9 @@ import bench_check
 import bench_diorama
 import bench_eval
 import bench_generate
+import bench_plan
+import bench_ray
+import bench_reduce
 import bench_start
 import bench_stats
 import bench_synth
@@ -29,11 +32,14 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "eval": bench_eval.rows,
     "check": bench_check.rows,
     "stats": bench_stats.rows,
+    "reduce": bench_reduce.rows,
+    "plan": bench_plan.rows,
     "diorama": bench_diorama.rows,
     "walk": bench_walk.rows,
     "generate": bench_generate.rows,
     "train": bench_train.rows,
     "board": bench_board.rows,
+    "ray": bench_ray.rows,
 }
 
 

@@ -53,7 +53,7 @@ def commands_page() -> str:
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if hasattr(command, "commands"):
+    if hasattr(command, "commands") and command.name != "plan":  # its verbs have the options of the verbs
         for name in sorted(command.commands):
             yield from _commands(command.commands[name], (*words, name))
     else:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         synth,
         train,
     )
+    from holdfast.forecast import plan
     from holdfast.scenarios import parse_conditions, render, scenario
 
 try:
@@ -57,6 +58,7 @@ __all__ = [
     "open_run",
     "parse_conditions",
     "perturb",
+    "plan",
     "remedy",
     "render",
     "report",
@@ -66,7 +68,7 @@ __all__ = [
     "train",
 ]
 
-_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
+_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | {"plan": "holdfast.forecast"}
 
 
 def __getattr__(name: str) -> Any:

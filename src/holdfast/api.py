@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.names import split_list
+from holdfast.core.places import shown as shown_path
 from holdfast.data import load_collection
 from holdfast.data.nuisances import KINDS
+from holdfast.engine import Executor
 from holdfast.models import load_classifier
 from holdfast.pipeline.choosing import ChooseSpec, Chosen, choose_model
 from holdfast.pipeline.detected.detect import DetectSpec
@@ -50,10 +52,7 @@ from holdfast.scenarios import parse_conditions
 from holdfast.stats.failure_modes import Modes
 from holdfast.stats.failure_modes import measure as _measure_modes
 from holdfast.stats.reduce import reduce
-from holdfast.store import Run
-
-if TYPE_CHECKING:
-    pass
+from holdfast.store import Run, delivered, fetched, in_store, workplace
 
 __all__ = [
     "Results",
@@ -102,13 +101,20 @@ def choose(
     rows = join(opened).dataset
     counts = reduce(rows, order=[condition.name for condition in parse_conditions("all")])
     found = choose_model(counts, opened, ChooseSpec(**_texts(options)), progress=progress)
-    where = opened[0].path / "choice" if out is None else Path(out)
-    page = build(found.choice, found.recommendation, opened, where, settings=found.settings)
-    return replace(found, page=page)
+    where = opened[0].path / "choice" if out is None else out
+    with delivered(where) as folder:
+        page = build(found.choice, found.recommendation, opened, folder, settings=found.settings)
+    return replace(found, page=in_store(where, folder, page))
 
 
 def evaluate(
-    data: str | Path, *, models: str | Iterable[str], out: str | Path, progress: Progress = silent, **options: Any
+    data: str | Path,
+    *,
+    models: str | Iterable[str],
+    out: str | Path,
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    **options: Any,
 ) -> Results:
     """Run models on images under every condition.
 
@@ -117,11 +123,13 @@ def evaluate(
         models: names of models.
         out: the run directory; one that is there is continued.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of EvaluateSpec: scenarios, masks, labels, seed, batch_size, device, …
     """
     names = tuple(split_list(models) if isinstance(models, str) else models)
-    run, _ = _evaluate(EvaluateSpec(str(data), models=names, **_texts(options)), Path(out), progress=progress)
-    return Results(run)
+    spec = EvaluateSpec(str(data), models=names, **_texts(options))
+    with workplace(out, executor) as (folder, workers):
+        return Results(_evaluate(spec, folder, progress=progress, executor=workers)[0])
 
 
 def perturb(
@@ -132,6 +140,7 @@ def perturb(
     oracle: str,
     out: str | Path,
     progress: Progress = silent,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Results:
     """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` says what came out.
@@ -143,13 +152,15 @@ def perturb(
         oracle: who says how far.
         out: the run directory; one that is there is continued.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of PerturbSpec (space, size, labels, keep_images, frames, …) and of WalkOptions
             (steps, step_size, gradient, loss, …).
     """
     names = tuple(split_list(models) if isinstance(models, str) else models)
     walk = WalkOptions(**{one.name: options.pop(one.name) for one in fields(WalkOptions) if one.name in options})
     spec = PerturbSpec(str(data), models=names, generator=generator, oracle=oracle, walk=walk, **_texts(options))
-    return Results(_perturb(spec, Path(out), progress=progress)[0])
+    with workplace(out, executor) as (folder, workers):
+        return Results(_perturb(spec, folder, progress=progress, executor=workers)[0])
 
 
 def ask(
@@ -174,7 +185,8 @@ def ask(
     names = tuple(split_list(models) if isinstance(models, str) else models)
     kinds = tuple(split_list(questions) if isinstance(questions, str) else questions)
     spec = AskSpec(str(data), models=names, questions=kinds, **_texts(options))
-    return Results(_ask(spec, Path(out), progress=progress)[0])
+    with workplace(out) as (folder, _):
+        return Results(_ask(spec, folder, progress=progress)[0])
 
 
 def train(
@@ -183,6 +195,7 @@ def train(
     architectures: str | Iterable[str],
     out: str | Path,
     progress: Progress = silent,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Results:
     """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts.
@@ -192,11 +205,13 @@ def train(
         architectures: networks by name: ``timm:resnet50``, ``torchvision:alexnet``, ….
         out: the run directory; one that is there is continued.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of TrainSpec: masks, scenarios, folds, recipe, train_on, epochs, size, device, …
     """
     names = tuple(split_list(architectures) if isinstance(architectures, str) else architectures)
     spec = TrainSpec(str(data), architectures=names, **_texts(options))
-    return Results(_train(spec, Path(out), progress=progress)[0])
+    with workplace(out, executor) as (folder, workers):
+        return Results(_train(spec, folder, progress=progress, executor=workers)[0])
 
 
 def segment(
@@ -206,6 +221,7 @@ def segment(
     architectures: str | Iterable[str] = (),
     models: str | Iterable[str] = (),
     progress: Progress = silent,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Results:
     """Train segmenters within scenarios, or test those there are; ``Results.segments`` says what came out.
@@ -216,11 +232,13 @@ def segment(
         architectures: networks to train: ``smp:FPN@resnet50``, ``torchvision:fcn_resnet50``, ``hf:upernet@vit``.
         models: or segmenters to test: ``embedded:unet``, ``smp:FPN@FOLDER``, ``hf:FOLDER``, ``torchvision:…``.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of SegmentSpec: scenarios, folds, train_on, recipe, epochs, size, masks, labels, …
     """
     networks, given = (tuple(split_list(one) if isinstance(one, str) else one) for one in (architectures, models))
     spec = SegmentSpec(str(data), architectures=networks, models=given, **_texts(options))
-    return Results(_segment(spec, Path(out), progress=progress)[0])
+    with workplace(out, executor) as (folder, workers):
+        return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
 
 def detect(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Results:
@@ -239,18 +257,34 @@ def detect(data: str | Path, *, out: str | Path, progress: Progress = silent, **
         options["architectures"] = split_list(names)
     if "architectures" in options:
         options["architectures"] = tuple(options["architectures"])
-    run, _ = _detect(DetectSpec(str(data), **options), Path(out), progress=progress)
-    build_detection([run], Path(out) / "report")
+    with workplace(out) as (folder, _):
+        run, _ = _detect(DetectSpec(str(data), **options), folder, progress=progress)
+        build_detection([run], folder / "report")
     return Results(run)
 
 
-def synth(data: str | Path, *, out: str | Path, progress: Progress = silent, **options: Any) -> Summary:
+def synth(
+    data: str | Path,
+    *,
+    out: str | Path,
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Summary:
     """Write scenario images, their masks and a manifest. ``options`` are the fields of SynthSpec."""
-    return _synth(make_spec(data=str(data), **{"workers": 1} | _texts(options)), Path(out), progress=progress)
+    spec = make_spec(data=str(data), **{"workers": 1} | _texts(options))
+    with workplace(out, executor) as (folder, workers):
+        return _synth(spec, folder, progress=progress, executor=workers)
 
 
 def generate(
-    generator: str, *, out: str | Path, kinds: str | Iterable[str] = KINDS, progress: Progress = silent, **options: Any
+    generator: str,
+    *,
+    out: str | Path,
+    kinds: str | Iterable[str] = KINDS,
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    **options: Any,
 ) -> Summary:
     """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it.
 
@@ -259,18 +293,29 @@ def generate(
         out: the pool; one that is there is continued.
         kinds: background, texture, material, or some of them.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of GenerateSpec: categories, nuisances, templates, per_pair, limit, seed, …
     """
     names = tuple(split_list(kinds) if isinstance(kinds, str) else kinds)
-    return _generate(GenerateSpec(generator, kinds=names, **_texts(options)), Path(out), progress=progress)
+    with workplace(out, executor) as (folder, workers):
+        return _generate(
+            GenerateSpec(generator, kinds=names, **_texts(options)), folder, progress=progress, executor=workers
+        )
 
 
 def mask(
-    data: str | Path, *, out: str | Path, annotator: str = "u2netp", progress: Progress = silent, **options: Any
+    data: str | Path,
+    *,
+    out: str | Path,
+    annotator: str = "u2netp",
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Make masks for photos that have none; returns a row a mask, the least sure first."""
     spec = MaskSpec(str(data), annotator=annotator, **{"workers": 1} | _texts(options))
-    return make_masks(spec, Path(out), progress=progress)[1]
+    with workplace(out, executor) as (folder, workers):
+        return make_masks(spec, folder, progress=progress, executor=workers)[1]
 
 
 def mine(
@@ -281,6 +326,7 @@ def mine(
     oracle: str,
     out: str | Path,
     progress: Progress = silent,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Mined:
     """Keep the images of a pool that many models fail together, publish them, and report how hard they are for others.
@@ -292,17 +338,19 @@ def mine(
         oracle: who says whether an image shows its category.
         out: the hard set's folder.
         progress: told how far it is.
+        executor: where the work runs (``holdfast.engine.open_executor``); None: this machine.
         **options: the other fields of MineSpec: at_least, use, cap_per_category, again, labels, seed, …
     """
     from holdfast.report.hard.mining import build
 
     first, second = (tuple(split_list(one) if isinstance(one, str) else one) for one in (surrogates, targets))
     spec = MineSpec(str(pool), first, second, oracle, **_texts(options))
-    mined = _mine(spec, Path(out), progress=progress)
-    # An oracle with a text tower can say what surrounds the object where the prompt does not.
-    reads = {"words": "prompts", "oracle": oracle, "device": spec.device} if _reads(mined, oracle) else {}
-    why = _measure_modes(gather(mined.path, ModesSpec(**reads), progress=progress), seed=spec.seed)
-    build(mined.path, pictures=pictures_of(mined.path), modes=why)
+    with workplace(out, executor) as (folder, workers):
+        mined = _mine(spec, folder, progress=progress, executor=workers)
+        # An oracle with a text tower can say what surrounds the object where the prompt does not.
+        reads = {"words": "prompts", "oracle": oracle, "device": spec.device} if _reads(mined, oracle) else {}
+        why = _measure_modes(gather(mined.path, ModesSpec(**reads), progress=progress), seed=spec.seed)
+        build(mined.path, pictures=pictures_of(mined.path), modes=why)
     return mined
 
 
@@ -331,10 +379,13 @@ def modes(
     from holdfast.report.hard.failure_modes import build
 
     spec = ModesSpec(**_texts(options))
-    paths = [Path(one) for one in runs]
+    paths = [fetched(one) for one in runs]
     found = [_measure_modes(gather(path, spec, progress=progress), seed=seed) for path in paths]
     shown = [(one, pictures_of(path)) for one, path in zip(found, paths, strict=True)]
-    return build(shown, Path(out) if out else paths[0] / "modes"), found
+    where = out or paths[0] / "modes"
+    with delivered(where) as folder:
+        page = build(shown, folder)
+    return in_store(where, folder, page), found
 
 
 def explain(
@@ -351,8 +402,10 @@ def explain(
     from holdfast.report.looking.looking import build_looking
 
     spec = ExplainSpec(**_texts(options))
-    found = _explain(Path(run), spec, progress=progress)
-    build_looking(Run.open(run), Path(out) if out else Path(run) / "explain", seed=spec.seed)
+    with workplace(run) as (folder, _):
+        found = _explain(folder, spec, progress=progress)
+        with delivered(out or folder / "explain") as page:
+            build_looking(Run.open(folder), page, seed=spec.seed)
     return found
 
 
@@ -369,10 +422,11 @@ def remedy(hard: str | Path, *, model: str, out: str | Path, progress: Progress 
     from holdfast.report.hard.remedy import build
 
     spec = RemedySpec(str(hard), model, **_texts(options))
-    done = _remedy(spec, Path(out), progress=progress)
-    build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
+    with workplace(out) as (folder, _):
+        done = _remedy(spec, folder, progress=progress)
+        build(done.path, pictures=pictures_of(done.path / "runs" / "pool"))
     return done
 
 
 def _texts(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    return {name: shown_path(value) if isinstance(value, Path) else value for name, value in options.items()}

@@ -12,7 +12,7 @@ from holdfast.pipeline.questions.rows import details as _answers
 from holdfast.pipeline.segmented.testing import details as _segments
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.reduce import Counts, Outcome, reduce
-from holdfast.store import Run
+from holdfast.store import Run, delivered, in_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +157,9 @@ def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any
 
     opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
-    return build(opened, Path(out), pictures=thumbnails, **options)
+    with delivered(out) as folder:
+        page = build(opened, folder, pictures=thumbnails, **options)
+    return in_store(out, folder, page)
 
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:

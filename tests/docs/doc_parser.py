@@ -20,6 +20,10 @@ def find(words: list[str]) -> tuple[Any, list[str]]:
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"holdfast has no verb {rest[0]!r}: {' '.join(words)}"
         command, rest = command.commands[rest[0]], rest[1:]
+        while hasattr(command, "commands") and rest and rest[0].startswith("--"):  # holdfast plan --seconds 20 eval …
+            own = [one for one in command.params if rest[0] in one.opts]
+            assert own, f"{rest[0]} is no option of: {' '.join(words)}"
+            rest = rest[1 if own[0].is_flag else 2 :]
     return command, rest
 
 

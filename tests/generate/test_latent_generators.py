@@ -9,6 +9,7 @@ import torch
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator
 from holdfast.generate import load_generator
+from holdfast.generate.vqgan import Codes
 
 
 def batch(count: int = 2, side: int = 64) -> torch.Tensor:
@@ -29,6 +30,19 @@ def test_vqgan_is_the_librarys_model(vqgan_folder: Path) -> None:
         expected = (reference(images * 2 - 1).sample / 2 + 0.5).clamp(0, 1)
     torch.testing.assert_close(ours.decode(latent), expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(ours.decode(latent[1:]), expected[1:], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dimensions", [4, 16])  # found by a tree, and by all distances
+def test_the_nearest_code_is_the_nearest(dimensions: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    book, cells = (torch.randn(count, dimensions, generator=random) for count in (500, 200))
+    apart = (cells[:, None].double() - book[None].double()).square().sum(2)
+    assert torch.equal(Codes(book).nearest(cells), book[apart.argmin(1)])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(Codes(book).nearest(cells), book[apart.argmin(1)])
+    broken = cells.clone()
+    broken[3] = torch.nan  # a walk that has left all numbers stays an image of some code, and the others theirs
+    assert torch.equal(Codes(book).nearest(broken)[4:], book[apart.argmin(1)][4:])
 
 
 def test_decode_quantises_and_gradients_pass_straight_through(vqgan_folder: Path) -> None:

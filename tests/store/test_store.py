@@ -30,6 +30,27 @@ def test_parts_grow_and_know_what_is_done(tmp_path: Path) -> None:
     assert parts.stored_ids() == {"a", "b"}
 
 
+def test_the_same_rows_written_again_are_there_once(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", ROWS)
+    parts.write(rows("a", "b", "c"))
+    parts.write(rows("c", "a", "b", status="error"))  # in any order: the last word counts
+    assert len(parts.paths()) == 1
+    assert parts.rows()["status"].to_pylist() == ["error"] * 3
+    assert parts.drop_ids(["b", "c"]) == 2
+    parts.write(rows("b"))
+    parts.write(rows("c", "b"))  # another set of rows is another part
+    assert sorted(parts.rows()["row_id"].to_pylist()) == ["a", "b", "b", "c"]
+    parts.write(rows("a", "b", "c"))  # what was left of them in their old place is replaced
+    assert sorted(parts.rows()["row_id"].to_pylist()) == ["a", "b", "b", "b", "c", "c"]
+
+
+def test_rows_may_be_named_by_more_than_their_id(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", ROWS, key=("row_id", "status"))
+    for status in ("ok", "error", "ok"):
+        parts.write(rows("a", "b", status=status))
+    assert sorted(parts.rows()["status"].to_pylist()) == ["error", "error", "ok", "ok"]
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "parts", ROWS)
     parts.write(rows("a"))

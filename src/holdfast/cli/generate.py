@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import engine_options as engines
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.names import split_list
+from holdfast.core.places import shown
 
 Option = typer.Option
 Generator = Annotated[
@@ -53,6 +55,11 @@ def generate(
     licence: Licence = "",
     batch_size: Annotated[int, Option(min=1, help="Images at once.")] = 16,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    workers: engines.Workers = "1",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     seed: Annotated[int, Option(help="Everything random follows from it and from the prompt.")] = 0,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
 ) -> None:
@@ -66,9 +73,10 @@ def generate(
         scheduler=scheduler, labels=None if labels is None else str(labels), licence=licence, batch_size=batch_size,
         device=device,
     )  # fmt: skip
-    with TerminalProgress(quiet=quiet) as progress:
-        summary = run_generate(spec, out, progress=progress)
-    typer.echo(f"{summary.rows} images made, {summary.already} there already; {out / 'manifest.csv'}")
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        summary = run_generate(spec, folder, progress=progress, executor=executor)
+    typer.echo(f"{summary.rows} images made, {summary.already} there already; {shown(out)}/manifest.csv")
     for message, count in summary.trouble.most_common(20):
         times = f"{count} × " if count else ""
         typer.echo(f"  {times}{message} ({'first: ' if count > 1 else ''}{summary.examples[message]})")

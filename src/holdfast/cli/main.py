@@ -18,12 +18,14 @@ from holdfast.cli import bundle as bundling
 from holdfast.cli import check, judge
 from holdfast.cli import choose as choosing
 from holdfast.cli import detect as detecting
+from holdfast.cli import engine_options as engines
 from holdfast.cli import explain as explaining
 from holdfast.cli import export as exporting
 from holdfast.cli import generate as generation
 from holdfast.cli import mine as mining
 from holdfast.cli import modes as failures
 from holdfast.cli import perturb as dynamic
+from holdfast.cli import plan as planning
 from holdfast.cli import remedy as mending
 from holdfast.cli import review as reviewing
 from holdfast.cli import segment as segmenting
@@ -35,6 +37,7 @@ from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
+from holdfast.core.places import shown
 
 if TYPE_CHECKING:
     from holdfast.pipeline.summary import Summary
@@ -67,7 +70,6 @@ Seed = Annotated[int, typer.Option(help="Everything random follows from it and f
 Split = Annotated[str, typer.Option(help="Only samples of this split.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=0, help="At most so many source images, evenly over classes; 0 takes all.")]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse larger images before decoding them.")]
-Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 means one a core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
 
 
@@ -112,23 +114,28 @@ def mask(
     doubtful: Annotated[float, typer.Option(min=0, max=1, help="List masks less sure than this.")] = 0.5,
     limit: Limit = 0,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
-    workers: Workers = 0,
+    workers: engines.Workers = "0",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     quiet: Quiet = False,
 ) -> None:
     """Make masks for photos that have none."""
     from holdfast.pipeline.mask import MaskSpec, make_masks
 
-    spec = MaskSpec(data, limit=limit, max_pixels=max_pixels, annotator=with_, workers=workers)
-    with TerminalProgress(quiet=quiet) as progress:
-        summary, rows = make_masks(spec, out, progress=progress)
-    _print_summary(summary, f"{out}/masks.csv")
+    spec = MaskSpec(data, limit=limit, max_pixels=max_pixels, annotator=with_, workers=engines.count(workers))
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus, whole=False)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        summary, rows = make_masks(spec, folder, progress=progress, executor=executor)
+    _print_summary(summary, f"{shown(out)}/masks.csv")
     unsure = [row for row in rows if row["status"] == "ok" and row["confidence"] < doubtful]
     if unsure:
         typer.echo(f"{len(unsure)} masks to look at (confidence below {doubtful}), worst first:")
         for row in unsure[:20]:
             typer.echo(f"  {row['confidence']:.2f}  {row['path']}")
         if len(unsure) > 20:
-            typer.echo(f"  … and {len(unsure) - 20} more in {out}/masks.csv")
+            typer.echo(f"  … and {len(unsure) - 20} more in {shown(out)}/masks.csv")
 
 
 @app.command()
@@ -165,7 +172,11 @@ def synth(
     limit: Limit = 0,
     seed: Seed = 0,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
-    workers: Workers = 0,
+    workers: engines.Workers = "0",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     quiet: Quiet = False,
 ) -> None:
     """Write scenario images, their masks and a manifest."""
@@ -175,13 +186,16 @@ def synth(
     spec = make_spec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
         max_pixels=max_pixels, scenarios=scenarios, feather=feather, format=format, quality=quality, layout=layout,
-        workers=workers, verify=verify, generator=generator, prompts=_text(prompts), oracle=oracle,
+        workers=engines.count(workers), verify=verify, generator=generator, prompts=_text(prompts), oracle=oracle,
         labels=_text(labels), device=device, review=review, review_margin=review_margin,
         review_votes=_text(review_votes),
     )  # fmt: skip
-    with TerminalProgress(quiet=quiet) as progress:
-        summary = run_synth(spec, out, progress=progress)
-    _print_summary(summary, f"{out}/manifest.csv")
+    where = engines.opened(
+        out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus, whole=verify or spec.review
+    )
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        summary = run_synth(spec, folder, progress=progress, executor=executor)
+    _print_summary(summary, f"{shown(out)}/manifest.csv")
 
 
 @app.command("eval")
@@ -212,8 +226,19 @@ def evaluate(
     limit: Limit = 0,
     seed: Seed = 0,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
-    workers: Annotated[int, typer.Option(min=0, help="Processes, each with its own copy of the models.")] = 1,
+    workers: engines.Workers = "1",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     retry_errors: Annotated[bool, typer.Option("--retry-errors", help="Try rows with an error once more.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="One pass in batches on the device; answers differ in the last digits.")
+    ] = False,
+    compile: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Networks of --fast; else long runs on a GPU.", show_default=False),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
@@ -224,15 +249,16 @@ def evaluate(
     spec = EvaluateSpec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
         max_pixels=max_pixels, models=tuple(split_list(models)), scenarios=scenarios, labels=_text(labels),
-        feather=feather, matte=parse_matte(matte), batch_size=batch_size, device=device, workers=workers,
-        expect_accuracy=expect_accuracy, retry_errors=retry_errors, generator=generator, prompts=_text(prompts),
-        oracle=oracle,
+        feather=feather, matte=parse_matte(matte), batch_size=batch_size, device=device,
+        workers=engines.count(workers), expect_accuracy=expect_accuracy, retry_errors=retry_errors,
+        generator=generator, prompts=_text(prompts), oracle=oracle, fast=fast, compile=compile,
     )  # fmt: skip
-    with TerminalProgress(quiet=quiet) as progress:
-        run, summary = run_evaluate(spec, out, progress=progress)
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus, whole=False)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        run, summary = run_evaluate(spec, folder, progress=progress, executor=executor)
     if not quiet:
         print_accuracy(run)
-    _print_summary(summary, f"{out}")
+    _print_summary(summary, shown(out))
 
 
 @app.command()
@@ -305,6 +331,11 @@ for _verb in (
     app.command()(_verb)
 
 app.add_typer(leaderboard.app)
+app.add_typer(planning.app_of({
+    "eval": evaluate, "synth": synth, "perturb": dynamic.perturb, "generate": generation.generate, "mine": mining.mine,
+    "mask": mask, "ask": questions.ask, "train": training.train, "segment": segmenting.segment,
+    "detect": detecting.detect,
+}))  # fmt: skip
 app.command()(bundling.bundle)
 app.command()(exporting.export)
 app.command("open")(bundling.open_)
@@ -312,11 +343,13 @@ app.command()(verifying.verify)
 
 
 def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+    return None if path is None else shown(path)
 
 
 def _print_summary(summary: Summary, where: str) -> None:
     typer.echo(f"{summary.rows} made, {summary.already} there already; {where}")
+    for note in summary.notes:
+        typer.echo(note)
     echo_trouble(summary)
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import engine_options as engines
 from holdfast.cli.judge import Accuracy
 from holdfast.cli.progress import TerminalProgress
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
+from holdfast.core.places import shown
 
 if TYPE_CHECKING:
     from holdfast.pipeline.hard.mine import Mined
@@ -53,6 +55,11 @@ def mine(
     ] = Accuracy.full,
     batch_size: Annotated[int, Option(min=1, help="Images a forward pass; halved when memory runs out.")] = 32,
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    workers: engines.Workers = "1",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     limit: Annotated[int, Option(min=0, help="At most so many prompts, evenly over categories; 0 takes all.")] = 0,
     seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,
     max_pixels: Annotated[int, Option(min=1, help="Refuse larger images before decoding them.")] = DEFAULT_MAX_PIXELS,
@@ -62,19 +69,20 @@ def mine(
     """Keep the images that several models fail together, and say honestly how hard they are for others."""
     from holdfast import api
 
-    with TerminalProgress(quiet=quiet) as progress:
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
         mined = api.mine(
-            pool, surrogates=split_list(surrogates), targets=split_list(targets), oracle=oracle, out=out,
-            progress=progress, at_least=at_least, use=use, least_images=least_images, least_fall=least_fall,
-            cap_per_category=cap_per_category, cap_per_pair=cap_per_pair, balance=balance,
+            pool, surrogates=split_list(surrogates), targets=split_list(targets), oracle=oracle, out=folder,
+            progress=progress, executor=executor, at_least=at_least, use=use, least_images=least_images,
+            least_fall=least_fall, cap_per_category=cap_per_category, cap_per_pair=cap_per_pair, balance=balance,
             keep_rejected=keep_rejected, again=again, generator=generator, labels=labels, outcome=outcome.value,
             batch_size=batch_size, device=device, limit=limit, seed=seed, max_pixels=max_pixels,
             retry_errors=retry_errors,
         )  # fmt: skip
-    _print(mined)
+    _print(mined, shown(out))
 
 
-def _print(mined: Mined) -> None:
+def _print(mined: Mined, out: str) -> None:
     facts = mined.facts
     for sentence in mined.warnings:
         typer.echo(f"warning: {sentence}")
@@ -100,4 +108,4 @@ def _print(mined: Mined) -> None:
                 f"    {100 * row['estimate']:+.1f} points lost against the {row['against']} "
                 f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
             )
-    typer.echo(f"{mined.images} images published; {mined.path}/mining/report/index.html")
+    typer.echo(f"{mined.images} images published; {out}/mining/report/index.html")

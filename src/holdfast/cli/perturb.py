@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli import engine_options as engines
 from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
@@ -157,6 +158,11 @@ def perturb(
     frames: Frames = 0,
     publish: Publish = None,
     device: Device = "auto",
+    workers: engines.Workers = "1",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     split: Split = "",
     limit: Limit = 0,
     seed: Seed = 0,
@@ -187,11 +193,12 @@ def perturb(
         size=size, sparse=_text(sparse), random_walk=random_walk, keep_images=keep_images or publish is not None,
         keep_latents=keep_latents, frames=frames, device=device, retry_errors=retry_errors, walk=walk,
     )  # fmt: skip
-    with TerminalProgress(quiet=quiet) as progress:
-        run, summary = run_perturb(spec, out, progress=progress)
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        run, summary = run_perturb(spec, folder, progress=progress, executor=executor)
     _print_run(run, summary, kin_warnings(spec))
     if publish is not None:
-        _publish(out, publish)
+        _publish(folder, publish)
 
 
 def sparse(

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import engine_options as engines
 from holdfast.cli import training_options as options
 from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
+from holdfast.core.places import shown
 
 if TYPE_CHECKING:
     from holdfast.store import Run
@@ -40,7 +42,11 @@ def train(
     backgrounds: options.Backgrounds = None,
     feather: options.Feather = 0.0,
     device: options.Device = "auto",
-    workers: options.Workers = 1,
+    workers: engines.Workers = "1",
+    engine: engines.Engine = "local",
+    address: engines.Address = "",
+    gpus: engines.Gpus = 0.0,
+    cpus: engines.Cpus = 1.0,
     memory: options.Memory = 0.0,
     renderers: options.Renderers = 0,
     compile: options.Compile = False,
@@ -60,16 +66,17 @@ def train(
         train_on=train_on.value, folds=folds, train_split=train_split, validation=validation, recipe=recipe.value,
         epochs=epochs, batch_size=batch_size, size=size, rate=rate, pretrained=pretrained,
         early_stopping=early_stopping, balance=balance.value, backgrounds=options.text(backgrounds), feather=feather,
-        device=device, workers=workers, memory=memory, renderers=renderers, compile=compile, split=split,
+        device=device, workers=engines.count(workers), memory=memory, renderers=renderers, compile=compile, split=split,
         limit=limit, seed=seed, max_pixels=max_pixels, retry_errors=retry_errors,
     )  # fmt: skip
-    with TerminalProgress(quiet=quiet) as progress:
-        run, summary = run_train(spec, out, progress=progress)
+    where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus)
+    with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
+        run, summary = run_train(spec, folder, progress=progress, executor=executor)
     if not quiet:
         _print_accuracy(run)
-    typer.echo(f"{summary.rows} rows made, {summary.already} there already; {out}")
+    typer.echo(f"{summary.rows} rows made, {summary.already} there already; {shown(out)}")
     echo_trouble(summary)
-    typer.echo(f"{out}/models holds a folder a job; holdfast report {out} makes the page")
+    typer.echo(f"{shown(out)}/models holds a folder a job; holdfast report {shown(out)} makes the page")
 
 
 def _print_accuracy(run: Run) -> None:

@@ -55,7 +55,6 @@ Balanced = Annotated[Balance, Option(help="Of classes: weights in the loss, or s
 Backgrounds = Annotated[Path | None, Option(help="Take donor backgrounds from this folder.", show_default=False)]
 Feather = Annotated[float, Option(min=0, help="Soft edges, in pixels.")]
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")]
-Workers = Annotated[int, Option(min=0, help="Jobs side by side, each in its own process; 0: one a core.")]
 Memory = Annotated[
     float, Option(min=0, help="GiB of pictures a process holds; more are rendered anew. 0: a share of the machine.")
 ]

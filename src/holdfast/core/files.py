@@ -9,16 +9,36 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.places import address
 
 UNFINISHED = ".unfinished-"
 """How the name of a file begins until it is complete; what a killed process leaves can be told by it."""
 
 _LONGEST = 120  # bytes, of the 255 that file systems allow: endings come behind it
+
+
+_listeners: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def hearing(tell: Callable[[str], None]) -> Iterator[None]:
+    """Have the path of every file told that this process completes, in any thread, while the block runs."""
+    _listeners.append(tell)
+    try:
+        yield
+    finally:
+        _listeners.remove(tell)
+
+
+def _tell(path: str | Path) -> None:
+    for tell in _listeners:
+        tell(str(path))
 
 
 @contextmanager
@@ -28,11 +48,13 @@ def whole_file(path: Path) -> Iterator[Path]:
     Makes the folders above it. The data is not forced to the disk: that would cost more than encoding an image, and
     guards against power cuts only.
     """
+    _check_local(path)
     temporary = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporary
         temporary.replace(path)
+        _tell(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -46,13 +68,20 @@ def write_atomic(path: str | Path, data: bytes) -> None:
         try:
             _write(temporary, data)
         except FileNotFoundError:
+            _check_local(path)
             os.makedirs(folder, exist_ok=True)
             _write(temporary, data)
         os.replace(temporary, path)
+        _tell(path)
     except BaseException:
         with suppress(OSError):  # the folder itself may be what is wrong
             os.unlink(temporary)
         raise
+
+
+def _check_local(path: str | Path) -> None:
+    if url := address(path):  # else a folder called "s3:" would be made here
+        raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
 
 
 def _write(path: str, data: bytes) -> None:

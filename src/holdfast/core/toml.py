@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
+from holdfast.core.places import place
 
 MAX_BYTES = 1 << 20
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """The table of a file; UserError, which calls it ``what``, where it is none, too large or no TOML."""
-    file = Path(path).expanduser()
+    file = place(path)
     if not file.is_file():
         raise UserError(f"{what} {str(path)!r} is not a file")
     if file.stat().st_size > MAX_BYTES:

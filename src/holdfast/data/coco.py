@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
+from holdfast.core.places import last_name, resolved
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
@@ -56,7 +56,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples = without_repeats(samples, problems)
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
-    title = file.stem if file.stem not in ("annotations", "instances") else Path(os.path.realpath(file)).parent.name
+    title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
     return finish(title, samples, problems, where=f"the COCO file {str(file)!r}", classes=categories.values())
 
 
@@ -95,7 +95,7 @@ def record_id(record: _Record, field: str) -> str:
 def _image_root(file: Path, images: Sequence[_Record]) -> Path:
     """The first likely folder that holds one of the first images; the JSON's own where none does."""
     split = file.stem.removeprefix("instances_")
-    here, above = file.parent, Path(os.path.realpath(file)).parent.parent
+    here, above = file.parent, resolved(file).parent.parent
     names = [str(image.get("file_name") or "") for image in images[:20]]
     for folder in (
         here,

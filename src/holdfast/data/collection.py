@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, parse_name
+from holdfast.core.names import Name, parse_name, parse_options
+from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection
 from holdfast.data import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
 from holdfast.data.reading import existing, visible_folders
@@ -61,15 +62,22 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
 def _parse(text: str) -> Name:
     if not text.strip():
         raise UserError("the dataset's name is empty")
+    if address(text):
+        url, _, options = text.partition("?")
+        forget_listings(address(url))
+        return Name("", address(url), "", parse_options(options))
     if Path(text).expanduser().exists():  # a path may hold any character, our own punctuation among them
         return Name("", text)
-    return parse_name(text, tagged=False)
+    name = parse_name(text, tagged=False)
+    if address(name.name):
+        forget_listings(address(name.name))
+    return name
 
 
 def _guess(path: str) -> tuple[str, str]:
     """The scheme and the path that a plain path means."""
-    if "{" in path and not Path(path).exists():
-        first = Path(expand_braces(path)[0])
+    if "{" in path and not place(path).exists():
+        first = PurePosixPath(expand_braces(path)[0])
         if first.suffix.lower() == ".tar":
             return "webdataset", path
     found = existing(path, "the dataset")

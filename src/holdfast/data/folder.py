@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
+from holdfast.core.places import last_name, resolved
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 from holdfast.data.reading import (
@@ -15,6 +15,7 @@ from holdfast.data.reading import (
     finish,
     text_options,
     unique_ids,
+    visible_files,
     visible_folders,
     walk_images,
     without_suffix,
@@ -55,8 +56,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 def collection_name(root: Path) -> str:
     """What a folder's collection is called: the folder's own name, which survives moving it."""
-    resolved = Path(os.path.realpath(root))
-    return (resolved.parent if resolved.name in _IMAGE_FOLDERS else resolved).name or "images"
+    there = resolved(root)
+    return last_name(there.parent if last_name(there) in _IMAGE_FOLDERS else there) or "images"
 
 
 def _image_and_mask_roots(root: Path) -> tuple[Path, Path | None]:
@@ -64,8 +65,8 @@ def _image_and_mask_roots(root: Path) -> tuple[Path, Path | None]:
         images = root / candidate
         if images.is_dir() and visible_folders(images):
             return images, _folder_or_none(root / _MASK_FOLDER)
-    if Path(os.path.realpath(root)).name in _IMAGE_FOLDERS:
-        return root, _folder_or_none(Path(os.path.realpath(root)).parent / _MASK_FOLDER)
+    if last_name(root) in _IMAGE_FOLDERS:
+        return root, _folder_or_none(resolved(root).parent / _MASK_FOLDER)
     return root, _folder_or_none(root / _MASK_FOLDER)
 
 
@@ -102,12 +103,7 @@ def _read_class(root: Path, folder: str, label: str, split: str, problems: list[
 
 
 def _loose_images(root: Path) -> list[str]:
-    with os.scandir(root) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if not entry.name.startswith(".") and Path(entry.name).suffix.lower() in IMAGE_SUFFIXES and entry.is_file()
-        )
+    return [name for name in visible_files(root) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
 
 
 def _nothing_found(root: Path, problems: list[Problem]) -> UserError:

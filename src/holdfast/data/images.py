@@ -23,6 +23,7 @@ from PIL import ImageOps, TiffImagePlugin, WebPImagePlugin
 
 from holdfast.core.errors import SampleError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
+from holdfast.core.places import address, read_object
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -167,6 +168,8 @@ def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 def read_file(path: str | Path) -> bytes:
     """A file's bytes; a SampleError that names the file where it cannot be read."""
+    if address(path):
+        return read_object(str(path))
     try:
         with open(path, "rb") as file:  # noqa: PTH123  (Path costs more than a small file takes to read)
             return file.read()
@@ -177,9 +180,12 @@ def read_file(path: str | Path) -> bytes:
 def read_range(path: str | Path, offset: int, size: int) -> bytes:
     """``size`` bytes of a file from ``offset`` on; fewer are a SampleError."""
     try:
-        with Path(path).open("rb") as file:
-            file.seek(offset)
-            data = file.read(size)
+        if address(path):
+            data = read_object(str(path), offset, offset + size) if size else b""
+        else:
+            with Path(path).open("rb") as file:
+                file.seek(offset)
+                data = file.read(size)
     except OSError as error:
         raise SampleError(f"{Path(path).name} cannot be read: {_os_reason(error)}") from error
     if len(data) != size:

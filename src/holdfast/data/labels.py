@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.places import place
 from holdfast.core.types import ClassKeys, LabelSpace
 from holdfast.registry import nearest, unknown
 
 IMAGENET_OUTPUTS = 1000
 TOPK = 5
+NOT_PROBABILITIES = "the model's scores are not probabilities (NaN or infinite)"
 _KEY_COLUMNS = ("imagenet_index", "wnid", "label")
 
 
@@ -49,7 +51,7 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
 
     Several rows of one class are aliases of each other.
     """
-    file = Path(path)
+    file = place(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
             rows = list(csv.DictReader(opened, strict=True, restkey=""))
@@ -243,9 +245,7 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
     columns = _columns(scores, label_map, truth)
     columns["label"] = list(labels)
     columns["status"] = ["ok" if fine else "error" for fine in usable]
-    columns["error"] = [
-        None if fine else "the model's scores are not probabilities (NaN or infinite)" for fine in usable
-    ]
+    columns["error"] = [None if fine else NOT_PROBABILITIES for fine in usable]
     for row in np.flatnonzero(~usable):
         for column in _COLUMNS:
             if column not in ("label", "status", "error"):

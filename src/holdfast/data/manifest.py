@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
+from holdfast.core.places import last_name, resolved
 from holdfast.core.types import ORIGINAL, Collection, ImageSource, MaskSource, Problem, Sample
 from holdfast.data.images import FileImage, PublishedImage
 from holdfast.data.masks import FileMask
@@ -63,7 +63,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples = without_repeats(samples, problems)
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
-    title = file.stem if file.stem != "manifest" else Path(os.path.realpath(file)).parent.name
+    title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
     keys = wordnet_keys({sample.label for sample in samples})
     return finish(title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys)
 
@@ -92,11 +92,15 @@ def _read_csv(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
 
 
 def _read_parquet(file: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
-    schema = pq.read_schema(file)
+    with file.open("rb") as stream:
+        return _read_columns(pq.ParquetFile(stream))
+
+
+def _read_columns(file: pq.ParquetFile) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
     # Nested and binary columns (embedded images, say) are of no use here and may be larger than memory.
     heavy = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    plain = [column.name for column in schema if not any(is_kind(column.type) for is_kind in heavy)]
-    return plain, pq.read_table(file, columns=plain).to_pylist()
+    plain = [column.name for column in file.schema_arrow if not any(is_kind(column.type) for is_kind in heavy)]
+    return plain, file.read(columns=plain).to_pylist()
 
 
 def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:

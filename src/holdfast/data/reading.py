@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name, split_list
+from holdfast.core.places import address, folders_and_files, place, reaching, walk
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES
 from holdfast.data.masks import MASK_FORMATS, FileMask
@@ -45,7 +46,12 @@ _WNID = re.compile(r"n\d{8}")
 
 def existing(path: str | Path, what: str) -> Path:
     """The path, if there is something; otherwise a UserError with the nearest names beside it."""
-    path = Path(path).expanduser()
+    path = place(path)
+    if url := address(path):
+        with reaching(url):
+            if path.exists():
+                return path
+        raise UserError(f"{what} {url!r} does not exist")
     if path.exists():
         return path
     missing = path
@@ -87,7 +93,7 @@ def walk_images(folder: Path, problems: list[Problem]) -> Iterator[str]:
     problem per suffix. Links to files are followed, links to folders below ``folder`` are not: they may form rings.
     """
     unreadable: Counter[str] = Counter()
-    for relative in sorted(_walk(os.fspath(folder), "", problems)):
+    for relative in sorted(walk(folder) if address(folder) else _walk(os.fspath(folder), "", problems)):
         suffix = os.path.splitext(relative)[1].lower()  # noqa: PTH122  (a Path per file is most of the walk's time)
         if suffix in IMAGE_SUFFIXES:
             yield relative
@@ -118,11 +124,21 @@ def _walk(folder: str, prefix: str, problems: list[Problem]) -> Iterator[str]:
 
 def visible_folders(folder: Path) -> list[str]:
     """Names of the folders in a folder, sorted, hidden ones left out."""
+    if address(folder):
+        return [name for name in folders_and_files(folder)[0] if not name.startswith(".")]
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
         raise UserError(f"{str(folder)!r} cannot be read: {error.strerror or error}") from error
+
+
+def visible_files(folder: Path) -> list[str]:
+    """Names of the files in a folder, sorted, hidden ones left out."""
+    if address(folder):
+        return [name for name in folders_and_files(folder)[1] if not name.startswith(".")]
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
 
 
 def without_suffix(relative: str) -> str:
@@ -149,8 +165,10 @@ class InsideRoot:
     """Relative paths of an untrusted list to files that really lie under a root folder."""
 
     def __init__(self, root: Path) -> None:
-        self._root = Path(os.path.realpath(root))
+        self._url = address(root)
+        self._root = Path(os.path.realpath(root)) if not self._url else root
         self._folders: dict[str, str] = {}
+        self._there: dict[str, frozenset[str]] = {}
 
     def file(self, relative: str) -> str:
         """The file's path. Raises SampleError where it leaves the root (``..``, absolute, a link) or is not there."""
@@ -160,6 +178,8 @@ class InsideRoot:
         if pure.is_absolute() or re.match(r"[A-Za-z]:", relative) or ".." in pure.parts:
             raise SampleError(f"the path {relative!r} leads outside the dataset; set the folder with ?root=DIR")
         parent = pure.parent.as_posix()
+        if self._url:
+            return self._object(relative, parent, pure.name)
         if parent not in self._folders:
             self._folders[parent] = os.path.realpath(self._root / parent)
         path = f"{self._folders[parent]}/{pure.name}"
@@ -170,6 +190,18 @@ class InsideRoot:
         if not os.path.isfile(path):  # noqa: PTH113
             raise SampleError(f"there is no file {relative!r}")
         return path
+
+    def _object(self, relative: str, parent: str, name: str) -> str:
+        """The address of an object below the root; there are no links, and what is not listed there is not read."""
+        folder = self._url if parent == "." else f"{self._url}/{parent}"
+        if folder not in self._there:
+            try:
+                self._there[folder] = frozenset(folders_and_files(folder)[1])
+            except UserError:  # one that is not there
+                self._there[folder] = frozenset()
+        if name not in self._there[folder]:
+            raise SampleError(f"there is no file {relative!r}")
+        return f"{folder}/{name}"
 
 
 def attach_masks(

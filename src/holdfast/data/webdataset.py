@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
+from holdfast.core.places import address, last_name, place, resolved
 from holdfast.core.types import Collection, MaskSource, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
 from holdfast.data.manifest import canonical, sample_fields
@@ -80,7 +80,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 def shards(pattern: str) -> list[Path]:
     """The shard files that a path, a folder or a brace pattern names; all must exist."""
-    if _BRACES.search(pattern) and not Path(pattern).exists():
+    if _BRACES.search(pattern) and not place(pattern).exists():
         return [existing(path, "the shard") for path in expand_braces(pattern)]
     path = existing(pattern, "the shard")
     if not path.is_dir():
@@ -116,14 +116,14 @@ def _alternatives(content: str) -> Sequence[str]:
 
 def _title(pattern: str) -> str:
     name = PurePosixPath(pattern).name.removesuffix(".tar")
-    return _BRACES.sub("", name).strip("-_. ") or Path(os.path.realpath(pattern)).parent.name
+    return _BRACES.sub("", name).strip("-_. ") or last_name(resolved(place(pattern)).parent)
 
 
 def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
     """The shard's groups in order; a shard that breaks off gives what came before, and a problem."""
     group: _Group | None = None
     try:
-        with tarfile.open(shard, "r:") as archive:
+        with shard.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
                 path = PurePosixPath(member.name)
                 if not member.isreg() or member.issparse() or path.name.startswith("."):
@@ -149,12 +149,12 @@ def _sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format:
     for extension, span in group.members.items():
         kind, _, suffix = extension.partition(".")
         if kind in _MASK_NAMES and f".{suffix}" in IMAGE_SUFFIXES:
-            mask = TarMask(group.shard, *span, mask_format)
+            mask = TarMask(address(group.shard) or group.shard, *span, mask_format)
             break
     row = _row(group, classes)
     return Sample(
         str(row.get("sample_id", key)),
-        image=TarImage(group.shard, *group.members[image]),
+        image=TarImage(address(group.shard) or group.shard, *group.members[image]),
         mask=mask,
         **sample_fields(row),
     )

@@ -1,5 +1,6 @@
 """Where work runs."""
 
+from holdfast.engine.executor import ENGINES, Executor, open_executor
 from holdfast.engine.local import LocalExecutor, Processes, core_count
 
-__all__ = ["LocalExecutor", "Processes", "core_count"]
+__all__ = ["ENGINES", "Executor", "LocalExecutor", "Processes", "core_count", "open_executor"]

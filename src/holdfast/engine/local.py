@@ -113,10 +113,23 @@ class LocalExecutor:
 
     workers: int = 0
 
+    @property
+    def width(self) -> int:
+        """The number of processes."""
+        return self.workers or core_count()
+
+    @property
+    def shares_memory(self) -> bool:
+        """True where this process is the one that works."""
+        return self.width == 1
+
+    def close(self) -> None:
+        """Nothing is kept between two calls of ``map``."""
+
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Results as they are ready. At most two shards a worker are in flight, so memory stays flat."""
-        workers = self.workers or core_count()
-        if workers == 1:
+        workers = self.width
+        if self.shares_memory:
             keep_memory()
             for shard in shards:
                 yield work(shard)

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from holdfast.core.places import SCHEMES, address
+
 Clean = Callable[[str], str]
 
 _SCHEMES = re.compile(r"^(?:[A-Za-z][\w.+-]+:)+(?!//)")
 _ABSOLUTE = re.compile(r"^(?:/|~|\.\.(?:/|$)|[A-Za-z]:[\\/]|\\\\)")
 _EMBEDDED = re.compile(r"(?<![\w/.~<-])(?:~|[A-Za-z]:|\.\.)?(?:[\\/][^\s\\/,;:?&'\"<>|()\[\]{}]+){2,}[\\/]?")
 _SERVER = re.compile(r"(?<=vlm\+http://)[^/\s#?\"']+|(?<=vlm\+https://)[^/\s#?\"']+")
+_STORE = re.compile(rf"\b(?:{'|'.join(SCHEMES)}):/{{1,2}}[^\s,;?&'\"<>]+")
 _SECRETS = re.compile(r"(?<=//)[^/\s@\"']+@")
 _BETWEEN = re.compile(r"[?&=,#@+]")
 _HOMES = ("home", "Users")
@@ -41,7 +44,7 @@ def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
     addresses = _any_of(aliases, before=r"(?<![\w.])")
 
     def clean(text: str) -> str:
-        text = _SECRETS.sub("", text)
+        text = _STORE.sub(lambda match: _in_store(match.group()), _SECRETS.sub("", text))
         if addresses is not None:
             text = addresses.sub(lambda match: aliases[match.group()], text)
         if "/" not in text and "\\" not in text and "~" not in text:
@@ -110,6 +113,12 @@ def _last(path: str) -> str:
     if Path(path).expanduser() == Path.home() or (len(parts) == 3 and parts[1] in _HOMES):
         return "home"
     return parts[-1]
+
+
+def _in_store(url: str) -> str:
+    """The last part of an address; whose bucket it is in is nobody's business."""
+    _, *folders = address(url).partition("://")[2].split("/")
+    return folders[-1] if folders else "bucket"
 
 
 def _short_names(paths: set[str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.places import place
 from holdfast.core.schema import PREDICTIONS
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Sample
 from holdfast.data import load_collection
@@ -82,7 +83,7 @@ class Picture:
 
 def is_run(given: str | Path) -> bool:
     """Whether a folder is a run, and not images that a verb made."""
-    path = Path(given) / "spec.json"
+    path = place(given) / "spec.json"
     try:
         return path.is_file() and json.loads(path.read_text(encoding="utf8")).get("verb") not in _DATA_VERBS
     except (OSError, ValueError, AttributeError):

@@ -10,7 +10,7 @@ from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -105,11 +105,25 @@ def from_config(config: Mapping[str, Any]) -> Preprocessing:
 
     keys = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
     wanted = {key: config[key] for key in keys}
+    transform = create_transform(**wanted, is_training=False)
     return Preprocessing(
-        transform=create_transform(**wanted, is_training=False),
+        transform=transform,
         size=(wanted["input_size"][1], wanted["input_size"][2]),
         mean=tuple(wanted["mean"]),
         std=tuple(wanted["std"]),
         crops_centre=wanted["crop_mode"] == "center",
         description={"library": "timm", **wanted},
+        geometry=_geometry(transform),
     )
+
+
+def _geometry(transform: Any) -> Geometry | None:
+    """What a chain of resizing, cropping and normalising does to pixels; None where there is anything else in it."""
+    steps = list(getattr(transform, "transforms", ()))
+    if [type(step).__name__ for step in steps] != ["Resize", "CenterCrop", "MaybeToTensor", "Normalize"]:
+        return None
+    resize, crop = steps[:2]
+    sides = [resize.size] if isinstance(resize.size, int) else list(resize.size)
+    side = int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+    height, width = crop.size
+    return Geometry(side, (int(height), int(width)), resize.interpolation.value)

@@ -25,6 +25,21 @@ side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that th
 
 
 @dataclass(frozen=True, slots=True)
+class Geometry:
+    """Which part of an image a model sees, and how it is resized: what a transform does to pixels, as data.
+
+    Attributes:
+        resize: length of the short side, or height and width.
+        crop: height and width of the middle that is kept.
+        interpolation: Pillow's filter: bilinear, bicubic, lanczos or nearest.
+    """
+
+    resize: int | tuple[int, int]
+    crop: tuple[int, int]
+    interpolation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preprocessing:
     """How one family prepares images.
 
@@ -34,6 +49,7 @@ class Preprocessing:
         mean: per channel, on a 0..1 scale; std likewise.
         crops_centre: whether the short side is resized and the middle kept.
         description: JSON that changes whenever the result could; part of the model's fingerprint.
+        geometry: the transform but for the mean and the deviation, where it is nothing else; None where it is more.
     """
 
     transform: Callable[[PIL.Image.Image], torch.Tensor]
@@ -42,6 +58,7 @@ class Preprocessing:
     std: tuple[float, ...]
     crops_centre: bool
     description: Mapping[str, Any]
+    geometry: Geometry | None = None
 
 
 def resolve_device(device: str) -> str:

@@ -13,7 +13,7 @@ from holdfast.core.names import Name
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
 from holdfast.models.timm import OFFLINE, seeded
-from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier
 from holdfast.registry import unknown
 
 
@@ -128,4 +128,5 @@ def preprocessing(weights: Any, overrides: Mapping[str, Any]) -> Preprocessing:
             "mean": list(transform.mean),
             "std": list(transform.std),
         },
+        geometry=Geometry(transform.resize_size[0], (transform.crop_size[0],) * 2, transform.interpolation.value),
     )

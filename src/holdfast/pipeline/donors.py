@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.places import address, listing, place
 from holdfast.core.seeds import generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
@@ -76,17 +77,24 @@ class DonorPool:
         """A donor for one sample: never the same photo."""
         if same_class and self._kin is not None:
             return self._kin.draw(borrower, rng, same_class=True)
-        for index in self._candidates(self._code_of.get(borrower.label, -1), rng, same_class=same_class):
-            if self.samples[index].source_id == borrower.source_id:
-                continue
+        for sample in self.candidates(borrower, rng, same_class=same_class):
             try:
-                image, mask, no_mask = self.load(self.samples[index])
+                image, mask, no_mask = self.load(sample)
             except SampleError:
                 continue
             if not no_mask:
-                return Donor(self.samples[index].sample_id, self.samples[index].label, image, mask)
+                return Donor(sample.sample_id, sample.label, image, mask)
         kind = "the same" if same_class else "another"
         raise SampleError(f"no readable image of {kind} class to borrow a background from")
+
+    def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
+        """Who is asked for a background, in turn: the first that can be read lends it."""
+        if same_class and self._kin is not None:
+            yield from self._kin.candidates(borrower, rng, same_class=True)
+            return
+        for index in self._candidates(self._code_of.get(borrower.label, -1), rng, same_class=same_class):
+            if self.samples[index].source_id != borrower.source_id:
+                yield self.samples[index]
 
     def _candidates(self, code: int, rng: np.random.Generator, *, same_class: bool) -> NDArray[np.int64]:
         # Some draws from everything are enough in a large pool, and cost the same whatever its size.
@@ -121,6 +129,11 @@ def _size(decoded: Decoded) -> int:
     return image.nbytes + (0 if mask is None else mask.nbytes)
 
 
+def donor_draws(seed: int, sample: Sample, same_class: bool) -> np.random.Generator:
+    """What a sample draws its donor with."""
+    return generator(seed, sample.sample_id, "donor", same_class)
+
+
 @dataclass
 class SampleContext:
     """What the scenarios of one source image share."""
@@ -136,8 +149,7 @@ class SampleContext:
 
     def donor(self, *, same_class: bool) -> Donor:
         """See core.protocols.Context. Drawn from the sample's key alone, whatever the variant or the feather."""
-        rng = generator(self.seed, self.sample.sample_id, "donor", same_class)
-        return self.pool.draw(self.sample, rng, same_class=same_class)
+        return self.pool.draw(self.sample, donor_draws(self.seed, self.sample, same_class), same_class=same_class)
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """See core.protocols.Context."""
@@ -159,15 +171,20 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
     originals = DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
     if backgrounds is None:
         return originals
-    folder = Path(backgrounds)
+    folder = place(backgrounds)
     if not folder.is_dir():
         raise UserError(f"--backgrounds {backgrounds} is not a folder")
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
-    if not paths:
+    below = listing(url) if (url := address(folder)) else _files(folder)
+    names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not names:
         raise UserError(f"--backgrounds {backgrounds} holds no images")
     # Their class is unknown, so they serve as other-class donors only; the same class is the collection's.
     return DonorPool(
-        [Sample(f"backgrounds/{path.relative_to(folder).as_posix()}", "", FileImage(path)) for path in paths],
+        [Sample(f"backgrounds/{name}", "", FileImage(f"{url or folder}/{name}")) for name in names],
         max_pixels=max_pixels,
         kin=originals,
     )
+
+
+def _files(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]

@@ -2,84 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import fingerprint
-from holdfast.core.schema import row_id
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.engine import LocalExecutor
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import (
-    PROTOCOL,
-    TASK,
     EvaluateSpec,
     Evaluation,
-    Job,
     Tested,
     check_attacks,
+    know_models,
     load_models,
-    row_key,
 )
 from holdfast.pipeline.generated.backgrounds import Painter, load_painter
+from holdfast.pipeline.onepass import OnePass
+from holdfast.pipeline.planning import Names, Portion, make_plan
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import (
-    Prepared,
-    applicable,
-    check_applicable,
-    prepare,
-    read,
-    samples_table,
-    stored_conditions,
-)
+from holdfast.pipeline.samples import Prepared, check_applicable, prepare, read, samples_table
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
-__all__ = ["EvaluateSpec", "evaluate", "parse_matte"]
+__all__ = ["EvaluateSpec", "evaluate", "parse_matte", "row_ids"]
 
 
-def evaluate(spec: EvaluateSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
-    """Run every model on every sample under every condition, and write the rows that are not there yet."""
+@dataclass(frozen=True)
+class _Setup:
+    """What the passes of one run share."""
+
+    spec: EvaluateSpec
+    prepared: Prepared
+    tested: list[Tested]
+    run: Run
+    summary: Summary
+    progress: Progress
+    fast: OnePass | None
+
+
+def evaluate(
+    spec: EvaluateSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
+) -> tuple[Run, Summary]:
+    """Run every model on every sample under every condition, and write the rows that are not there yet.
+
+    ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
+    pass is done in this process.
+    """
+    executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     run, summary = Run(out), Summary()
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
+        _check_not_mixed(run, spec)
         collection = read(spec)
         check_applicable(collection.samples, conditions)
-        tested = load_models(spec, collection)
-        check_attacks(conditions, tested)
-        painter = load_painter(spec, collection, conditions)
-        prepared = prepare(spec, collection, progress)
-        recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
-        recorded["classes"] = list(collection.classes)
-        recorded["model_names"] = [model.classifier.name for model in tested]
-        recorded |= {"painter": painter.record()} if painter else {}
-        run.begin(_jsonable(recorded), same=("verb", "dataset", "classes", "seed"))
-        run.write_environment(environment())
-        run.write_samples(samples_table(prepared))
-        for problem in collection.problems:
-            summary.add(problem.sample_id, problem.message)
-        if spec.retry_errors:
-            run.predictions.drop(pc.field("status") == "error")
-        if spec.expect_accuracy is not None:
-            only = [one for one in conditions if one.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
-            _pass(spec, prepared, tested, only, run, summary, progress, step="clean")
-            _check_accuracy(run, spec.expect_accuracy, [model.classifier.name for model in tested])
-        plain = [one for one in conditions if not one.definition.paints]
-        painting = [one for one in conditions if one.definition.paints]
-        already = _pass(spec, prepared, tested, plain, run, summary, progress, step="eval") if plain else 0
-        if painter is not None:
-            painter.unread(collection.samples, summary)
-            already += _pass(spec, prepared, tested, painting, run, summary, progress, step="paint", painter=painter)
-        summary.already = already
+        fast = OnePass(spec, collection, conditions, run) if spec.fast else None
+        try:
+            if fast is not None or executor.shares_memory or any(one.definition.paints for one in conditions):
+                tested = load_models(spec, collection)
+                check_attacks(conditions, tested)
+            else:
+                tested = know_models(spec, collection, conditions)
+            tested = fast.try_out(tested) if fast is not None else tested
+            painter = load_painter(spec, collection, conditions)
+            prepared = prepare(spec, collection, progress)
+            recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
+            recorded["classes"] = list(collection.classes)
+            recorded["model_names"] = [model.classifier.name for model in tested]
+            recorded |= {"painter": painter.record()} if painter else {}
+            run.begin(_jsonable(recorded), same=("verb", "dataset", "classes", "seed"))
+            run.write_environment(environment())
+            run.write_samples(samples_table(prepared))
+            for problem in collection.problems:
+                summary.add(problem.sample_id, problem.message)
+            if spec.retry_errors:
+                run.predictions.drop(pc.field("status") == "error")
+            setup = _Setup(spec, prepared, tested, run, summary, progress, fast)
+            summary.already = _passes(setup, conditions, painter, executor)
+        finally:
+            if fast is not None:
+                fast.close()
     return run, summary
+
+
+def _passes(setup: _Setup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> int:
+    """All rows that are owed; returns how many were there."""
+    expected = setup.spec.expect_accuracy
+    if expected is not None:
+        only = [one for one in conditions if one.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
+        _pass(setup, only, step="clean", executor=executor)
+        _check_accuracy(setup.run, expected, [model.classifier.name for model in setup.tested])
+    plain = [one for one in conditions if not one.definition.paints]
+    painting = [one for one in conditions if one.definition.paints]
+    already = _pass(setup, plain, step="eval", executor=executor) if plain else 0
+    if painter is not None:
+        painter.unread(setup.prepared.collection.samples, setup.summary)
+        # In this process: a generator is too large to be loaded once a worker.
+        already += _pass(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
+    return already
+
+
+def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
+    """UserError where exact and fast answers would come to lie in one table."""
+    if (run.path / "spec.json").exists() and bool(run.spec().get("fast")) != spec.fast:
+        there, now = ("exact", "--fast") if spec.fast else ("--fast", "exact")
+        raise UserError(
+            f"{run.path} holds a run of {there} answers, which do not mix with {now} ones; choose another --out"
+        )
 
 
 def parse_matte(text: str) -> tuple[int, int, int]:
@@ -101,113 +137,50 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pass(
-    spec: EvaluateSpec,
-    prepared: Prepared,
-    tested: list[Tested],
-    conditions: list[Condition],
-    run: Run,
-    summary: Summary,
-    progress: Progress,
-    *,
-    step: str,
-    painter: Painter | None = None,
+    setup: _Setup, conditions: Sequence[Condition], *, step: str, executor: Executor, painter: Painter | None = None
 ) -> int:
-    """Write the rows of these conditions that are not there yet; returns how many were.
-
-    With a painter all of them are made in this process: a generator is too large to be loaded once a worker.
-    """
-    others = run.predictions.stored_ids()
-    jobs, owed, already = _plan(spec, prepared, tested, conditions, others, painter)
-    run.predictions.drop_ids(_superseded(run, prepared, tested, conditions, others))
-    done = 0
-    progress(step, 0, owed)
-    # A part file a shard: small enough that a kill costs little, large enough that a big run has only hundreds.
-    # It also holds enough rows to fill a few batches of each model.
-    size = max(8, len(jobs) // 500, 4 * spec.batch_size // max(1, len(conditions)))
-    shards = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    work = Evaluation(spec, prepared, run.path, tested, painter)
-    for part in LocalExecutor(1 if painter else spec.workers).map(work, shards):
-        summary.merge(part)
-        done += part.rows
-        progress(step, done, owed)
+    """Write the rows of these conditions that are not there yet; returns how many were."""
+    names = Names(setup.spec, setup.prepared, setup.tested, painter)
+    already = 0
+    for portion in _portions(setup, tuple(conditions)):
+        plan = make_plan(setup.run, names, setup.prepared, setup.tested, portion)
+        already += plan.already
+        results: Iterator[Summary]
+        if setup.fast is not None and portion is setup.fast.portion:
+            results = setup.fast.work(plan)
+        else:
+            # A part file a shard: small enough that a kill costs little, large enough that a big run has only hundreds.
+            # It also holds enough rows to fill a few batches of each model.
+            few = 4 * setup.spec.batch_size // max(1, len(portion.conditions))
+            work = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.tested, painter)
+            results = executor.map(work, plan.shards(max(8, plan.jobs // 500, few)))
+        done = 0
+        setup.progress(step, 0, plan.owed)
+        for part in results:
+            setup.summary.merge(part)
+            done += part.rows
+            setup.progress(step, done, plan.owed)
     return already
 
 
-def _plan(
-    spec: EvaluateSpec,
-    prepared: Prepared,
-    tested: list[Tested],
-    conditions: list[Condition],
-    stored: set[str],
-    painter: Painter | None,
-) -> tuple[list[Job], int, int]:
-    """The jobs, how many rows they owe and how many are stored; takes the planned ids out of ``stored``."""
-    jobs, owed, already = [], 0, 0
-    stored_as_images = stored_conditions(prepared.collection.samples)
-    for sample in prepared.collection.samples:
-        missing = []
-        for condition in applicable(sample, conditions, stored_as_images):
-            ids = row_ids(spec, prepared, tested, sample, condition, painter)
-            left = [(position, one) for position, one in enumerate(ids) if one not in stored]
-            stored.difference_update(ids)
-            already += len(ids) - len(left)
-            owed += len(left)
-            if left:
-                missing.append((condition, left))
-        if missing:
-            jobs.append(Job(sample, missing))
-    return jobs, owed, already
-
-
-def _superseded(
-    run: Run, prepared: Prepared, tested: list[Tested], conditions: list[Condition], others: set[str]
-) -> list[str]:
-    """Which of the stored rows that are not planned stand for a planned one, measured before something changed.
-
-    The image, the mask, the label, the donors, the weights: kept beside the new row, the old one would count twice.
-    """
-    if not others:
-        return []
-    samples = {sample.sample_id: sample for sample in prepared.collection.samples}
-    planned = {(one.scenario, one.variant, one.parameters_json) for one in conditions}
-    columns = ["row_id", "sample_id", "condition", "variant", "parameters"]
-    here = (
-        (pc.field("task") == TASK)
-        & (pc.field("protocol") == PROTOCOL)
-        & pc.field("model").isin([model.classifier.name for model in tested])
-    )
-    return [
-        row["row_id"]
-        for row in run.predictions.dataset().to_table(columns, here).to_pylist()
-        if row["row_id"] in others
-        and (sample := samples.get(row["sample_id"])) is not None
-        and (
-            (row["condition"], row["variant"], row["parameters"]) in planned
-            if sample.condition == ORIGINAL
-            else applicable(sample, conditions, ())
-        )
-    ]
+def _portions(setup: _Setup, conditions: tuple[Condition, ...]) -> list[Portion]:
+    """The conditions and models that go one way, and the others."""
+    everything = tuple(range(len(setup.tested)))
+    if setup.fast is None or any(one.definition.paints for one in conditions):
+        return [Portion(conditions, everything, conditions)]
+    return setup.fast.split(conditions, setup.summary)
 
 
 def row_ids(
     spec: EvaluateSpec,
     prepared: Prepared,
-    tested: list[Tested],
+    tested: Sequence[Tested],
     sample: Sample,
     condition: Condition,
     painter: Painter | None,
 ) -> list[str]:
     """The names of a sample's rows under a condition, one a model."""
-    definition = condition.definition
-    pool = prepared.pool_fingerprint if definition.donor else ""
-    painted = [painter.identity(sample)] if painter and definition.paints else []
-    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte, *painted])
-    mask = prepared.masks[sample.sample_id] if definition.needs_mask else ""
-    ids = []
-    for model in tested:
-        key = row_key(spec, prepared.collection.name, sample, condition, model.classifier.name)
-        ids.append(row_id(key, image=image, mask=mask, model=model.fingerprint))
-    return ids
+    return Names(spec, prepared, tested, painter).of(sample, condition, range(len(tested)))
 
 
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:

@@ -19,10 +19,11 @@ from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.protocols import Classifier, StagedClassifier
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.seeds import seed_from
-from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, LabelSpace, Rendered, Sample
 from holdfast.data.labels import LabelMap, map_labels, outcomes, read_label_file
 from holdfast.engine import core_count
 from holdfast.models import attacks, load_classifier
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.generated.backgrounds import Painter, keep_thumbnail
 from holdfast.pipeline.samples import (
     DataSpec,
@@ -33,8 +34,10 @@ from holdfast.pipeline.samples import (
     render_conditions,
     stored_variant,
 )
+from holdfast.pipeline.sharding import check_same
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
 
 
@@ -50,15 +53,26 @@ class EvaluateSpec(PaintSpec):
     workers: int = 1
     expect_accuracy: float | None = None
     retry_errors: bool = False
+    fast: bool = False  # one pass over the images, in batches on the device, where that is possible: see onepass
+    compile: bool | None = None  # the networks of a fast run; None: on a GPU, where enough pictures are to be seen
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A model with the way from its outputs to the dataset's classes."""
+    """A model with the way from its outputs to the dataset's classes.
+
+    ``fast`` names it in rows that come of ``--fast`` (empty where it cannot go that way): those answers may differ in
+    the last digits, and must never pass for exact ones.
+    """
 
     classifier: Classifier
     labels: LabelMap
     fingerprint: str
+    fast: str = ""
+
+    def named(self, condition: Condition) -> str:
+        """The fingerprint that goes into the name of a row under a condition."""
+        return self.fast if self.fast and supports(condition) else self.fingerprint
 
 
 @dataclass
@@ -67,6 +81,19 @@ class Job:
 
     sample: Sample
     owed: list[tuple[Condition, list[tuple[int, str]]]]
+
+
+@dataclass
+class Named:
+    """A classifier that only workers load: what a plan needs to know of it."""
+
+    name: str
+    labels: LabelSpace
+    fingerprint: str
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Nobody asks for this here."""
+        raise HoldfastError(f"{self.name} is not loaded in this process")
 
 
 TASK, PROTOCOL = "classify", "argmax"
@@ -93,6 +120,11 @@ def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, 
     }
 
 
+def shared_key(sample: Sample, condition: Condition) -> tuple[Any, ...]:
+    """Rows for which this is equal have equal keys, but for the sample's names and the model."""
+    return condition, sample.kind, sample.split, sample.fold, sample.condition, sample.attributes.get("variant")
+
+
 def _kind(sample: Sample, condition: Condition) -> str:
     if condition.definition.attack:
         return "attack"
@@ -110,11 +142,29 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
         if hasattr(classifier, "batch_size"):  # those that split batches themselves, when memory runs out
             classifier.batch_size = spec.batch_size
         labels = map_labels(collection.classes, keys, classifier.labels)
-        tested.append(Tested(classifier, labels, fingerprint([classifier.fingerprint, labels.fingerprint])))
+        exact = fingerprint([classifier.fingerprint, labels.fingerprint])
+        tensors = isinstance(classifier, TorchClassifier) and classifier.preprocessing.geometry is not None
+        tested.append(Tested(classifier, labels, exact, fingerprint([exact, "fast"]) if spec.fast and tensors else ""))
+    _check_names(tested)
+    return tested
+
+
+def know_models(spec: EvaluateSpec, collection: Collection, conditions: Sequence[Condition]) -> list[Tested]:
+    """What a plan needs of the models, one loaded at a time and on no GPU: workers load their own."""
+    known = []
+    for name in spec.models:
+        (model,) = load_models(replace(spec, models=(name,), device="cpu"), collection)
+        check_attacks(conditions, [model])
+        one = model.classifier
+        known.append(replace(model, classifier=Named(one.name, one.labels, one.fingerprint)))
+    _check_names(known)
+    return known
+
+
+def _check_names(tested: Sequence[Tested]) -> None:
     names = [model.classifier.name for model in tested]
     if len(set(names)) < len(names):
         raise UserError(f"two of the models have one name: {', '.join(names)}")
-    return tested
 
 
 def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> None:
@@ -125,7 +175,7 @@ def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> 
                 attacks.check_attackable(model.classifier, condition.scenario)
 
 
-def _stored_details(sample: Sample) -> dict[str, Any]:
+def stored_details(sample: Sample) -> dict[str, Any]:
     """Whose background a stored rendering has, as its reader or ``synth``'s manifest says (there, perhaps as text)."""
     if sample.condition == ORIGINAL:
         return {}
@@ -136,7 +186,7 @@ def _stored_details(sample: Sample) -> dict[str, Any]:
     return told
 
 
-_DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
+DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
 _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
 
@@ -169,17 +219,22 @@ class Evaluation:
         self.prepared = prepared
         self.run = run
         self._tested = tested
+        self._fingerprints = [model.fingerprint for model in tested] if tested else []
         self._painter = painter  # conditions that paint stay in one process: see evaluate
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tested": None, "_painter": None, "_threads": None}
+        bare = self.prepared.for_workers()
+        return {**self.__dict__, "prepared": bare, "_tested": None, "_painter": None, "_threads": None}
 
     @property
     def tested(self) -> list[Tested]:
         """The models, loaded now if they are not."""
         if self._tested is None:
             self._tested = load_models(self.spec, self.prepared.collection)
+            if self._fingerprints:
+                loaded = [model.fingerprint for model in self._tested]
+                check_same(", ".join(self.spec.models), self._fingerprints, loaded)
         return self._tested
 
     def __call__(self, jobs: Sequence[Job]) -> Summary:
@@ -249,8 +304,8 @@ class Evaluation:
         ):  # fmt: skip
             one = _Ready(job, rendering, owed[rendering.condition])
             made = rendering.details if rendering.rendered is None else rendering.rendered.details
-            details = {**_stored_details(job.sample), **made}
-            one.facts = {name: details.get(name) for name in _DETAILS}
+            details = {**stored_details(job.sample), **made}
+            one.facts = {name: details.get(name) for name in DETAILS}
             if rendering.rendered is not None:
                 image = over_matte(rendering.rendered.image, self.spec.matte)
                 one.facts |= {"image_sha256": array_sha256(image)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part as safe_part
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.places import address, stands_for
 from holdfast.core.types import Sample
 
 
@@ -21,7 +22,9 @@ def file_name(sample: Sample) -> str:
 
 def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:
     """Raises UserError where a collection's images lie below ``out``: results would mix with them or replace them."""
-    root = out.resolve()
+    root, url = out.resolve(), stands_for(out)
     for folder in {Path(path).parent for sample in samples if (path := getattr(sample.image, "path", None))}:
-        if folder.resolve().is_relative_to(root):
-            raise UserError(f"the images of the dataset lie in {out} themselves; choose another {option}")
+        there = address(folder)
+        inside = bool(url) and f"{there}/".startswith(f"{url}/") if there else folder.resolve().is_relative_to(root)
+        if inside:
+            raise UserError(f"the images of the dataset lie in {url or out} themselves; choose another {option}")

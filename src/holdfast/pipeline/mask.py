@@ -16,7 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
-from holdfast.engine import LocalExecutor
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, Prepared, prepare, read
@@ -50,8 +50,14 @@ class MaskSpec(DataSpec):
     workers: int = 0
 
 
-def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tuple[Summary, list[dict[str, Any]]]:
-    """Write ``out/<class>/<stem>.png`` and ``masks.csv``; returns the rows, least sure first."""
+def make_masks(
+    spec: MaskSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
+) -> tuple[Summary, list[dict[str, Any]]]:
+    """Write ``out/<class>/<stem>.png`` and ``masks.csv``; returns the rows, least sure first.
+
+    ``executor`` says where; without it, on ``spec.workers`` processes of this machine.
+    """
+    executor = executor or LocalExecutor(spec.workers)
     annotator = load_annotator(spec.annotator)
     collection = read(spec)
     check_apart(collection.samples, out)
@@ -75,7 +81,7 @@ def make_masks(spec: MaskSpec, out: Path, *, progress: Progress = silent) -> tup
         summary.already = len(there)
         shards = [owed[start : start + 8] for start in range(0, len(owed), 8)]
         progress("mask", 0, len(owed))
-        for made in LocalExecutor(spec.workers).map(Masking(spec, out), shards):
+        for made in executor.map(Masking(spec, out), shards):
             parts.write(pa.Table.from_pylist(made, schema=MASKS))
             rows.update({row["row_id"]: row for row in made})
             summary.rows += len(made)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
+from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.seeds import generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Rendered, Sample
@@ -21,6 +22,8 @@ from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make
 from holdfast.pipeline.generated.backgrounds import Painter
 from holdfast.pipeline.progress import Progress
 from holdfast.scenarios import PAPER, Condition, render
+
+_STORE_THREADS = 32
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Prepared:
     pool: DonorPool
     pool_fingerprint: str
 
+    def for_workers(self) -> Prepared:
+        """What rendering needs. The rest grows with the dataset, and a shard brings its own samples."""
+        collection = replace(self.collection, samples=(), problems=())
+        return Prepared(collection, {}, {}, {}, self.pool, self.pool_fingerprint)
+
 
 def read(spec: DataSpec) -> Collection:
     """Read the collection and keep the wanted split."""
@@ -80,7 +88,9 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
     problems: dict[str, str] = {}
     own = [(s, True) for s in samples]
     lent = [(s, False) for s in pool.samples] if spec.backgrounds else []
-    with ThreadPoolExecutor(2 * core_count()) as threads:
+    # A store takes longer to begin an answer than to give it, a disk does not.
+    remote = any(address(getattr(sample.image, "path", "")) for sample, _ in (own + lent)[:1])
+    with ThreadPoolExecutor(_STORE_THREADS if remote else 2 * core_count()) as threads:
         progress("hash", 0, len(own) + len(lent))
         for done, ((sample, is_own), (image, mask, problem)) in enumerate(
             zip(own + lent, threads.map(lambda pair: _hash(pair[0]), own + lent), strict=True), start=1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -24,14 +25,14 @@ def write_split(
     samples = stratified_split(load_collection(data, masks=masks).samples, test_fraction=test_fraction, seed=seed)
     if folds:
         samples = stratified_folds(samples, folds=folds, seed=seed)
-    rows = []
+    rows, home = [], os.path.realpath(out.parent)
     for sample in samples:
         if not isinstance(sample.image, FileImage) or not isinstance(sample.mask, FileMask | None):
             raise UserError(f"{data} does not keep its images as files, so a manifest cannot point at them")
         rows.append(
             {
-                "path": _relative(sample.image.path, out),
-                "mask": _relative(sample.mask.path, out) if sample.mask else "",
+                "path": _relative(sample.image.path, home, out),
+                "mask": _relative(sample.mask.path, home, out) if sample.mask else "",
                 "sample_id": sample.sample_id,
                 "source_id": sample.source_id,
                 "label": sample.label,
@@ -54,10 +55,11 @@ def write_split(
     return dict(sorted(counts.items())) | ({"folds": folds} if folds else {})
 
 
-def _relative(path: str | Path, manifest: Path) -> str:
-    try:
-        return Path(path).resolve().relative_to(manifest.resolve().parent).as_posix()
-    except ValueError:
+def _relative(path: str | Path, home: str, manifest: Path) -> str:
+    # Strings, not pathlib: with a folder of a million images this is most of the work.
+    there = os.path.realpath(path)
+    if not there.startswith(home.rstrip(os.sep) + os.sep):
         raise UserError(
             f"{manifest} must lie in the dataset's folder or above it: readers refuse paths that leave its folder"
-        ) from None
+        )
+    return there[len(home.rstrip(os.sep)) + 1 :].replace(os.sep, "/")

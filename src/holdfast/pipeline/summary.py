@@ -14,6 +14,8 @@ class Summary:
     already: int = 0
     trouble: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what went another way than one might think
+    times: dict[str, float] = field(default_factory=dict)  # seconds, by what they were spent on
 
     def add(self, sample_id: str, message: str, rows: int = 1) -> None:
         """Count rows that went wrong for one reason."""
@@ -25,3 +27,6 @@ class Summary:
         self.rows += other.rows
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
+        self.notes += other.notes
+        for name, seconds in other.times.items():
+            self.times[name] = self.times.get(name, 0.0) + seconds

@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
-from holdfast.engine import LocalExecutor, core_count
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.generated.review import REVIEW, REVIEW_MARGIN, check_review, settle
@@ -97,8 +97,12 @@ def make_spec(**values: Any) -> SynthSpec:
     return spec
 
 
-def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary:
-    """Write every rendering that is not there yet, then the manifest and the COCO files."""
+def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None) -> Summary:
+    """Write every rendering that is not there yet, then the manifest and the COCO files.
+
+    ``executor`` says where; without it, on ``spec.workers`` processes of this machine.
+    """
+    executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     attack = next((one.scenario for one in conditions if one.definition.attack), None)
     if attack is not None:
@@ -125,14 +129,13 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent) -> Summary
             out, spec.format, parts,
             {one: _rendering_name(order.sample, condition) for order in orders for condition, one in order.owed},
         )  # fmt: skip
-        _write(
-            spec, [_some(order, paints=False) for order in orders], Synthesis(spec, prepared, out), summary, progress
-        )
+        work = Synthesis(spec, prepared, out)
+        _write(spec, [_some(order, paints=False) for order in orders], work, executor, summary, progress)
         if painter is not None:
             painter.unread(prepared.collection.samples, summary)
             # In this process: a generator is too large to be loaded once a worker.
-            alone, work = replace(spec, workers=1), Synthesis(spec, prepared, out, painter)
-            _write(alone, [_some(order, paints=True) for order in orders], work, summary, progress)
+            alone, work = LocalExecutor(1), Synthesis(spec, prepared, out, painter)
+            _write(spec, [_some(order, paints=True) for order in orders], work, alone, summary, progress)
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
         finish(out, parts, spec.format)
@@ -159,13 +162,15 @@ def _some(order: Order, *, paints: bool) -> Order:
     return Order(order.sample, [(one, name) for one, name in order.owed if one.definition.paints == paints])
 
 
-def _write(spec: SynthSpec, orders: list[Order], work: Synthesis, summary: Summary, progress: Progress) -> None:
+def _write(
+    spec: SynthSpec, orders: list[Order], work: Synthesis, executor: Executor, summary: Summary, progress: Progress
+) -> None:
     """Do what is not there yet of these orders."""
-    batches, owed, already = _plan(spec, orders, Parts(work.out / "manifest", MANIFEST))
+    batches, owed, already = _plan(spec, orders, Parts(work.out / "manifest", MANIFEST), executor.width)
     summary.already += already
     step, before = "paint" if work.painter else "synth", summary.rows
     progress(step, 0, owed)
-    for part in LocalExecutor(spec.workers).map(work, batches):
+    for part in executor.map(work, batches):
         summary.merge(part)
         progress(step, summary.rows - before, owed)
 
@@ -185,7 +190,7 @@ def _orders(spec: SynthSpec, prepared: Prepared, conditions: list[Condition], pa
     ]
 
 
-def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts) -> tuple[list[Batch], int, int]:
+def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts, width: int) -> tuple[list[Batch], int, int]:
     stored = parts.stored_ids()
     orders, owed, already = [], 0, 0
     for order in wanted:
@@ -195,7 +200,7 @@ def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts) -> tuple[list[Batc
         if left:
             orders.append(Order(order.sample, left))
     # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
-    balanced = min(32, len(orders) // (4 * (spec.workers or core_count())))
+    balanced = min(32, len(orders) // (4 * width))
     size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, len(orders) // 2000)
     first = 1 + max(parts.rows(["shard"])["shard"].to_pylist(), default=-1)
     starts = range(0, len(orders), size)
@@ -234,6 +239,9 @@ class Synthesis:
         self.prepared = prepared
         self.out = out
         self.painter = painter
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "prepared": self.prepared.for_workers()}
 
     def __call__(self, batch: Batch) -> Summary:
         """Do these orders."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import bytes_sha256, canonical_json
 from holdfast.data.writers import coco_document, tar_images, write_atomic, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.progress import Progress
-from holdfast.store import Parts, write_table
+from holdfast.store import Parts
 
 SHARD_FORMATS = ("webdataset", "parquet")
 
@@ -70,6 +71,10 @@ DETAILS = (
 """The columns that a scenario fills."""
 
 _INTERNAL = ["shard", "mask_rle", "row_id"]
+_COCO = ["path", "label", "height", "width", "mask_rle", "licence"]
+
+AT_ONCE = 200_000
+"""Rows of the manifest that are held at a time; of a larger one, those of a condition."""
 
 # Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
 _DATASET_CARD = b"""---
@@ -94,16 +99,42 @@ def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str,
 
 
 def finish(out: Path, parts: Parts, format: str) -> None:
-    """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition."""
-    table = parts.rows().sort_by([("scenario", "ascending"), ("variant", "ascending"), ("sample_id", "ascending")])
-    public = table.drop_columns(_INTERNAL)
-    write_table(out / "manifest.parquet", public)
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(public, text)
-    write_atomic(out / "manifest.csv", text.getvalue().to_pybytes())
+    """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition.
+
+    A large table is gone through a condition at a time, so that memory holds no more of it.
+    """
+    public = pa.schema([field for field in MANIFEST if field.name not in _INTERNAL])
+    with (
+        whole_file(out / "manifest.parquet") as as_parquet,
+        whole_file(out / "manifest.csv") as as_csv,
+        pq.ParquetWriter(as_parquet, public, compression="zstd") as parquet,
+        pacsv.CSVWriter(as_csv, public) as csv,
+    ):
+        for table in _by_condition(parts):
+            shown = table.drop_columns(_INTERNAL).cast(public)
+            parquet.write_table(shown)
+            csv.write_table(shown)
+            _write_coco(out, table)
     if format == "parquet":
         write_atomic(out / "README.md", _DATASET_CARD)
-    drawn = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"])))
+
+
+def _by_condition(parts: Parts) -> Iterator[pa.Table]:
+    """All rows, by condition and id: in one table, or one a condition where there are many."""
+    data, order = parts.dataset(), [("scenario", "ascending"), ("variant", "ascending"), ("sample_id", "ascending")]
+    if data.count_rows() <= AT_ONCE:
+        yield data.to_table().sort_by(order)
+        return
+    keys = ["scenario", "variant"]
+    found = {tuple(row.values()) for batch in data.to_batches(columns=keys)
+             for row in pa.table(batch).group_by(keys).aggregate([]).to_pylist()}  # fmt: skip
+    for scenario, variant in sorted(found):
+        here = (pc.field("scenario") == scenario) & (pc.field("variant") == variant)
+        yield data.to_table(filter=here).sort_by("sample_id")
+
+
+def _write_coco(out: Path, table: pa.Table) -> None:
+    drawn = table.select(_COCO).filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"])))
     folders = pa.array([path.partition("/")[0] for path in drawn["path"].to_pylist()], pa.string())
     for folder in pc.unique(folders).to_pylist():
         rows = drawn.filter(pc.equal(folders, folder)).to_pylist()

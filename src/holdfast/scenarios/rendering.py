@@ -49,7 +49,7 @@ def run_scenario(
     context: Context,
 ) -> Rendered:
     """``render`` for a definition that need not be registered."""
-    _check_input(definition, image, mask)
+    check_input(definition, image, mask)
     image = np.ascontiguousarray(image)
     guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)
     made: Any = definition(
@@ -76,7 +76,8 @@ def _read_only(array: Any) -> Any:
     return view
 
 
-def _check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
+def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
+    """SampleError where a scenario cannot be made of this image and mask."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise SampleError(f"{definition.id} needs an HWC uint8 RGB image, not {image.dtype} of shape {image.shape}")
     if mask is None:

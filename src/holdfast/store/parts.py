@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import clear_unfinished, whole_file
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.places import address
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -42,6 +43,8 @@ def writing(folder: Path) -> Iterator[None]:
 
     The kernel drops the lock with the process, even after kill -9.
     """
+    if url := address(folder):
+        raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -59,19 +62,31 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 class Parts:
-    """The part files of one table; each row has a ``row_id``."""
+    """The part files of one table; each row has a ``row_id``, which with other columns of ``key`` names it."""
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str] = ("row_id",)) -> None:
         self.folder = folder
         self.schema = schema
+        self.key = tuple(key)
 
     def paths(self) -> list[Path]:
         """The finished part files."""
         return sorted(self.folder.glob("part-*.parquet"))
 
-    def write(self, rows: pa.Table) -> None:
-        """Add rows as one part file."""
-        write_table(self.folder / f"part-{uuid.uuid4().hex}.parquet", rows.cast(self.schema))
+    def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> None:
+        """Add rows as one part file, in the place of one that was written for the same rows.
+
+        A worker may be killed after it has written its part and before it has said so. Whoever does the work again
+        then writes the same file: the name follows from the rows, so none is there twice.
+
+        Args:
+            rows: of the table's schema.
+            of: what was asked for, where which rows come of it may differ from one time to the next: the name then
+                follows from this.
+        """
+        rows = rows.cast(self.schema)
+        names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))
+        write_table(self.folder / f"part-{fingerprint(names)[:32]}.parquet", rows)
 
     def dataset(self) -> ds.Dataset:
         """All parts as one Arrow dataset, for out-of-core reading."""

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.store.parts import Parts, write_json, write_table
+from holdfast.store.remote import fetched
 
 
 class Run:
@@ -28,7 +29,7 @@ class Run:
     @classmethod
     def open(cls, path: Path | str) -> Run:
         """A run that is there."""
-        run = cls(path)
+        run = cls(fetched(path))
         if not (run.path / "spec.json").is_file():
             raise UserError(f"{path} is not a run directory (it has no spec.json)")
         return run

@@ -114,7 +114,8 @@ def newest(folder: Path) -> Checkpoint | None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    complete = sorted(folder.glob("epoch-*"))
+    # In a store a folder has no name of its own to be given at the end: its last file says that it is complete.
+    complete = sorted(one for one in folder.glob("epoch-*") if (one / STATE).is_file())
     if not complete:
         return None
     where = complete[-1]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.engine import core_count
+from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.pipeline.dynamic.distances import feature_distance
 from holdfast.pipeline.dynamic.publish import provenance, write_manifest
@@ -36,20 +31,18 @@ from holdfast.pipeline.dynamic.setting import (
     load_setting,
     load_tested,
     read_originals,
-    square,
 )
-from holdfast.pipeline.dynamic.walk import Walked, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.dynamic.walk_options import WalkOptions
+from holdfast.pipeline.dynamic.walking import Part, Walking, Walks
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import Tested
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import prepare, samples_table
+from holdfast.pipeline.sharding import elsewhere, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing
 
 __all__ = ["PerturbSpec", "WalkOptions", "perturb"]
-
-_SECONDS_A_PART = 20.0
-"""What a kill may cost at most, besides the walks that are under way."""
 
 
 @dataclass
@@ -61,13 +54,30 @@ class _Work:
     recorder: Recorder
     run: Run
     samples: tuple[Sample, ...]
-    classes: dict[str, int]
+    walking: Walking
     progress: Progress
     summary: Summary = field(default_factory=Summary)
 
+    def walks(
+        self,
+        model: int,
+        jobs: Sequence[tuple[Sample, int | None]],
+        *,
+        baseline: bool = False,
+        stored: frozenset[str] = frozenset(),
+    ) -> Walks:
+        """What is owed for a model."""
+        images = {one.sample_id: self.recorder.prepared.images[one.sample_id] for one, _ in jobs}
+        return Walks(model, tuple(jobs), images, baseline, stored)
+
 
 def perturb(
-    spec: PerturbSpec, out: Path, *, only: Container[str] | None = None, progress: Progress = silent
+    spec: PerturbSpec,
+    out: Path,
+    *,
+    only: Container[str] | None = None,
+    progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> tuple[Run, Summary]:
     """Walk every image against every model, and write the rows that are not there yet.
 
@@ -76,29 +86,32 @@ def perturb(
         out: the run directory.
         only: names of the samples that are walked; the others are hashed and listed all the same.
         progress: told how far it is.
+        executor: who walks; None: this process.
     """
     run = Run(out)
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read_originals(spec)
-        tested = load_tested(spec, collection)
-        setting = load_setting(spec, collection)
+        # Where others walk, this process only has to know what they walk with.
+        known = replace(spec, device="cpu") if elsewhere(executor) else spec
+        tested = load_tested(known, collection)
+        setting = load_setting(known, collection)
         prepared = prepare(spec, collection, progress)
         run.begin(_recorded(spec, setting, collection, run), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
         run.write_samples(samples_table(prepared))
         recorder = Recorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
-        places = {name: place for place, name in enumerate(collection.classes)}
         chosen = tuple(one for one in collection.samples if only is None or one.sample_id in only)
-        work = _Work(spec, setting, recorder, run, chosen, places, progress)
+        frames = frozenset(one.sample_id for one in chosen[: spec.frames])
+        work = _Work(spec, setting, recorder, run, chosen, Walking(spec, recorder, tested, frames), progress)
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
             mine = [setting.parameters_json(name) for name in (ORIGINAL, PERTURBED)]
             run.predictions.drop((pc.field("status").isin(["error", "skipped"])) & pc.field("parameters").isin(mine))
         _clear(work, tested)
-        _walk_all(work, tested)
+        _walk_all(work, tested, executor)
         if spec.random_walk and spec.walk.direction != "random":
-            _baseline(work, tested)
+            _baseline(work, tested, executor)
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
     return run, work.summary
@@ -166,24 +179,25 @@ def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
     return lacking & ours
 
 
-def _walk_all(work: _Work, tested: Sequence[Tested]) -> None:
+def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
     """The walks against the models."""
     stored = work.recorder.stored = work.run.predictions.stored_ids()
-    owed = {}
-    for model in tested:
+    owed = []
+    for place, model in enumerate(tested):
         ids = {one.sample_id: [work.recorder.row_id(one, name, model) for name in WALKED] for one in work.samples}
-        owed[model.classifier.name] = [one for one in work.samples if not stored.issuperset(ids[one.sample_id])]
+        missing = [one for one in work.samples if not stored.issuperset(ids[one.sample_id])]
+        there = frozenset(row for one in missing for row in ids[one.sample_id] if row in stored)
+        owed.append(work.walks(place, [(one, None) for one in missing], stored=there))
         work.summary.already += sum(row in stored for rows in ids.values() for row in rows)
-    total, done = sum(map(len, owed.values())), 0
+    total, done = sum(len(one.jobs) for one in owed), 0
     work.progress("walk", 0, total)
-    for model in tested:
-        jobs = [(sample, None) for sample in owed[model.classifier.name]]
-        for rows in _walks(work, model, jobs, work.spec.walk, WALKED):
-            done += len({row["sample_id"] for row in rows})
-            work.progress("walk", done, total)
+    for samples, part in _parts(work, owed, executor):
+        work.summary.merge(part)
+        done += samples
+        work.progress("walk", done, total)
 
 
-def _baseline(work: _Work, tested: Sequence[Tested]) -> None:
+def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
     """Walks as long as the validated ones, in a random direction."""
     stored = work.run.predictions.stored_ids()
     details = Details.of(work.run.path)
@@ -192,139 +206,35 @@ def _baseline(work: _Work, tested: Sequence[Tested]) -> None:
         for row in details.walks.rows(["row_id", "validated", "steps"]).to_pylist()
         if row["validated"]
     }
-    jobs: dict[str, list[tuple[Sample, int | None]]] = {}
+    jobs: list[list[tuple[Sample, int | None]]] = []
     for model in tested:
         ids = {one.sample_id: work.recorder.row_id(one, RANDOM_WALK, model) for one in work.samples}
         missing = [one for one in work.samples if ids[one.sample_id] not in stored]
         work.summary.already += len(ids) - len(missing)
         walked = {one.sample_id: work.recorder.row_id(one, PERTURBED, model) for one in missing}
-        jobs[model.classifier.name] = [(one, lengths.get(walked[one.sample_id])) for one in missing]
-    total, done = sum(map(len, jobs.values())), 0
+        jobs.append([(one, lengths.get(walked[one.sample_id])) for one in missing])
+    total, done = sum(map(len, jobs)), 0
     work.progress("baseline", 0, total)
-    options = replace(work.spec.walk, direction="random", stop_when_fooled=False)
-    for model in tested:
-        mine = jobs[model.classifier.name]
+    for model, mine in zip(tested, jobs, strict=True):
         alone = [Finished(one, error=NO_WALK, status="skipped") for one, steps in mine if steps is None]
         if alone:
             work.summary.rows += len(work.recorder.write(model, alone, [RANDOM_WALK]))
             done += len(alone)
             work.progress("baseline", done, total)
-        for rows in _walks(work, model, [job for job in mine if job[1] is not None], options, [RANDOM_WALK]):
-            done += len(rows)
-            work.progress("baseline", done, total)
+    owed = [
+        work.walks(place, [job for job in mine if job[1] is not None], baseline=True) for place, mine in enumerate(jobs)
+    ]
+    for samples, part in _parts(work, owed, executor):
+        work.summary.merge(part)
+        done += samples
+        work.progress("baseline", done, total)
 
 
-def _walks(
-    work: _Work,
-    model: Tested,
-    jobs: Sequence[tuple[Sample, int | None]],
-    options: WalkOptions,
-    conditions: Sequence[str],
-) -> Iterator[list[dict[str, Any]]]:
-    """Walk these samples and write what is finished, part by part; yields the rows of each."""
-    if not jobs:
+def _parts(work: _Work, owed: Sequence[Walks], executor: Executor | None) -> Iterator[Part]:
+    """Walk them here, batches full from the first sample of a model to its last, or elsewhere in shards."""
+    if elsewhere(executor):
+        size = shard_size(sum(len(one.jobs) for one in owed), executor, work.spec.walk.batch_size)
+        yield from executor.map(work.walking, [shard for one in owed for shard in one.cut(size)])
         return
-    on_the_way: dict[str, tuple[Walker, Finished]] = {}
-    finished: list[Finished] = []
-    written = time.monotonic()
-    for walked in _surviving(work, model, _walkers(work, jobs, on_the_way, finished), on_the_way, finished, options):
-        one = on_the_way.pop(walked.key)[1]
-        one.walked = walked
-        finished.append(one)
-        if len(finished) >= 4 * options.batch_size or time.monotonic() - written > _SECONDS_A_PART:
-            yield _write(work, model, finished, conditions)
-            finished.clear()
-            written = time.monotonic()
-    if finished:
-        yield _write(work, model, finished, conditions)
-
-
-def _surviving(
-    work: _Work,
-    model: Tested,
-    walkers: Iterator[Walker],
-    on_the_way: dict[str, tuple[Walker, Finished]],
-    finished: list[Finished],
-    options: WalkOptions,
-) -> Iterator[Walked]:
-    """The walks; where model, generator or oracle fails, those under way walk alone, to find the image it is about."""
-    import torch
-
-    main = options.direction == work.spec.walk.direction
-    tested = under_test(model.classifier, model.labels, work.setting.loss_space)
-
-    def walked(some: Iterable[Walker]) -> Iterator[Walked]:
-        return walk(
-            some,
-            work.setting.generator,
-            tested,
-            work.setting.oracle,
-            options,
-            mask=work.setting.mask,
-            frames={one.sample_id for one in work.samples[: work.spec.frames]} if main else (),
-            latents=work.spec.keep_latents and main,
-        )
-
-    while True:
-        try:
-            yield from walked(walkers)
-            return
-        except (HoldfastError, torch.OutOfMemoryError) as error:
-            if isinstance(error, HoldfastError):
-                raise
-            raise UserError(
-                f"memory runs out with {options.batch_size} walks at a time; try a smaller --batch-size"
-            ) from error
-        except Exception:
-            alone = [walker for walker, _ in on_the_way.values()]
-        for walker in alone:
-            try:
-                yield from walked([walker])
-            except Exception as error:
-                one = on_the_way.pop(walker.key)[1]
-                one.error = f"{type(error).__name__}: {error}"[:500]
-                finished.append(one)
-
-
-def _write(work: _Work, model: Tested, finished: Sequence[Finished], conditions: Sequence[str]) -> list[dict[str, Any]]:
-    rows = work.recorder.write(model, finished, conditions)
-    work.summary.rows += len(rows)
-    for row in rows:
-        if row["status"] == "error":
-            work.summary.add(row["sample_id"], f"{row['condition']}: {row['error']}")
-    return rows
-
-
-def _walkers(
-    work: _Work,
-    jobs: Sequence[tuple[Sample, int | None]],
-    on_the_way: dict[str, tuple[Walker, Finished]],
-    finished: list[Finished],
-) -> Iterator[Walker]:
-    """Images, decoded a little ahead in threads; those that cannot be read are finished before they start."""
-
-    def decoded(sample: Sample) -> Any:
-        return square(sample.image.load(max_pixels=work.spec.max_pixels), work.setting.size)
-
-    ahead = 2 * core_count()
-    queue: deque[tuple[Sample, int | None, Future[Any]]] = deque()
-    waiting = iter(jobs)
-    with ThreadPoolExecutor(core_count()) as threads:
-        while True:
-            queue.extend(
-                (sample, steps, threads.submit(decoded, sample))
-                for sample, steps in itertools.islice(waiting, ahead - len(queue))
-            )
-            if not queue:
-                return
-            sample, steps, future = queue.popleft()
-            try:
-                image = future.result()
-            except SampleError as error:
-                finished.append(Finished(sample, error=str(error)))
-                continue
-            budget = work.spec.walk.steps if steps is None else steps
-            seed = work.recorder.seed(sample)
-            walker = Walker(sample.sample_id, image, work.classes[sample.label], seed, steps)
-            on_the_way[sample.sample_id] = walker, Finished(sample, image, budget=budget)
-            yield walker
+    for one in owed:
+        yield from work.walking.parts(one)

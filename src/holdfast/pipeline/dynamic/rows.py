@@ -107,9 +107,11 @@ class Recorder:
                 self._add_details(
                     made, model, one, walk_id, apart.get(one.sample.sample_id), random=RANDOM_WALK in conditions
                 )
+        # Named after the table's rows: a walk that is walked twice need not be validated, or as long, both times.
+        of = [row["row_id"] for row in made.rows]
         for parts, rows in zip(self.details.all(), (made.walks, made.frames, made.latents), strict=True):
             if rows:
-                parts.write(pa.Table.from_pylist(rows, schema=parts.schema))
+                parts.write(pa.Table.from_pylist(rows, schema=parts.schema), of=of)
         self.run.predictions.write(pa.Table.from_pylist(made.rows, schema=PREDICTIONS))
         return made.rows
 

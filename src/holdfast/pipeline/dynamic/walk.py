@@ -152,18 +152,19 @@ def walk(
         frames: the keys whose walks are recorded image by image.
         latents: whether results carry the latents at both ends.
     """
-    stepper = Stepper(generator, model, oracle, options, mask)
-    return _walk(iter(walkers), stepper, model.answers, options, frozenset(frames), latents)
+    return walk_with(Stepper(generator, model, oracle, options, mask), walkers, options, frames=frames, latents=latents)
 
 
-def _walk(
-    waiting: Iterator[Walker],
+def walk_with(
     stepper: Stepper,
-    answers: tuple[str, ...],
+    walkers: Iterable[Walker],
     options: WalkOptions,
-    frames: frozenset[str],
-    latents: bool,
+    *,
+    frames: Collection[str] = (),
+    latents: bool = False,
 ) -> Iterator[Walked]:
+    """The same with generator, model and oracle joined already: ``options`` are the stepper's."""
+    waiting = iter(walkers)
     size = 1 if options.deterministic else options.batch_size
     slots: list[_Slot | None] = [None] * size
     state: State = {}
@@ -185,7 +186,7 @@ def _walk(
             if stop:
                 ends[place] = stop
             if slot.walker.key in frames:
-                slot.frames.append(_frame(slot, facts[place], look.levels[place], answers))
+                slot.frames.append(_frame(slot, facts[place], look.levels[place], stepper.answers))
         _keep(state, look, before, keeps, [slot is not None and slot.step == 0 for slot in slots])
         # A look that nobody moved on from still holds everything that its gradient would need.
         del look, arriving, before

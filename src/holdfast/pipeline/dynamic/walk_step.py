@@ -65,6 +65,7 @@ class Stepper:
 
         self.device = torch.device(getattr(generator, "device", "cpu"))
         self._generator, self._model, self._options = generator, model, options
+        self.answers = model.answers
         self._judge, self.oracle_answers = _judging(oracle)
         self._mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask)).to(self.device)
         # A random direction of the sign or the normalised form has a length that is known without a gradient.

@@ -81,7 +81,7 @@ class ExplainSpec:
 
 def details(run: Path) -> Parts:
     """The table beside the one table, keyed by its row ids."""
-    return Parts(run / "details" / "attributions", ATTRIBUTIONS)
+    return Parts(run / "details" / "attributions", ATTRIBUTIONS, key=("row_id", "method", "target"))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,9 @@ class Pool:
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Record images whose files are written."""
         if rows:
-            self._parts.write(pa.Table.from_pylist(list(rows), schema=_ROWS))
+            # Named after what was asked for: whether a second attempt was needed may differ when it is made again.
+            of = {f"{row['prompt_id']}-{row['repeat']}" for row in rows}
+            self._parts.write(pa.Table.from_pylist(list(rows), schema=_ROWS), of=of)
 
     def finished(self) -> set[tuple[str, int]]:
         """Prompt id and repeat of what needs no more work; rows whose file has gone are forgotten."""

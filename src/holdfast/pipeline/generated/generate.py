@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,13 +20,14 @@ from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
 from holdfast.data.writers import encode_image, write_atomic
-from holdfast.engine import core_count
+from holdfast.engine import Executor, core_count
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generated.files import Pool
 from holdfast.pipeline.generated.plan import GenerateSpec, Plan, Request, plan
 from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing
 
@@ -53,7 +54,12 @@ class Made:
 
 
 def generate(
-    spec: GenerateSpec, out: Path, *, maker: TextToImage | None = None, progress: Progress = silent
+    spec: GenerateSpec,
+    out: Path,
+    *,
+    maker: TextToImage | None = None,
+    progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> Summary:
     """Make the images that are not there yet, and write the manifest of all that are.
 
@@ -62,40 +68,82 @@ def generate(
         out: the pool; one that is there is continued, if the generator and the seed are the same.
         maker: the generator of the specification, where it is loaded already.
         progress: told how far it is.
+        executor: who makes them; None: this process.
     """
     run, pool = Run(out), Pool(out)
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
         planned = plan(spec)
-        maker = maker or load_maker(spec)
-        run.begin(_recorded(spec, planned, maker), same=("verb", "generator", "generator_fingerprint", "seed"))
+        prompts = list(dict.fromkeys(one.prompt for one in planned.requests))
+        if maker is None and elsewhere(executor):
+            known = known_elsewhere(_maker_name(spec), spec.device, prompts, executor)
+        else:
+            maker = maker or load_maker(spec)
+            known = known_of(maker, prompts)
+        run.begin(_recorded(spec, planned, known), same=("verb", "generator", "generator_fingerprint", "seed"))
         run.write_environment(environment())
         summary = Summary()
         for where, why in planned.problems:
             summary.add(where, why, 0)
-        cut = _cut_words(maker, planned.requests, summary)
+        _tell_cut(known, planned.requests, summary)
         done = pool.finished()
         owed = [one for one in planned.requests if (one.prompt_id, one.repeat) not in done]
         summary.already = len(planned.requests) - len(owed)
-        with ThreadPoolExecutor(core_count()) as threads:
-            writer = _Writer(spec, pool, maker, cut, summary, threads)
-            progress("generate", 0, len(owed))
-            for number, batch in enumerate(_batches(maker, owed, seed=spec.seed, batch_size=spec.batch_size), start=1):
-                writer.add(batch)
-                progress("generate", min(number * spec.batch_size, len(owed)), len(owed))
-            writer.close()
+        work = Making(spec, out, known, maker)
+        made = 0
+        progress("generate", 0, len(owed))
+        for count, part in _made(work, owed, executor):
+            summary.merge(part)
+            made += count
+            progress("generate", made, len(owed))
         pool.finish(planned.categories)
     return summary
 
 
 def load_maker(spec: GenerateSpec) -> TextToImage:
     """The generator of a specification, its negative prompt and scheduler among the options of its name."""
+    return load_text_to_image(_maker_name(spec), spec.device)
+
+
+def _maker_name(spec: GenerateSpec) -> str:
     asked = {"negative": spec.negative, "scheduler": spec.scheduler}
     options = "&".join(f"{option}={quote(value)}" for option, value in asked.items() if value)
     joint = "" if not options else "&" if "?" in spec.generator else "?"
-    maker = load_image_maker(f"{spec.generator}{joint}{options}", device=spec.device)
+    return f"{spec.generator}{joint}{options}"
+
+
+def load_text_to_image(name: str, device: str) -> TextToImage:
+    """An image maker by name, if it makes images from text."""
+    maker = load_image_maker(name, device=device)
     if not isinstance(maker, TextToImage):
-        raise UserError(f"{spec.generator} makes no images from text; holdfast ls image-makers has those that do")
+        raise UserError(f"{name} makes no images from text; holdfast ls image-makers has those that do")
     return maker
+
+
+@dataclass(frozen=True)
+class Known:
+    """What has to be known of a generator before it is used; ``cut``: by prompt, the words that it does not read."""
+
+    name: str
+    fingerprint: str
+    cut: Mapping[str, str]
+
+
+def known_of(maker: TextToImage, prompts: Sequence[str]) -> Known:
+    """Of one that is loaded here."""
+    read = getattr(maker, "cut_words", None)
+    cut = dict(zip(prompts, read(list(prompts)), strict=True)) if read else {}
+    return Known(maker.name, maker.fingerprint, {prompt: words for prompt, words in cut.items() if words})
+
+
+def known_elsewhere(name: str, device: str, prompts: Sequence[str], executor: Executor) -> Known:
+    """As a worker loads it: this machine need not have room for it, nor a GPU, which decides on its precision."""
+    (known,) = executor.map(_known, [(name, device, tuple(prompts))])
+    return known
+
+
+def _known(asked: tuple[str, str, tuple[str, ...]]) -> Known:
+    name, device, prompts = asked
+    return known_of(load_text_to_image(name, device), prompts)
 
 
 def make_images(
@@ -156,11 +204,11 @@ def _problem(image: Image) -> str:
     return "" if image.any() else BLACK
 
 
-def _recorded(spec: GenerateSpec, planned: Plan, maker: TextToImage) -> dict[str, Any]:
+def _recorded(spec: GenerateSpec, planned: Plan, known: Known) -> dict[str, Any]:
     return asdict(spec) | {
         "verb": "generate",
-        "generator": maker.name,
-        "generator_fingerprint": maker.fingerprint,
+        "generator": known.name,
+        "generator_fingerprint": known.fingerprint,
         "templates": dict(planned.templates),
         "classes": [one.name for one in planned.categories],
         "prompts": len({one.prompt_id for one in planned.requests}),
@@ -168,16 +216,70 @@ def _recorded(spec: GenerateSpec, planned: Plan, maker: TextToImage) -> dict[str
     }
 
 
-def _cut_words(maker: TextToImage, requests: Iterable[Request], summary: Summary) -> dict[str, str]:
-    """Prompt → words the generator does not read, where it can tell; each is told once."""
-    if not hasattr(maker, "cut_words"):
-        return {}
+def _tell_cut(known: Known, requests: Iterable[Request], summary: Summary) -> None:
+    """Which words of which prompts the generator does not read, each prompt once."""
     asked = {one.prompt: one for one in requests}
-    cut = {prompt: words for prompt, words in zip(asked, maker.cut_words(list(asked)), strict=True) if words}
-    for prompt, words in cut.items():
-        message = f"the prompt {prompt!r} is too long for {maker.name}, which does not read: {words}"
+    for prompt, words in known.cut.items():
+        message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
         summary.add(asked[prompt].place, message, 0)
-    return cut
+
+
+def _made(work: Making, owed: Sequence[Request], executor: Executor | None) -> Iterator[tuple[int, Summary]]:
+    """Make them here, batch by batch, or elsewhere in shards of whole batches: the same ones, wherever they are made.
+
+    A shard has enough prompts to find out that the generator fails on all.
+    """
+    if not elsewhere(executor):
+        yield from work.batches(owed)
+        return
+    batch = work.spec.batch_size
+    size = batch * max(shard_size(len(owed), executor, batch) // batch, -(-_GIVE_UP // batch))
+    yield from executor.map(work, [owed[start : start + size] for start in range(0, len(owed), size)])
+
+
+class Making:
+    """The work of a shard: make its images, write them, and record them.
+
+    Travels to other processes without its generator, which is loaded there on first use.
+    """
+
+    def __init__(self, spec: GenerateSpec, out: Path, known: Known, maker: TextToImage | None) -> None:
+        self.spec = spec
+        self._out, self._known = out.absolute(), known
+        self._maker = maker
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maker": None}
+
+    def __call__(self, requests: Sequence[Request]) -> tuple[int, Summary]:
+        """Make these and record them in one part; returns how many requests, and what came of them."""
+        summary = Summary()
+        for _, part in self.batches(requests, whole=True):
+            summary.merge(part)
+        return len(requests), summary
+
+    @property
+    def maker(self) -> TextToImage:
+        """The generator, loaded now if it is not."""
+        if self._maker is None:
+            maker = load_maker(self.spec)
+            check_same(self.spec.generator, self._known.fingerprint, maker.fingerprint)
+            self._maker = maker
+        return self._maker
+
+    def batches(self, requests: Sequence[Request], *, whole: bool = False) -> Iterator[tuple[int, Summary]]:
+        """Make these batch by batch, recorded now and then, or all at the end."""
+        size = self.spec.batch_size
+        with ThreadPoolExecutor(core_count()) as threads:
+            writer = _Writer(self.spec, Pool(self._out), self._known, threads, whole=whole)
+            made = 0
+            for batch in _batches(self.maker, requests, seed=self.spec.seed, batch_size=size):
+                writer.add(batch)
+                count = min(size, len(requests) - made)
+                made += count
+                yield count, writer.told()
+            writer.close()
+            yield 0, writer.told()
 
 
 class _Writer:
@@ -190,13 +292,14 @@ class _Writer:
         self,
         spec: GenerateSpec,
         pool: Pool,
-        maker: TextToImage,
-        cut: dict[str, str],
-        summary: Summary,
+        known: Known,
         threads: ThreadPoolExecutor,
+        *,
+        whole: bool,
     ) -> None:
-        self._spec, self._pool, self._maker, self._cut, self._summary = spec, pool, maker, cut, summary
-        self._threads = threads
+        self._spec, self._pool, self._known = spec, pool, known
+        self._threads, self._whole = threads, whole
+        self._summary = Summary()
         self._on_the_way: deque[list[Future[dict[str, Any]]]] = deque()
         self._rows: list[dict[str, Any]] = []
         self._written, self._pause = time.monotonic(), _SECONDS_A_PART[0]
@@ -206,8 +309,13 @@ class _Writer:
         self._on_the_way.append([self._threads.submit(self._write, one) for one in batch])
         while len(self._on_the_way) > _BATCHES_AHEAD:
             self._collect()
-        if self._rows and time.monotonic() - self._written > self._pause:
+        if self._rows and not self._whole and time.monotonic() - self._written > self._pause:
             self._record()
+
+    def told(self) -> Summary:
+        """What has been written since this was asked last."""
+        summary, self._summary = self._summary, Summary()
+        return summary
 
     def close(self) -> None:
         """Wait for what is on the way and record it."""
@@ -245,16 +353,16 @@ class _Writer:
             "prompt_id": request.prompt_id,
             "repeat": request.repeat,
             "seed": made.seed,
-            "generator": self._maker.name,
-            "generator_fingerprint": self._maker.fingerprint,
+            "generator": self._known.name,
+            "generator_fingerprint": self._known.fingerprint,
             "seconds": made.seconds,
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "attempt": made.attempt,
-            "cut_words": self._cut.get(request.prompt, ""),
+            "cut_words": self._known.cut.get(request.prompt, ""),
             "licence": self._spec.licence,
             "status": "ok" if image is not None else "error",
             "error": made.error,
-            "row_id": fingerprint([request.prompt_id, request.repeat, made.seed, self._maker.fingerprint])[:32],
+            "row_id": fingerprint([request.prompt_id, request.repeat, made.seed, self._known.fingerprint])[:32],
         }
         if image is not None:
             data = encode_image(image)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.environment import environment
@@ -51,8 +52,14 @@ class Mined:
     warnings: list[str]
 
 
-def mine(spec: MineSpec, out: Path, *, progress: Progress = silent) -> Mined:
+def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None) -> Mined:
     """Classify a pool with every model, keep shared failures, measure what they are, and write the dataset folder.
+
+    Args:
+        spec: what to do.
+        out: the hard set's folder.
+        progress: told how far it is.
+        executor: who classifies, judges and paints; None: this process.
 
     Raises:
         UserError: models and oracle do not fit, no shared failure is left, or ``out`` holds something else. What was
@@ -64,12 +71,12 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent) -> Mined:
     folder = out / MINING
     with writing(out):
         write_json(folder / "spec.json", {"verb": "mine", **_jsonable(asdict(spec))})
-        pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit)
+        pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit, executor=executor)
         warnings += _doubts(pool) + _partial_judge(spec, pool)
         choice = _choose(spec, pool)
         selection = select(spec, pool, choice)
         warnings += choice.warnings + _too_large(selection) + _few_controls(pool, selection)
-        again, trouble = paint_again(spec, pool, selection, oracle, folder, progress)
+        again, trouble = paint_again(spec, pool, selection, oracle, folder, progress, executor)
         warnings += trouble
         facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
         progress("results", 0, 1)

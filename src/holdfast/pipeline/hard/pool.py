@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,14 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ClassKeys, Collection, Image, Sample
 from holdfast.data.labels import map_labels, read_label_file
-from holdfast.engine import core_count
+from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
+from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
 from holdfast.registry import unknown
 from holdfast.stats.mining_selection import half_of
 from holdfast.store import Parts, Run
@@ -196,21 +197,58 @@ def load_judge(spec: MineSpec, collection: Collection) -> Oracle:
 
 
 def measure(
-    spec: MineSpec, data: str, folder: Path, progress: Progress, *, oracle: Oracle | None = None, limit: int = 0
+    spec: MineSpec,
+    data: str,
+    folder: Path,
+    progress: Progress,
+    *,
+    oracle: Oracle | None = None,
+    limit: int = 0,
+    executor: Executor | None = None,
 ) -> tuple[Measured, Oracle]:
     """Classify a pool into ``folder/run`` and judge it into ``folder/oracle``; what is there already is kept."""
-    run, _ = evaluate(spec.evaluation(data, limit=limit), folder / "run", progress=progress)
+    run, _ = evaluate(spec.evaluation(data, limit=limit), folder / "run", progress=progress, executor=executor)
     collection = read(DataSpec(data, limit=limit))
-    oracle = oracle or load_judge(spec, collection)
-    judged = _judge(spec, collection, run, oracle, Parts(folder / "oracle", JUDGED), progress)
+    if oracle is None:
+        # Where others judge, this process only has to know it.
+        oracle = load_judge(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
+    judging = Judging(spec, collection, folder / "oracle", oracle)
+    judged = _judge(judging, collection, run, oracle, progress, executor or LocalExecutor(1))
     names = list(run.spec()["model_names"])
     surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
     images, failed, said, unanswered = _frames(spec, collection, run, names, judged)
     return Measured(collection, run, surrogates, targets, images, failed, said, unanswered), oracle
 
 
+class Judging:
+    """The work of a shard: the oracle's verdicts on some images, by the names of their rows.
+
+    Travels to other processes without the oracle, which is loaded there on first use.
+    """
+
+    def __init__(self, spec: MineSpec, collection: Collection, folder: Path, oracle: Oracle) -> None:
+        self.spec = spec
+        self.parts = Parts(folder.absolute(), JUDGED)
+        self._bare = replace(collection, samples=())
+        self._fingerprint = oracle.fingerprint
+        self._oracle: Oracle | None = oracle
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_oracle": None}
+
+    def __call__(self, shard: Sequence[tuple[str, Sample]]) -> int:
+        """Judge these and write their rows; returns how many images were looked at."""
+        if self._oracle is None:
+            oracle = load_judge(self.spec, self._bare)
+            check_same(self.spec.oracle, self._fingerprint, oracle.fingerprint)
+            self._oracle = oracle
+        rows = list(_verdicts(shard, self._oracle, self.spec.max_pixels))
+        self.parts.write(pa.Table.from_pylist(rows, schema=JUDGED), of=[one for one, _ in shard])
+        return len(shard)
+
+
 def _judge(
-    spec: MineSpec, collection: Collection, run: Run, oracle: Oracle, parts: Parts, progress: Progress
+    judging: Judging, collection: Collection, run: Run, oracle: Oracle, progress: Progress, executor: Executor
 ) -> dict[str, dict[str, Any]]:
     """The oracle's verdict on every image that can be read, by sample_id; made now where it is not stored."""
     contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
@@ -219,17 +257,18 @@ def _judge(
         for sample in collection.samples
         if contents.get(sample.sample_id)
     }
-    stored = parts.stored_ids()
+    stored = judging.parts.stored_ids()
     # Equal images with one label are judged once.
     owed = {one: sample for sample in collection.samples if (one := names.get(sample.sample_id)) and one not in stored}
-    missing = list(owed.items())
+    missing, done = list(owed.items()), 0
+    size = _JUDGED_AT_ONCE
+    if elsewhere(executor):
+        size = min(size, shard_size(len(missing), executor, size))
     progress("judge", 0, len(missing))
-    for start in range(0, len(missing), _JUDGED_AT_ONCE):
-        part = missing[start : start + _JUDGED_AT_ONCE]
-        rows = list(_verdicts(part, oracle, spec.max_pixels))
-        parts.write(pa.Table.from_pylist(rows, schema=JUDGED))
-        progress("judge", min(start + _JUDGED_AT_ONCE, len(missing)), len(missing))
-    known = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    for count in executor.map(judging, [missing[start : start + size] for start in range(0, len(missing), size)]):
+        done += count
+        progress("judge", done, len(missing))
+    known = {row["row_id"]: row for row in judging.parts.rows().to_pylist()}
     return {name: known[one] for name, one in names.items() if one in known}
 
 

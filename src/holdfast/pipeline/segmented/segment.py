@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, SEGMENTS, row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
-from holdfast.engine import core_count
+from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.models import load_segmenter
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import row_key
@@ -23,6 +23,7 @@ from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, prepare, read, samples_table
 from holdfast.pipeline.segmented import networks, testing
 from holdfast.pipeline.segmented.training import SegmentTraining
+from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained import recipes
 from holdfast.pipeline.trained.pictures import Renderer, Showing, Team, showing, tensors_of
@@ -71,8 +72,13 @@ class SegmentSpec(TrainSpec):
         return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate)
 
 
-def segment(spec: SegmentSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
-    """Train and test, or test only, and write the rows that are not there yet."""
+def segment(
+    spec: SegmentSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
+) -> tuple[Run, Summary]:
+    """Train and test, or test only, and write the rows that are not there yet.
+
+    ``executor`` says where; without it, jobs are done on ``spec.workers`` processes, and models tested in this one.
+    """
     if bool(spec.models) == bool(spec.architectures):
         which = "not both" if spec.models else "one of them"
         raise UserError(
@@ -81,8 +87,8 @@ def segment(spec: SegmentSpec, out: Path, *, progress: Progress = silent) -> tup
     collection = read(spec)
     _check(spec, collection)
     if spec.architectures:
-        return train(spec, out, progress=progress, kind=SEGMENTERS)
-    return _evaluate(spec, collection, out, progress)
+        return train(spec, out, progress=progress, kind=SEGMENTERS, executor=executor)
+    return _evaluate(spec, collection, out, progress, executor or LocalExecutor(1))
 
 
 def _check(spec: SegmentSpec, collection: Collection) -> None:
@@ -97,12 +103,15 @@ def _check(spec: SegmentSpec, collection: Collection) -> None:
         raise UserError(f"{', '.join(gone)} takes the object out of the picture: there is nothing to segment")
 
 
-def _evaluate(spec: SegmentSpec, collection: Collection, out: Path, progress: Progress) -> tuple[Run, Summary]:
+def _evaluate(
+    spec: SegmentSpec, collection: Collection, out: Path, progress: Progress, executor: Executor
+) -> tuple[Run, Summary]:
     run, summary = Run(out), Summary()
     with writing(out):
         check_apart(collection.samples, out)
         conditions = conditions_of(spec, collection)
-        tested = _load(spec, collection)
+        # Where others ask the models, this process only has to know them.
+        tested = _load(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "segment", "dataset": collection.name, "classes": list(collection.classes)}
         recorded |= {"models": list(spec.models), "architectures": [], "matte": list(spec.matte), "tests": "given"}
@@ -113,25 +122,26 @@ def _evaluate(spec: SegmentSpec, collection: Collection, out: Path, progress: Pr
             summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
             run.predictions.drop(pc.field("status") == "error")
-        work = [
-            (model, condition, _plan(spec, prepared, model, condition))
-            for model in tested
+        plans = [
+            (place, condition, _plan(spec, prepared, model, condition))
+            for place, model in enumerate(tested)
             for condition in conditions.values()
         ]
-        _forget(run, work)
+        _forget(run, [(tested[place], condition, plan) for place, condition, plan in plans])
         stored = run.predictions.stored_ids()
+        by_id = {sample.sample_id: sample for sample in collection.samples}
         owed = [
-            (model, condition, {shown: one for shown, one in plan.items() if one not in stored})
-            for model, condition, plan in work
+            (place, [((by_id[sample], made), one) for (sample, made), one in plan.items() if one not in stored])
+            for place, _, plan in plans
         ]
-        total = sum(len(plan) for *_, plan in owed)
-        summary.already = sum(len(plan) for *_, plan in work) - total
+        total = sum(len(shown) for _, shown in owed)
+        summary.already = sum(len(plan) for *_, plan in plans) - total
+        size = min(TESTED, shard_size(total, executor, TESTED)) if elsewhere(executor) else TESTED
+        shards = [(place, shown[at : at + size]) for place, shown in owed for at in range(0, len(shown), size)]
         progress("segment", 0, total)
-        team = Team(spec.renderers or core_count())
-        for model, _, plan in owed:
-            for part in _parts(spec, prepared, run, model, plan, team):
-                summary.merge(part)
-                progress("segment", summary.rows, total)
+        for part in executor.map(Showings(spec, prepared, run, tested), shards):
+            summary.merge(part)
+            progress("segment", summary.rows, total)
     return run, summary
 
 
@@ -191,37 +201,62 @@ def _forget(run: Run, work: Sequence[tuple[testing.Tested, Condition, Plan]]) ->
     testing.details(run.path).drop_ids(stale)
 
 
-def _parts(
-    spec: SegmentSpec, prepared: Prepared, run: Run, model: testing.Tested, plan: Plan, team: Team
-) -> Iterator[Summary]:
-    """Show the pictures of one condition to one model, and write a part of the table at a time."""
-    by_id = {sample.sample_id: sample for sample in prepared.collection.samples}
-    shown = [(by_id[sample], made) for sample, made in plan]
-    ids = {sample: row for (sample, _), row in plan.items()}
-    made_of = dict(plan.keys())
-    classes = prepared.collection.classes
-    folder = testing.pictures_folder(run.path)
-    kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(prepared.collection) if one in ids}
-    renderer = Renderer(
-        prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=team
-    )
-    for start in range(0, len(shown), TESTED):
-        pictures = tensors_of(renderer, shown[start : start + TESTED], classes, masks=True)
+class Showings:
+    """The work of a shard: pictures of one condition shown to one model, and a part of the table.
+
+    Travels to other processes without its models, which are loaded there on first use.
+    """
+
+    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Run, tested: list[testing.Tested]) -> None:
+        self.spec = spec
+        self.prepared = prepared
+        self.run = run.path.absolute()
+        self.team = Team(spec.renderers or core_count())
+        self._fingerprints = [model.fingerprint for model in tested]
+        self._tested: list[testing.Tested] | None = tested
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tested": None}
+
+    @property
+    def tested(self) -> list[testing.Tested]:
+        """The models, loaded now if they are not."""
+        if self._tested is None:
+            tested = _load(self.spec, self.prepared.collection)
+            check_same(
+                f"one of {', '.join(self.spec.models)}", self._fingerprints, [model.fingerprint for model in tested]
+            )
+            self._tested = tested
+        return self._tested
+
+    def __call__(self, shard: tuple[int, Sequence[tuple[Showing, str]]]) -> Summary:
+        """Show them and write their rows."""
+        spec, run, model = self.spec, Run(self.run), self.tested[shard[0]]
+        collection = self.prepared.collection
+        shown = [one for one, _ in shard[1]]
+        ids = {sample.sample_id: row for (sample, _), row in shard[1]}
+        made_of = {sample.sample_id: made for sample, made in shown}
+        folder = testing.pictures_folder(run.path)
+        kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(collection) if one in ids}
+        renderer = Renderer(
+            self.prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=self.team
+        )
+        pictures = tensors_of(renderer, shown, collection.classes, masks=True)
         found: list[tuple[Sample, dict[str, Any]]] = [
             (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
         ]
-        found += list(testing.outcomes(model, pictures, classes, ids, kept))
+        found += list(testing.outcomes(model, pictures, collection.classes, ids, kept))
         summary = Summary(len(found))
         rows: list[dict[str, Any]] = []
         counted: list[dict[str, Any]] = []
         for sample, outcome in found:
             counted += outcome.pop(testing.DETAILS, [])
-            key = _key(spec, prepared, (sample, made_of[sample.sample_id]), model.segmenter.name)
+            key = _key(spec, self.prepared, (sample, made_of[sample.sample_id]), model.segmenter.name)
             known = {"row_id": ids[sample.sample_id], "run_id": run.run_id, "schema_version": SCHEMA_VERSION}
             rows.append(key | {"label": sample.label} | known | outcome)
             if outcome["status"] != "ok":
                 summary.add(sample.sample_id, f"{outcome['status']}: {outcome['error']}")
         # The details first: a row that is there has its counts.
-        testing.details(run.path).write(pa.Table.from_pylist(counted, schema=SEGMENTS))
+        testing.details(run.path).write(pa.Table.from_pylist(counted, schema=SEGMENTS), of=ids.values())
         run.predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
-        yield summary
+        return summary

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection
-from holdfast.engine import LocalExecutor, core_count
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import check_apart
@@ -76,8 +76,18 @@ class Kind:
 CLASSIFIERS = Kind("train", architectures.resolve, architectures.build, Training)
 
 
-def train(spec: TrainSpec, out: Path, *, progress: Progress = silent, kind: Kind = CLASSIFIERS) -> tuple[Run, Summary]:
-    """Train what is not trained yet, test what is not tested yet, and write models, curves and rows."""
+def train(
+    spec: TrainSpec,
+    out: Path,
+    *,
+    progress: Progress = silent,
+    kind: Kind = CLASSIFIERS,
+    executor: Executor | None = None,
+) -> tuple[Run, Summary]:
+    """Train what is not trained yet, test what is not tested yet, and write models, curves and rows.
+
+    ``executor`` says where the jobs are done; without it, on ``spec.workers`` processes of this machine.
+    """
     check(spec)
     recipe = spec.settled()
     run, summary = Run(out), Summary()
@@ -85,7 +95,9 @@ def train(spec: TrainSpec, out: Path, *, progress: Progress = silent, kind: Kind
         collection = kind.read(spec)
         check_apart(collection.samples, out)
         conditions = conditions_of(spec, collection)
-        device = resolve_device(spec.device)
+        # Whoever plans for other machines need not have their GPU.
+        local = executor is None or isinstance(executor, LocalExecutor)
+        device = resolve_device(spec.device) if local else spec.device
         networks = [kind.resolve(name, size=recipe.size, pretrained=spec.pretrained) for name in spec.architectures]
         names = [network.name for network in networks]
         if len(set(names)) < len(names):
@@ -105,7 +117,7 @@ def train(spec: TrainSpec, out: Path, *, progress: Progress = silent, kind: Kind
             run.predictions.drop(pc.field("status") == "error")
         jobs = make_jobs(spec, prepared, conditions, networks)
         owed, summary.already = _owed(spec, prepared, jobs, run.predictions.stored_ids())
-        for part in _work(spec, prepared, owed, run, device, progress, kind):
+        for part in _work(spec, prepared, owed, run, device, progress, kind, executor):
             summary.merge(part)
         write_jobs(run)
     return run, summary
@@ -129,17 +141,27 @@ def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[
 
 
 def _work(
-    spec: TrainSpec, prepared: Prepared, owed: Sequence[Owed], run: Run, device: str, progress: Progress, kind: Kind
+    spec: TrainSpec,
+    prepared: Prepared,
+    owed: Sequence[Owed],
+    run: Run,
+    device: str,
+    progress: Progress,
+    kind: Kind,
+    executor: Executor | None,
 ) -> Iterator[Summary]:
     """Do the jobs, on as many processes as asked for; yields what each shard did."""
-    workers = min(spec.workers or core_count(), max(1, len(owed)))
+    executor = executor or LocalExecutor(spec.workers)
+    workers = min(executor.width, max(1, len(owed)))
+    if isinstance(executor, LocalExecutor):  # a single job is done in this process
+        executor = LocalExecutor(workers)
+    # As if this machine had them all: on several, --memory says what a worker may take.
     memory = int(spec.memory * 2**30) or int(OF_MACHINE * _machine_memory() / workers)
-    alone = workers == 1
-    watch = (lambda done, total: progress("epochs", done, total)) if alone else None
-    training = kind.training(spec, prepared, run.path, memory, device, watch)
+    watch = (lambda done, total: progress("epochs", done, total)) if executor.shares_memory else None
+    training = kind.training(spec, prepared, run.path.absolute(), memory, device, watch)
     progress("jobs", 0, len(owed))
     done = 0
-    for jobs, part in LocalExecutor(workers).map(training, _shards(owed, workers)):
+    for jobs, part in executor.map(training, _shards(owed, workers)):
         done += jobs
         progress("jobs", done, len(owed))
         write_jobs(run)

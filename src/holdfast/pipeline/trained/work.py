@@ -19,7 +19,7 @@ from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.engine import core_count
 from holdfast.models import local_dir
-from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained.fitting import Fit, on_device, places_of, trained_as
@@ -82,6 +82,7 @@ class Training:
         """Do these jobs and write their models, curves and rows; returns how many jobs, and what they made."""
         import torch
 
+        self.device = resolve_device(self.device)  # that of the machine which does the work
         if self.device.startswith("cuda:"):
             torch.cuda.set_device(torch.device(self.device))
         summary = Summary()

@@ -1,6 +1,7 @@
 """The static scenarios as batched tensor code, on any device: the same pictures as those OpenCV makes one by one."""
 
+from holdfast.scenarios.tensors.arithmetic import on_device
 from holdfast.scenarios.tensors.batches import rainbow_shifts, render_batch, supports
 from holdfast.scenarios.tensors.donors import donor_backgrounds
 
-__all__ = ["donor_backgrounds", "rainbow_shifts", "render_batch", "supports"]
+__all__ = ["donor_backgrounds", "on_device", "rainbow_shifts", "render_batch", "supports"]

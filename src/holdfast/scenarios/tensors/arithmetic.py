@@ -6,6 +6,7 @@ fixed-point sums stay below that, and a GPU adds floats faster than integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BINOMIAL = (1, 4, 6, 4, 1)
+
+
+def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Whole numbers as int64, for which a GPU is not waited for: the copy takes its turn behind what it is doing."""
+    import torch
+
+    held = torch.tensor(numbers, dtype=torch.int64)
+    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
 
 
 def luma(images: Tensor) -> Tensor:
@@ -53,15 +62,18 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
         torch.where(value == green, blue - red + 2 * difference, red - green + 4 * difference),
     )
     hue = _down(sixth * (122880 / difference.clamp(min=1)).round() + 2048, 12)
-    hue = torch.where(hue < 0, hue + 180, hue)
-    hue = (hue + shifts.view(-1, 1, 1)) % wrap % 180
-    chroma = value * saturation / 255
-    sector = hue / 30
-    channels = []
-    for offset in (5, 3, 1):  # red, green, blue: how far each falls short of the value goes round with the hue
-        turned = (sector + offset) % 6
-        channels.append(value - chroma * torch.minimum(turned, 4 - turned).clamp(0, 1))
-    return torch.stack(channels, 1).floor_().to(torch.uint8)
+    if wrap == 180:  # a whole turn takes negative hues with it
+        hue = hue.add_(shifts.view(-1, 1, 1)).remainder_(180)
+    else:
+        hue = (torch.where(hue < 0, hue + 180, hue) + shifts.view(-1, 1, 1)) % wrap % 180
+    chroma = (value * saturation).div_(255)
+    sector = hue.div_(30)
+    made = torch.empty_like(images)
+    for channel, offset in enumerate((5, 3, 1)):  # how far each falls short of the value goes round with the hue
+        turned = (sector + offset).remainder_(6)
+        short = torch.minimum(turned, 4 - turned, out=turned).clamp_(0, 1).mul_(chroma)
+        made[:, channel] = torch.sub(value, short, out=short)  # bytes round down
+    return made
 
 
 def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weight: float, offset: float) -> Tensor:

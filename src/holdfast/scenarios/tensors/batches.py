@@ -161,12 +161,13 @@ def _channel(batch: _Batch, condition: Condition) -> Tensor:
 
 def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
     shifts = rainbow_shifts(condition, batch.sample_ids, batch.seed)
-    on_device = batch.images.new_tensor(shifts)
-    return batch.over(arithmetic.turn_hue(batch.images, on_device, int(condition.parameters["wrap"])))
+    there = arithmetic.on_device(shifts, batch.images.device)
+    return batch.over(arithmetic.turn_hue(batch.images, there, int(condition.parameters["wrap"])))
 
 
 def _transparent(batch: _Batch, _: Condition) -> Tensor:
-    return batch.over(batch.images.new_tensor(batch.matte).view(1, 3, 1, 1))
+    matte = arithmetic.on_device(batch.matte, batch.images.device)
+    return batch.over(matte.to(batch.images.dtype).view(1, 3, 1, 1))
 
 
 def _random_background(batch: _Batch, _: Condition) -> Tensor:

@@ -1,0 +1,196 @@
+"""Folders and files in an object store, beside those of the disk: ``s3://bucket/folder``.
+
+Whoever types a path may type such an address. Credentials come from the environment of the process that reads, as its
+library finds them; they are in no address, no specification and no file of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line
+
+SCHEMES = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "oss": "ossfs",
+    "hdfs": "a Hadoop client",
+    "memory": "fsspec",
+}
+"""Stores, and what reads them. No http or ssh: an address may stand in a file of somebody else's run."""
+
+_ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/+([^/].*)", re.DOTALL)
+
+
+def address(path: str | os.PathLike[str] | Any) -> str:
+    """``scheme://bucket/folder`` without needless slashes where a path means a store, else nothing.
+
+    pathlib makes one slash of the two, so one is enough.
+    """
+    found = _ADDRESS.fullmatch(str(path))
+    if found is None:
+        return ""
+    scheme, rest = found.groups()
+    if ":" in rest.partition("@")[0].partition("/")[0] and "@" in rest.partition("/")[0]:
+        raise UserError("an address must not hold a password; credentials belong in the environment")
+    return f"{scheme}://" + "/".join(part for part in rest.split("/") if part)
+
+
+def shown(path: str | Path) -> str:
+    """A path as its user would type it."""
+    return address(path) or str(path)
+
+
+_staged: dict[Path, str] = {}
+
+
+def stage(folder: Path, url: str) -> None:
+    """Note that a folder of the disk holds, in this process, what belongs at an address."""
+    _staged[folder] = url
+
+
+def stands_for(folder: Path) -> str:
+    """The address whose place a folder takes, where it takes one."""
+    return next((f"{url}/{folder.relative_to(one)}".removesuffix("/.") for one, url in _staged.items()
+                 if folder.is_relative_to(one)), "")  # fmt: skip
+
+
+def place(path: str | Path) -> Path:
+    """A path on the disk, or what behaves like one in a store (a UPath)."""
+    url = address(path)
+    if not url:
+        return Path(path).expanduser()
+    with reaching(url):
+        from upath import UPath
+
+        store(url)  # says now what is not installed
+        return cast(Path, UPath(url))
+
+
+def resolved(path: Path) -> Path:
+    """Links followed, which only disks have."""
+    return path if address(path) else Path(os.path.realpath(path))
+
+
+def last_name(path: Path) -> str:
+    """The last part of a path; of a whole bucket, the bucket's."""
+    url = address(path)
+    return url.rpartition("/")[2] if url else resolved(path).name
+
+
+def store(url: str) -> tuple[Any, str]:
+    """The file system of an address, and the address's path in it.
+
+    Not by fsspec's own parsing of addresses: ``::`` in the name of a file would lead it to another store.
+    """
+    import fsspec
+
+    scheme, _, _ = url.partition("://")
+    system = fsspec.filesystem(scheme)
+    return system, system._strip_protocol(url)
+
+
+def forget_listings(url: str) -> None:
+    """Have the store asked again for what is there; its library remembers for as long as the process runs."""
+    with reaching(url):
+        store(url)[0].invalidate_cache()
+
+
+def read_object(path: str, start: int | None = None, end: int | None = None) -> bytes:
+    """An object's bytes, or a range of them; a SampleError where it cannot be read."""
+    url = address(path)
+    try:
+        system, inside = store(url)
+        return cast(bytes, system.cat_file(inside, start=start, end=end))
+    except Exception as error:  # every store's library has errors of its own
+        sentence = _sentence(error, url)
+        if _is_setup(error):
+            raise UserError(sentence) from error
+        raise SampleError(f"{Path(url).name} cannot be read: {_reason(error)}") from error
+
+
+def folders_and_files(folder: str | Path) -> tuple[list[str], list[str]]:
+    """Names in a folder of a store, sorted."""
+    url = address(folder)
+    with reaching(url):
+        system, inside = store(url)
+        folders: list[str] = []
+        files: list[str] = []
+        for entry in system.ls(inside, detail=True):
+            name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+            if str(entry["name"]).rstrip("/") != inside.rstrip("/"):  # consoles mark empty folders by an object
+                (folders if entry["type"] == "directory" else files).append(name)
+        return sorted(folders), sorted(files)
+
+
+def walk(folder: str | Path) -> Iterator[str]:
+    """Files below a folder of a store, relative to it; hidden ones left out."""
+    for relative in listing(address(folder)):
+        if not any(part.startswith(".") for part in relative.split("/")):
+            yield relative
+
+
+def listing(url: str) -> dict[str, dict[str, Any]]:
+    """Relative name → what the store says of an object (``size`` and more), of all below an address.
+
+    Names that would lead elsewhere as paths are left out. Empty where there is nothing; a UserError where there is no
+    such bucket.
+    """
+    with reaching(url):
+        system, inside = store(url)
+        root = inside.rstrip("/") + "/"
+        found = system.find(inside, detail=True)
+    names = {name.removeprefix(root): info for name, info in found.items() if name.startswith(root)}
+    return {name: info for name, info in names.items() if _is_plain(name)}
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
+@contextmanager
+def reaching(url: str) -> Iterator[None]:
+    """Whatever a store's library raises in the block becomes a UserError of one sentence."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise UserError(_sentence(error, url)) from error
+
+
+def _is_setup(error: Exception) -> bool:
+    return isinstance(error, ImportError) or "Credential" in type(error).__name__
+
+
+def _sentence(error: Exception, url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    bucket = f"{scheme}://{rest.partition('/')[0]}"
+    if isinstance(error, ImportError):
+        needed = "pip install 'holdfast[s3]'" if scheme == "s3" else f"pip install {SCHEMES.get(scheme, scheme)}"
+        return f"{scheme}:// needs a library that is not installed: {needed} universal_pathlib".removesuffix(
+            " universal_pathlib" if scheme == "s3" else ""
+        )
+    if _is_setup(error):
+        hint = "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" if scheme == "s3" else ""
+        return f"there are no credentials for {bucket} in the environment{hint}"
+    if isinstance(error, FileNotFoundError) and "bucket" in str(error).lower():
+        return f"there is no bucket {bucket}; make it first, or check the name and AWS_ENDPOINT_URL"
+    return f"{url}: {_reason(error)}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such object"
+    if isinstance(error, PermissionError):
+        return "no permission"
+    return f"the store does not answer as it should ({type(error).__name__}: {first_line(error)})"

@@ -1,0 +1,322 @@
+"""Work on many machines: Ray Data with a pool of actors, each of which keeps the work and its models."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import math
+import os
+import secrets
+import socket
+import sys
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.engine.local import core_count
+from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, Surroundings, Worker, opened, read, sealed
+
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
+
+_STORE_BYTES = 256 << 20  # shards and answers are small; what does not fit goes to disk
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported home
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # no copy of the working folder travels: workers import what is installed
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # what goes wrong reaches us as errors
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # on stdout, of everything that is lost and begun anew
+}
+_HINT = "`ray status` on its first machine says whether it runs, and RAY_AUTH_MODE must be the same here as there"
+_AHEAD = 4  # shards a worker that are made and not answered: two at the worker, two on their way
+
+
+class RayExecutor:
+    """Workers of a Ray cluster: as many as asked for, or as many as Ray finds room for between two numbers.
+
+    Lost workers and nodes are replaced and their shards done again. Shards are made as workers need them, answers come
+    back as they are ready: memory does not grow with their number.
+    """
+
+    def __init__(
+        self,
+        least: int = 0,
+        most: int = 0,
+        *,
+        address: str = "",
+        gpus: float = 0.0,
+        cpus: float = 1.0,
+        folder: Path | None = None,
+    ) -> None:
+        """See ``open_executor``; ``least`` and ``most`` 0: one worker for every ``cpus`` cores that there are."""
+        if importlib.util.find_spec("ray") is None:
+            raise UserError("--engine ray needs Ray, which is not installed: pip install 'holdfast[ray]'")
+        if address.startswith("ray://"):
+            raise UserError(
+                "Ray Data does not work through ray://; start the command on a machine of the cluster with --address "
+                "auto, or hand it in with `ray job submit`"
+            )
+        for name, value in _SETTINGS.items():  # read when Ray is imported
+            os.environ.setdefault(name, value)
+        self._least, self._most = least, most
+        self._address = address or os.environ.get("RAY_ADDRESS", "")  # which Ray sets within `ray job submit`
+        if not self._address:
+            _own_token()
+        self._gpus, self._cpus = gpus, cpus
+        self._folder = None if folder is None else folder.absolute()
+        self._ours = False  # whether the connection ends with this
+
+    @property
+    def width(self) -> int:
+        """The most workers that compute at once."""
+        return self._pool()[1]
+
+    @property
+    def shares_memory(self) -> bool:
+        """Workers are other processes, on other machines perhaps."""
+        return False
+
+    def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
+        """Results as they are ready, in any order; an error that work raises is raised here as it is."""
+        rest = iter(shards)
+        for first in rest:  # nothing is started for no work
+            yield from self._map(work, itertools.chain([first], rest))
+
+    def _map(self, work: Callable[[Shard], Result], shards: Iterator[Shard]) -> Iterator[Result]:
+        from ray.exceptions import RayError
+
+        most = self._pool()[1]
+        try:
+            with _token(self._folder) as token, _feeding(shards, _AHEAD * most) as (feeder, answered):
+                surroundings = Surroundings(Path.cwd(), self._folder, token, self._cpus, self._gpus)
+                answers = self._answers(work, feeder, surroundings)
+                for block in answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                    for number, answer in zip(block[NUMBER].to_pylist(), block[ANSWER].to_pylist(), strict=True):
+                        if answered(number):
+                            continue
+                        fine, value = opened(answer)
+                        if not fine:
+                            raise value
+                        yield cast(Result, value)
+        except RayError as error:
+            raise HoldfastError(
+                f"Ray gave up ({_reason(error)}); what was finished is kept: run the same command again, with fewer "
+                "--workers or more --cpus a worker if memory ran out"
+            ) from error
+
+    def _answers(self, work: object, feeder: Any, surroundings: Surroundings) -> Any:
+        """The dataset of the answers, of which nothing is computed yet."""
+        import ray
+
+        least, most = self._pool()
+        with _quiet_data():
+            return (
+                ray.data.from_items([{NUMBER: 0}], override_num_blocks=1)
+                .map_batches(
+                    read,
+                    fn_kwargs={"feeder": feeder},
+                    batch_format="pyarrow",
+                    num_cpus=0,
+                    ray_remote_args_fn=_beside_this,
+                )
+                .map_batches(
+                    Worker,
+                    fn_constructor_args=(ray.put(sealed(work)), feeder, surroundings),
+                    batch_size=1,
+                    batch_format="pyarrow",
+                    compute=ray.data.ActorPoolStrategy(min_size=least, max_size=most),
+                    num_cpus=self._cpus,
+                    num_gpus=self._gpus or None,
+                )
+            )
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        if self._ours:
+            import ray
+
+            self._ours = False
+            ray.shutdown()
+
+    def _pool(self) -> tuple[int, int]:
+        """The least and the most workers; connects to the cluster if that has not been done."""
+        import ray
+
+        if not ray.is_initialized():
+            self._connect()
+        if self._most:
+            return self._least, self._most
+        there = ray.cluster_resources()
+        wanted = [("CPU", self._cpus), ("GPU", self._gpus)]
+        room = min((int(there.get(name, 0) / share + 1e-6) for name, share in wanted if share), default=1)
+        return max(1, room), max(1, room)
+
+    def _connect(self) -> None:
+        import ray
+
+        _knock(self._address)
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        try:
+            with _silent():
+                if self._address and self._address != "local":
+                    ray.init(self._address, **quiet)
+                else:
+                    cores = max(core_count(), math.ceil(self._most * self._cpus))
+                    local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+                    ray.init("local", **local, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = f"the Ray cluster at {self._address}" if self._address else "a Ray cluster on this machine"
+            raise UserError(f"{where} does not answer ({_reason(error)}); {_HINT}") from error
+        self._ours = True
+        if not self._address:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        """A machine of its own gets no further GPU, so waiting for one would never end."""
+        import ray
+
+        there = ray.cluster_resources().get("GPU", 0)
+        if self._gpus > there:
+            self.close()
+            raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {there:g}")
+
+
+def _own_token() -> None:
+    """A cluster that ends with the command has a password that does, too; Ray would leave one in the home folder.
+
+    In a process that has imported Ray it is too late for that, and Ray has its way.
+    """
+    if "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+def _knock(address: str) -> None:
+    """Whether anybody listens; Ray itself would take minutes to say that nobody does."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except OSError as error:
+            raise UserError(f"no Ray cluster listens at {address} ({error.strerror or error}); {_HINT}") from error
+
+
+def _beside_this() -> dict[str, Any]:
+    """On the machine of this process: it falls with it anyway, but with no other."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return {"scheduling_strategy": here}
+
+
+@contextmanager
+def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callable[[int], bool]]]:
+    """A thread that makes shards as they are needed, at most ``ahead`` of them before they are answered.
+
+    Yields the feeder, and what to tell of every answer: it says whether there was one before.
+    """
+    import ray
+
+    feeder = ray.remote(num_cpus=0)(Feeder).options(**_beside_this()).remote()
+    room, stopped = threading.Semaphore(ahead), threading.Event()
+    trouble: list[BaseException] = []
+    seen: set[int] = set()
+
+    def feed() -> None:
+        count = 0
+        try:
+            for shard in shards:
+                room.acquire()
+                if stopped.is_set():
+                    return
+                ray.get(feeder.put.remote(count, sealed(shard)))
+                count += 1
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            with suppress(Exception):
+                ray.get(feeder.end.remote(count))
+
+    def answered(number: int) -> bool:
+        before = number in seen
+        if not before:
+            seen.add(number)
+            feeder.answered.remote(number)
+            room.release()
+        return before
+
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield feeder, answered
+        thread.join()
+        if trouble:
+            raise trouble[0]
+    finally:
+        stopped.set()
+        room.release()
+        ray.kill(feeder)
+
+
+@contextmanager
+def _token(folder: Path | None) -> Iterator[str]:
+    """A file that workers look for, to know that their folder is this one."""
+    if folder is None:
+        yield ""
+        return
+    path = folder / f".seen-by-workers-{uuid.uuid4().hex}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    try:
+        yield path.name
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _quiet_data() -> Iterator[None]:
+    """Ray Data without bars and messages, a row a block, and no limit on a shard's time: a training may take hours."""
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    # Said, from a thread of Ray's and during the run, of every pool that has fewer shards than workers.
+    warnings.filterwarnings("ignore", "The minimum number of concurrent actors", UserWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # which the context's own constructor raises
+        context = ray.data.DataContext.get_current().copy()
+        context.enable_progress_bars = False
+        context.enable_operator_progress_bars = False
+        context.print_on_execution_start = False
+        context.enable_auto_log_stats = False
+        context.execution_no_progress_timeout_s = -1
+        context.target_max_block_size = 1
+        with ray.data.DataContext.current(context):
+            yield
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing on stderr meanwhile: Ray's C++ side says there, by way of its log, that it was told to be quiet."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _reason(error: BaseException) -> str:
+    """The beginning of Ray's message; a traceback may follow."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:200]

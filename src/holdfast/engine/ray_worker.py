@@ -1,0 +1,185 @@
+"""What runs in the processes of a Ray cluster: the workers, and the way of the shards to them.
+
+Shards are made one by one in the process that planned them. A ``Feeder`` holds those that are on their way, ``read``
+turns them into a stream that Ray Data hands to workers, and none is made long before there is a worker for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.engine.local import keep_memory
+
+NUMBER, SHARD, ANSWER = "number", "shard", "answer"
+_TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever
+_PATIENCE = 3.0  # seconds until a new file is seen through a network's caches
+
+
+class Feeder:
+    """Shards on their way, as bytes; an actor beside the process that makes them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, bytes] = {}
+        self._answered: set[int] = set()
+        self._end: int | None = None
+        self._begun: Counter[int] = Counter()
+        self._change = asyncio.Condition()
+
+    async def put(self, number: int, shard: bytes) -> None:
+        """The next shard."""
+        async with self._change:
+            self._waiting[number] = shard
+            self._change.notify_all()
+
+    async def end(self, count: int) -> None:
+        """There were so many shards."""
+        async with self._change:
+            self._end = count
+            self._change.notify_all()
+
+    async def begun(self, number: int) -> int:
+        """How often somebody has begun this shard, with this time."""
+        self._begun[number] += 1
+        return self._begun[number]
+
+    async def answered(self, number: int) -> None:
+        """A shard that nobody will ask for again; should a reader that was killed begin anew, it gets nothing."""
+        self._answered.add(number)
+        self._waiting.pop(number, None)
+
+    async def get(self, number: int) -> bytes | None:
+        """A shard as soon as there is one; None after the last."""
+        async with self._change:
+            while number not in self._waiting and number not in self._answered:
+                if self._end is not None and number >= self._end:
+                    return None
+                await self._change.wait()
+        return self._waiting.get(number, b"")
+
+
+def read(_: pa.Table, *, feeder: Any) -> Iterator[pa.Table]:
+    """Every shard as a table of one row."""
+    import ray
+
+    number = 0
+    while (shard := ray.get(feeder.get.remote(number))) is not None:
+        yield pa.table({NUMBER: pa.array([number]), SHARD: pa.array([shard], pa.large_binary())})
+        number += 1
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a worker should find.
+
+    Attributes:
+        here: the folder in which the command was started.
+        folder: where work writes, or None.
+        token: the name of a file there.
+        cpus: of the worker.
+        gpus: of the worker.
+    """
+
+    here: Path
+    folder: Path | None
+    token: str
+    cpus: float
+    gpus: float
+
+
+class Worker:
+    """What lives in an actor: the work, from its first shard on.
+
+    Errors are answers, too: Ray would wrap them in its own, and their text would be a page long.
+    """
+
+    def __init__(self, work: Any, feeder: Any, surroundings: Surroundings) -> None:
+        self._sent, self._feeder, self._surroundings = work, feeder, surroundings
+        self._work: Callable[[Any], Any] | None = None
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Do one shard; an answer without bytes says that it was done before."""
+        (number,), (shard,) = batch[NUMBER].to_pylist(), batch[SHARD].to_pylist()
+        answer = self._answer(number, shard) if shard else b""
+        return pa.table({NUMBER: pa.array([number]), ANSWER: pa.array([answer], pa.large_binary())})
+
+    def _answer(self, number: int, shard: bytes) -> bytes:
+        import ray
+
+        try:
+            if ray.get(self._feeder.begun.remote(number)) > _TRIALS:
+                raise HoldfastError(
+                    f"{_TRIALS} workers were lost over one piece of work (out of memory?); what was finished is kept: "
+                    "run the same command again, with fewer --workers a machine or smaller batches"
+                )
+            if self._work is None:
+                _settle(self._surroundings)
+                self._work = ray.cloudpickle.loads(ray.get(self._sent))
+            return sealed((True, self._work(opened(shard))))
+        except Exception as error:
+            return sealed((False, _portable(error)))
+
+
+def sealed(value: Any) -> bytes:
+    """A value as bytes, also of classes that live in a script or a notebook."""
+    import ray
+
+    return bytes(ray.cloudpickle.dumps(value))
+
+
+def opened(value: bytes) -> Any:
+    """What ``sealed`` made."""
+    return pickle.loads(value)  # noqa: S301 (of our own processes; Ray itself unpickles all that it is sent)
+
+
+def _settle(surroundings: Surroundings) -> None:
+    """As in a process of the local pool; Ray itself sets OMP_NUM_THREADS to the worker's cores."""
+    threads = max(1, int(surroundings.cpus))
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, str(threads))
+    if not surroundings.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else every worker would take the first GPU of its node
+    import cv2
+
+    cv2.setNumThreads(threads)
+    keep_memory()
+    with suppress(OSError):  # paths may have been given from the folder in which the command was started
+        os.chdir(surroundings.here)
+    folder = surroundings.folder
+    if folder is not None and not _sees(folder / surroundings.token):
+        import ray
+
+        node = ray.util.get_node_ip_address()
+        raise UserError(
+            f"the worker on {node} does not see {folder}: write to a folder that all machines share, or to s3://"
+        )
+
+
+def _sees(path: Path) -> bool:
+    end = time.monotonic() + _PATIENCE
+    while not path.is_file():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _portable(error: Exception) -> Exception:
+    """The error itself with the worker's traceback as a note, or its words where it does not survive the journey."""
+    error.add_note(f"in a Ray worker:\n{traceback.format_exc()}")
+    with suppress(Exception):
+        if type(opened(sealed(error))) is type(error):
+            return error
+    return HoldfastError(f"{type(error).__name__}: {error}")

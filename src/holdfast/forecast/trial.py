@@ -1,0 +1,219 @@
+"""One command, run in a process of its own and measured: time, memory, rows, bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from holdfast.core.errors import HoldfastError, UserError
+
+POSITIONAL = ("data", "pool")
+TABLES = ("predictions", "manifest", ".parts", "mining/predictions", "mining/run/predictions")
+"""Where verbs keep the part files of the table that counts."""
+
+PARTS = "parts of the table"
+
+_PAUSE = 0.05
+_KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A finished command.
+
+    Attributes:
+        size: source images (or what ``--limit`` counts) that it was given.
+        wall: seconds by the clock.
+        processor: seconds of all cores, the processes it started included.
+        memory: the most resident bytes at one time, of all its processes together.
+        rows: of its table.
+        parts: files of its table.
+        bytes: kind of file (its suffix) → what it wrote.
+        work: what its cost is taken to follow, by name.
+    """
+
+    size: int
+    wall: float
+    processor: float
+    memory: float
+    rows: int
+    parts: int
+    bytes: Mapping[str, int]
+    work: Mapping[str, float]
+
+
+def words_of(verb: str, options: Mapping[str, Any]) -> list[str]:
+    """The command line that says these options: ``{"data": "photos", "limit": 3}`` → ``photos --limit 3``."""
+    words = [verb]
+    for name, value in options.items():
+        option = f"--{name.rstrip('_').replace('_', '-')}"
+        if value is None or value == "":
+            continue
+        if name in POSITIONAL:
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        else:
+            words += [option, text(value)]
+    return words
+
+
+def text(value: Any) -> str:
+    """As it is typed."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(text, value))
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process and all that it started took; fields as in Trial."""
+
+    wall: float
+    processor: float
+    memory: float
+
+
+def run(words: list[str], out: Path, *, size: int, work: Mapping[str, float]) -> Trial:
+    """Run ``holdfast`` with these words, which write to ``out``.
+
+    Raises:
+        UserError: the command refused, in its own words.
+    """
+    cost = measured([sys.executable, "-m", "holdfast.cli.main", *words])
+    return Trial(
+        size=size, wall=cost.wall, processor=cost.processor, memory=cost.memory,
+        rows=rows_in(out), parts=len(_parts(out)), bytes=dict(bytes_in(out)), work=dict(work),
+    )  # fmt: skip
+
+
+def measured(command: list[str]) -> Cost:
+    """Run a command to its end.
+
+    Raises:
+        UserError: it ended with exit code 2, with what it said; other codes are HoldfastError.
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        watch = _Watch(child.pid)
+        try:
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:  # Ctrl-C: nothing that was started here goes on without us
+            child.kill()
+            child.wait()
+            raise
+        finally:
+            most = watch.stop()
+        wall = time.perf_counter() - start
+        if child.returncode:
+            said.seek(0)
+            raise _trouble(said.read(), child.returncode)
+    # ru_maxrss counts what this process had when it started the other, so it is only better than nothing.
+    return Cost(wall, used.ru_utime + used.ru_stime, most or used.ru_maxrss * _KILOBYTE)
+
+
+def rows_in(out: Path) -> int:
+    """Rows of a run's table, whatever the verb."""
+    return sum(pq.read_metadata(path).num_rows for path in _parts(out))
+
+
+def _parts(out: Path) -> list[Path]:
+    return next((found for name in TABLES if (found := sorted((out / name).glob("part-*.parquet")))), [])
+
+
+def bytes_in(out: Path) -> Counter[str]:
+    """Suffix → bytes of the files below a folder; the table's own files are ``PARTS``."""
+    found: Counter[str] = Counter()
+    for folder, _, names in os.walk(out):
+        for name in names:
+            kind = PARTS if name.startswith("part-") else Path(name).suffix.lstrip(".") or "other"
+            found[kind] += Path(folder, name).stat().st_size
+    return found
+
+
+def _trouble(said: str, code: int) -> HoldfastError:
+    """What the command said, without the name in front or the box around it."""
+    lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in said.splitlines()]
+    own = next((line for line in reversed(lines) if line.startswith("holdfast: ")), "")
+    told = [line for line in lines if line and not re.match(r"Usage:|Try |Error$", line)]
+    sentence = own.removeprefix("holdfast: ") or " ".join(told[-3:]) or "it said nothing"
+    if code == 2:
+        return UserError(sentence)
+    return HoldfastError(f"the trial run failed (exit code {code}): {sentence}")
+
+
+class _Watch:
+    """Looks at the memory of a process and all below it now and then; where there is no /proc, it sees nothing."""
+
+    def __init__(self, root: int) -> None:
+        self._root, self._most, self._over = root, 0, threading.Event()
+        self._own = b""
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """The most bytes that were seen at one time."""
+        self._over.set()
+        self._thread.join()
+        return self._most
+
+    def _look(self) -> None:
+        before = {self._root}
+        self._over.wait(_PAUSE)  # until it is the program that was asked for
+        self._own = _command(self._root)
+        while not self._over.wait(_PAUSE):
+            seen = _tree(self._root)
+            # A process that is just being started has the memory of its parent for a moment, and it is not its own.
+            processes = [one for one in seen if one in before and (one == self._root or _command(one) != self._own)]
+            before = set(seen)
+            self._most = max(self._most, sum(map(_resident, processes)), *map(_high_water, processes))
+
+
+def _tree(root: int) -> list[int]:
+    found = [root]
+    for process in found:  # grows while it is gone through
+        try:
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _high_water(process: int) -> int:
+    """The most that one process ever had, so that a peak between two looks is not missed."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
+def _resident(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0

@@ -1,0 +1,183 @@
+"""Decoded pictures from other processes, through memory that both sides see and a GPU can read by itself.
+
+The processes import neither torch nor a model (that takes half a minute for sixteen of them), and no picture is copied
+on its way to the device: a process decodes into a piece of shared memory, the device fetches it from there, and the
+piece is lent to the next.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.errors import HoldfastError
+from holdfast.engine import Processes
+from holdfast.pipeline.onepass.decoding import Decoder, Facts, Group, Unit
+
+AHEAD = 2
+"""Units that each process has done or in hand before they are asked for."""
+
+SPARE = 8
+"""Pieces that the device may still be reading from while all others are with the processes."""
+
+NAMES = ("images", "masks", "backgrounds")
+Arrived = tuple[Facts, list[Group], Callable[[], None]]
+"""What was decoded, and what is to be called when its pixels have been read."""
+
+
+class Pieces:
+    """Files of one size that lie in memory, and who has which of them."""
+
+    def __init__(self, count: int, size: int) -> None:
+        memory = Path("/dev/shm")  # noqa: S108  (a folder of its own is made there, with a name nobody can guess)
+        roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * count * size
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-", dir=memory if roomy else None)
+        self.paths = [str(Path(self._folder.name) / str(number)) for number in range(count)]
+        self._maps = []
+        for path in self.paths:
+            with open(path, "w+b") as file:  # noqa: PTH123  (a file descriptor is needed)
+                # Space that is only promised would end a process that writes into it with SIGBUS.
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._maps.append(mmap.mmap(file.fileno(), size))
+        self.free = deque(range(count))
+        self._registered: list[int] = []
+
+    def register(self) -> None:
+        """Let a GPU read them by itself; where the driver will not have it, copies only take longer."""
+        import torch
+
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        for piece in self._maps:
+            address = np.frombuffer(piece, np.uint8).ctypes.data
+            if runtime.cudaHostRegister(address, len(piece), 0) == runtime.cudaError.success:
+                self._registered.append(address)
+
+    def view(self, number: int, shape: tuple[int, ...], kind: str, offset: int) -> Any:
+        """An array that lies in a piece."""
+        return np.ndarray(shape, kind, self._maps[number], offset)
+
+    def close(self) -> None:
+        """Give the memory back; nobody may read from it any longer."""
+        if self._registered:
+            import torch
+
+            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+            for address in self._registered:
+                runtime.cudaHostUnregister(address)
+        self._folder.cleanup()  # mapped memory goes with the last array that lies in it
+
+
+@dataclass
+class _Placed:
+    """A group whose arrays lie in a piece: (name, shape, type, offset) of each."""
+
+    places: list[int]
+    arrays: list[tuple[str, tuple[int, ...], str, int]]
+
+
+class Filling:
+    """The work of a process: decodes a unit into a piece of memory. What does not fit travels by itself."""
+
+    def __init__(self, decoder: Decoder, size: int) -> None:
+        self._decoder, self._size = decoder, size
+
+    def __call__(self, task: tuple[Unit, str]) -> tuple[Facts, list[Group | _Placed]]:
+        """Facts, and the groups or where they lie."""
+        unit, path = task
+        facts, groups = self._decoder(unit)
+        answer: list[Group | _Placed] = []
+        offset = 0
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), self._size) as piece:  # noqa: PTH123
+            for group in groups:
+                arrays = [getattr(group, name) for name in NAMES]
+                if offset + sum(array.nbytes for array in arrays) > self._size:
+                    answer.append(group)
+                    continue
+                placed = _Placed(group.places, [])
+                for name, array in zip(NAMES, arrays, strict=True):
+                    piece[offset : offset + array.nbytes] = array.data.cast("B")
+                    placed.arrays.append((name, array.shape, array.dtype.str, offset))
+                    offset += array.nbytes
+                answer.append(placed)
+        return facts, answer
+
+
+class Arrival:
+    """Units as they are decoded, in order: in this process where there are no others, else some ahead."""
+
+    def __init__(self, units: Iterable[Unit], decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
+        self._units, self._decoder = iter(units), decoder
+        self._processes: Processes[Any, Any] | None = None
+        if processes:
+            self._pieces = Pieces(AHEAD * processes + SPARE, piece)
+            self._processes = Processes(Filling(decoder, piece), processes)
+            self._pending: deque[tuple[Future[Any], int]] = deque()
+            self._most = AHEAD * processes
+            self._ask()
+            # Takes some tenths of a second a gigabyte, which networks that are being compiled hide.
+            self._registering = threading.Thread(target=self._pieces.register, daemon=True) if gpu else None
+            if self._registering is not None:
+                self._registering.start()
+
+    def __iter__(self) -> Iterator[Arrived]:
+        if self._processes is None:
+            for unit in self._units:
+                yield *self._decoder(unit), _nothing
+            return
+        if self._registering is not None:
+            self._registering.join()
+        while self._pending:
+            future, number = self._pending.popleft()
+            try:
+                facts, groups = future.result()
+            except BrokenProcessPool as error:
+                raise HoldfastError(
+                    "a process that decodes images was killed (out of memory?); what was finished is kept: run the "
+                    "same command again, with fewer --workers"
+                ) from error
+            yield facts, [self._group(one, number) for one in groups], partial(self._pieces.free.append, number)
+            self._ask()
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._processes is not None:
+            if self._registering is not None:
+                self._registering.join()
+            self._processes.close()
+            for future, _ in self._pending:
+                future.cancel()
+            self._pieces.close()
+
+    def _ask(self) -> None:
+        assert self._processes is not None
+        while len(self._pending) < self._most and self._pieces.free:
+            unit = next(self._units, None)
+            if unit is None:
+                return
+            number = self._pieces.free.popleft()
+            self._pending.append((self._processes.submit((unit, self._pieces.paths[number])), number))
+
+    def _group(self, group: Group | _Placed, number: int) -> Group:
+        if isinstance(group, Group):
+            return group
+        return Group(group.places, **{
+            name: self._pieces.view(number, shape, kind, offset) for name, shape, kind, offset in group.arrays
+        })  # fmt: skip
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""

@@ -1,0 +1,168 @@
+"""What models see of a picture: resized as Pillow does it, and cropped, as two products with matrices.
+
+Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU that is much
+faster than kernels that gather pixels, and bytes in and out leave only the weights to be rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.models.torch_classifier import MAX_ASPECT, Geometry
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+FIXED = 2.0**22
+"""Pillow's weights are whole numbers of this part."""
+
+ALIGNED = 8
+"""Matrices begin and end at multiples of this many pixels, where tensor cores read fastest."""
+
+
+def see(images: Tensor, geometry: Geometry, *, crops_centre: bool, out: Tensor | None = None) -> Tensor:
+    """Pictures as a model with this geometry gets them, before mean and deviation.
+
+    Args:
+        images: NCHW uint8, on any device.
+        geometry: resizing and crop.
+        crops_centre: whether extreme shapes are cut to their middle first (``torch_classifier.picture``).
+        out: where to write them.
+
+    Returns:
+        NCHW uint8 of ``geometry.crop``: what Pillow makes; on a GPU some values are off by one, rarely by two. The
+        channels of a pixel lie side by side.
+    """
+    import torch
+
+    exact = images.device.type != "cuda"
+    number = torch.float64 if exact else torch.float16  # the one repeats Pillow's sums bit for bit, the other is fast
+    (top, rows), (left, columns), half = _matrices(
+        images.shape[2], images.shape[3], geometry, crops_centre, images.device, number
+    )
+    count, height = images.shape[0] * 3, rows.shape[1]
+    part = images[:, :, top : top + height, left : left + columns.shape[0]].to(number)
+    # Pillow rounds to bytes between the two directions, width first; triangles never overshoot.
+    overshoots = geometry.interpolation in ("bicubic", "lanczos")
+    narrow = torch.addmm(half, part.reshape(count * height, -1), columns).floor_()
+    narrow = narrow.clamp_(0, 255) if overshoots else narrow
+    small = torch.baddbmm(half.expand(count, 1, -1), rows.expand(count, -1, -1), narrow.view(count, height, -1))
+    small = small.clamp_(0, 255) if overshoots else small
+    if out is None:
+        out = blank(images.shape[0], geometry, images.device)
+    return out.copy_(small.view(images.shape[0], 3, *geometry.crop))  # which rounds down
+
+
+def blank(count: int, geometry: Geometry, device: Any) -> Tensor:
+    """Room for so many pictures: N3HW uint8, the channels of a pixel side by side, with anything in it."""
+    import torch
+
+    shape = (count, 3, *geometry.crop)
+    return torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
+
+
+@lru_cache(maxsize=256)
+def _matrices(
+    height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device, number: torch.dtype
+) -> tuple[tuple[int, Tensor], tuple[int, Tensor], Tensor]:
+    """The first row that is needed and the matrix from rows to rows; the same for columns, transposed; and halves."""
+    import torch
+
+    vertical, horizontal = axes(height, width, geometry, crops_centre=crops_centre)
+    first_row, rows = _needed(vertical)
+    first_column, columns = _needed(horizontal)
+    there = [torch.from_numpy(np.ascontiguousarray(one)).to(device, number) for one in (rows, columns.T)]
+    half = torch.full((columns.shape[0],), 0.5, device=device, dtype=number)
+    return (first_row, there[0]), (first_column, there[1]), half
+
+
+def axes(
+    height: int, width: int, geometry: Geometry, *, crops_centre: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices (seen height × height) and (seen width × width) of weights; what lies outside a picture is 0."""
+    kept_height, kept_width = height, width
+    if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
+        kept = MAX_ASPECT * min(height, width)
+        kept_height, kept_width = min(height, kept), min(width, kept)
+    if isinstance(geometry.resize, int):
+        short, long = sorted((kept_height, kept_width))
+        longer = int(geometry.resize * long / short)
+        size = (longer, geometry.resize) if kept_height > kept_width else (geometry.resize, longer)
+    else:
+        size = geometry.resize
+    made = []
+    for whole, kept, resized, crop in zip((height, width), (kept_height, kept_width), size, geometry.crop, strict=True):
+        weights = np.zeros((resized, whole))
+        start = (whole - kept) // 2
+        weights[:, start : start + kept] = resizing(kept, resized, geometry.interpolation)
+        seen = np.zeros((crop, whole))
+        if crop > resized:  # padded, as torchvision's CenterCrop does
+            top = (crop - resized) // 2
+            seen[top : top + resized] = weights
+        else:
+            top = round((resized - crop) / 2.0)
+            seen[:] = weights[top : top + crop]
+        made.append(seen)
+    return made[0], made[1]
+
+
+def resizing(source: int, target: int, interpolation: str) -> NDArray[np.float64]:
+    """Pillow's weights of each of ``source`` pixels in each of ``target``; rows sum to 1 but for rounding."""
+    weights = np.zeros((target, source))
+    scale = source / target
+    if interpolation == "nearest":
+        places = np.add.accumulate([scale / 2, *[scale] * (target - 1)])  # with Pillow's own errors of rounding
+        weights[np.arange(target), np.minimum(places.astype(int), source - 1)] = 1
+        return weights
+    reach, filter_ = _FILTERS[interpolation]
+    stretch = max(scale, 1.0)
+    for place in range(target):
+        centre = (place + 0.5) * scale
+        low = max(0, int(centre - reach * stretch + 0.5))
+        high = min(source, int(centre + reach * stretch + 0.5))
+        one = np.array([filter_((x - centre + 0.5) / stretch) for x in range(low, high)])
+        weights[place, low:high] = one / one.sum()
+    return np.rint(weights * FIXED) / FIXED
+
+
+def _triangle(x: float) -> float:
+    return max(0.0, 1.0 - abs(x))
+
+
+def _cubic(x: float) -> float:
+    x, a = abs(x), -0.5
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+def _lanczos(x: float) -> float:
+    if x == 0:
+        return 1.0
+    turned = math.pi * x
+    return 3 * math.sin(turned) * math.sin(turned / 3) / turned**2 if -3 <= x < 3 else 0.0
+
+
+_FILTERS: Mapping[str, tuple[float, Callable[[float], float]]] = {
+    "bilinear": (1.0, _triangle),
+    "bicubic": (2.0, _cubic),
+    "lanczos": (3.0, _lanczos),
+}
+
+KNOWN = frozenset({*_FILTERS, "nearest"})
+"""Interpolations that are made here."""
+
+
+def _needed(weights: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
+    """The first pixel that has any weight, rounded down, and the matrix from there to the last, rounded up."""
+    used = np.flatnonzero(weights.any(axis=0))
+    first = int(used[0]) // ALIGNED * ALIGNED
+    last = min(weights.shape[1], -(-(int(used[-1]) + 1) // ALIGNED) * ALIGNED)
+    return first, weights[:, first:last]

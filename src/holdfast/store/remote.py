@@ -1,0 +1,255 @@
+"""Runs in an object store: a verb works on a folder of the disk that mirrors ``s3://bucket/run``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import stat
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import hearing
+from holdfast.core.places import address, place, reaching, stage, stands_for, store
+from holdfast.store.mirror import WRITER, Mirror, every, locked
+
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
+
+CACHE_VARIABLE = "HOLDFAST_CACHE"
+BEAT = 5.0
+"""Seconds between two signs of life of a writer."""
+SILENCE = 30.0
+"""Seconds without one after which a writer counts as dead."""
+_SENDING = 60.0  # seconds between two looks at what long work has left so far, such as checkpoints
+
+
+@contextmanager
+def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> Iterator[tuple[Path, Any]]:
+    """The folder to work on and the executor to work with, for an out folder that may be in a store.
+
+    A local folder and its executor are handed back as they are. For an address the folder is one of this machine's
+    disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send what
+    they write when a shard is done, this process does once a minute and at the end. Whoever is killed can go on,
+    anywhere. One process at a time may write to an address.
+
+    Args:
+        out: a path, or an address such as ``s3://bucket/run``.
+        executor: does the verb's work; None where the verb knows none.
+        whole: whether the verb reads images that it wrote. Without, they do not stay on the disk.
+    """
+    url = address(out)
+    if not url:
+        yield Path(out), executor
+        return
+    folder = local_folder(url, "write")
+    # Workers of an executor that is not known here send nothing: everything is then found by looking.
+    mirror = Mirror(url, folder, session=uuid.uuid4().hex, whole=whole or executor is None)
+    with _sole_writer(url), _by_address(folder, url):
+        mirror.begin()
+        stage(folder, url)
+        try:
+            with hearing(mirror.note), every(_SENDING, mirror.deliver):
+                yield folder, MirroringExecutor(executor, mirror) if executor is not None else None
+        finally:
+            mirror.deliver(thorough=True)
+
+
+@contextmanager
+def delivered(out: str | Path) -> Iterator[Path]:
+    """A folder to write something new into, such as a report; its files are in ``out`` when the block has ended.
+
+    A place in this machine's copy of a run means that place in the store.
+    """
+    url = _meant(out)
+    if not url:
+        yield Path(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
+        folder = Path(temporary) / url.rpartition("/")[2]
+        folder.mkdir()
+        with _by_address(folder, url):
+            yield folder
+        Mirror(url, folder).deliver(thorough=True)
+
+
+def in_store(out: str | Path, folder: Path, path: Path) -> Path:
+    """Where something in the folder that ``delivered(out)`` gave is to be found."""
+    url = _meant(out)
+    return place(f"{url}/{path.relative_to(folder).as_posix()}") if url else path
+
+
+def _meant(out: str | Path) -> str:
+    return address(out) or stands_for(Path(out).absolute())
+
+
+def fetched(path: str | Path, *, whole: bool = True) -> Path:
+    """A run to read: a local path as it is, or this machine's copy of an address, made new where the store has changed.
+
+    Args:
+        path: a path, or an address.
+        whole: images, too; else they are there by name only.
+    """
+    url = address(path)
+    if not url:
+        return Path(path)
+    folder = local_folder(url, "read")
+    with locked(folder):
+        Mirror(url, folder, whole=whole).fetch(afresh=True)
+    stage(folder, url)
+    return folder
+
+
+def local_folder(url: str, use: str) -> Path:
+    """Where this machine, and every other with the same settings, keeps its part of what is at an address."""
+    named = os.environ.get(CACHE_VARIABLE)
+    base = Path(named).expanduser().absolute() if named else Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    told = base.lstat()
+    if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.getuid():
+        raise UserError(f"{base} belongs to somebody else; set {CACHE_VARIABLE} to a folder of your own")
+    return base / use / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
+
+
+class MirroringExecutor:
+    """An executor whose workers send what they wrote to the store before they say that a shard is done."""
+
+    def __init__(self, executor: Any, mirror: Mirror) -> None:
+        self.executor = executor
+        self.mirror = mirror
+
+    @property
+    def width(self) -> int:
+        """As of the executor within."""
+        return int(self.executor.width)
+
+    @property
+    def shares_memory(self) -> bool:
+        """As of the executor within."""
+        return bool(self.executor.shares_memory)
+
+    def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
+        """Results as they are ready; after the last one, what workers on other machines wrote is here, too."""
+        self.mirror.deliver(thorough=True)
+        yield from self.executor.map(Mirrored(work, self.mirror), shards)
+        self.mirror.fetch()
+
+    def close(self) -> None:
+        """As of the executor within."""
+        self.executor.close()
+
+
+class Mirrored(Generic[Shard, Result]):
+    """Work that ends with its files in the store."""
+
+    def __init__(self, work: Callable[[Shard], Result], mirror: Mirror) -> None:
+        self.work = work
+        self.mirror = mirror
+
+    def __call__(self, shard: Shard) -> Result:
+        """Do a shard."""
+        self.mirror.arrive()
+        with hearing(self.mirror.note), every(_SENDING, self.mirror.deliver):
+            result = self.work(shard)
+        self.mirror.deliver()
+        return result
+
+
+@contextmanager
+def _by_address(folder: Path, url: str) -> Iterator[None]:
+    """Sentences about the folder name the address instead: its user knows of no folder."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace(str(folder), url)) from error
+
+
+@contextmanager
+def _sole_writer(url: str) -> Iterator[None]:
+    """The right to write to an address, for one process at a time, told by an object that is kept alive."""
+    owner = {"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "home": _home()}
+    owner["since"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    with reaching(url):
+        system, root = store(url)
+        name = f"{root}/{WRITER}"
+        if not _claim(system, name, owner):
+            other = _read(system, name)
+            if other.get("token") != owner["token"] and _lives(system, name, other):
+                raise UserError(
+                    f"another process ({other.get('pid')} on {other.get('host')}, since {other.get('since')}) is "
+                    f"writing to {url}; wait for it or choose another --out"
+                )
+            system.pipe_file(name, _beaten(owner, 0))
+    beats = [0]
+
+    def beat() -> None:
+        if _read(system, name).get("token") == owner["token"]:
+            beats[0] += 1
+            system.pipe_file(name, _beaten(owner, beats[0]))
+
+    try:
+        with every(BEAT, beat):
+            yield
+    finally:
+        with suppress(Exception):  # what remains is found silent by the next
+            if _read(system, name).get("token") == owner["token"]:
+                system.rm_file(name)
+
+
+def _claim(system: Any, name: str, owner: dict[str, Any]) -> bool:
+    """Make the object if there is none. S3 does so in one step; stores that cannot are asked first."""
+    try:
+        system.pipe_file(name, _beaten(owner, 0), mode="create")
+        return True
+    except FileExistsError:
+        return False
+    except (TypeError, ValueError, NotImplementedError):
+        if system.exists(name):
+            return False
+        system.pipe_file(name, _beaten(owner, 0))
+        return True
+
+
+def _lives(system: Any, name: str, other: dict[str, Any]) -> bool:
+    """Whether a writer gives signs of life. Clocks of two machines differ, so it is watched instead."""
+    if other.get("home") and other["home"] == _home():
+        try:
+            os.kill(int(other.get("pid", 0)) or -1, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, ValueError):
+            pass
+    until = time.monotonic() + SILENCE
+    while time.monotonic() < until:
+        time.sleep(min(1.0, BEAT / 2))
+        if _read(system, name) != other:
+            return bool(_read(system, name))  # gone: it has ended
+    return False
+
+
+def _read(system: Any, name: str) -> dict[str, Any]:
+    try:
+        told = json.loads(system.cat_file(name))
+        return told if isinstance(told, dict) else {}
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _beaten(owner: dict[str, Any], beats: int) -> bytes:
+    return json.dumps({**owner, "beats": beats}).encode()
+
+
+def _home() -> str:
+    """This machine since it started, with its numbering of processes; nothing where that cannot be told."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{started}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""

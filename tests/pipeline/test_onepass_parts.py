@@ -1,0 +1,182 @@
+"""The parts of a one-pass run against what they stand for."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import row_id
+from holdfast.core.types import ClassKeys, Collection, LabelSpace, Sample
+from holdfast.data.images import FileImage
+from holdfast.data.labels import map_labels, outcomes
+from holdfast.models import timm, torchvision
+from holdfast.models.torch_classifier import picture
+from holdfast.pipeline.evaluation import EvaluateSpec, row_key
+from holdfast.pipeline.evaluation import Tested as Model
+from holdfast.pipeline.onepass import answers
+from holdfast.pipeline.onepass.views import see
+from holdfast.pipeline.planning import Names, Portion, make_plan
+from holdfast.pipeline.samples import Prepared
+from holdfast.scenarios import parse_conditions
+from holdfast.store import Run
+from holdfast.store.stored_ids import StoredIds
+
+SPACE = LabelSpace(tuple(f"output {number}" for number in range(9)))
+KEYS = {
+    "a": ClassKeys(labels=("output 1", "output 4")),
+    "b": ClassKeys(labels=("output 7",)),
+    "c": ClassKeys(labels=("output 0",)),
+}
+
+
+NUMBERS = ("confidence", "confidence_restricted", "probability_of_label")
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([1, 2, 5, 1_000_000]))
+@settings(max_examples=40, deadline=None)
+def test_answers_are_those_of_the_ordinary_way(seed: int, aliases: bool, levels: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, levels + 1, (12, 9)).astype(np.float32)  # few levels: many ties
+    scores[1] = 0
+    total = scores.sum(1, keepdims=True)
+    scores = np.divide(scores, total, out=np.zeros_like(scores), where=total > 0)
+    scores[2, 3] = np.nan
+    keys = KEYS if aliases else {**KEYS, "a": ClassKeys(labels=("output 4",))}
+    labels = map_labels(("a", "b", "c"), keys, SPACE)
+    truth = rng.integers(0, 3, 12)
+    expected = outcomes(scores, labels, [labels.classes[place] for place in truth])
+    packed = answers.pack(torch.from_numpy(scores), answers.Groups.of(labels, "cpu"), torch.from_numpy(truth))
+    made = {name: column.to_pylist() for name, column in answers.columns(packed.numpy(), labels, truth).items()}
+    assert made.keys() == expected.keys() - {"label"}
+    for name, values in made.items():
+        for value, other in zip(values, expected[name], strict=True):
+            if name in NUMBERS and value is not None:
+                assert value == pytest.approx(other, abs=1e-6)
+            elif name != "topk" or levels > 5:  # who of equals is the fifth is anybody's
+                assert value == other
+
+
+def prepared_by(kind: str) -> Any:
+    if kind == "torchvision":
+        return torchvision.preprocessing(torchvision.find_weights("resnet50"), {})
+    size, interpolation, share, mode = kind.split()
+    config = {
+        "input_size": (3, int(size), int(size)), "interpolation": interpolation, "crop_pct": float(share),
+        "crop_mode": mode, "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.25, 0.3),
+    }  # fmt: skip
+    return timm.from_config(config)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "torchvision",
+        "64 bicubic 0.9 center",
+        "64 bilinear 1.0 squash",
+        "48 lanczos 0.8 center",
+        "40 nearest 0.9 center",
+    ],
+)
+@pytest.mark.parametrize("size", [(375, 500), (90, 60), (30, 31), (20, 900), (64, 64)])
+def test_models_see_what_pillow_makes(kind: str, size: tuple[int, int]) -> None:
+    image = np.random.default_rng(5).integers(0, 256, (*size, 3), np.uint8)
+    preprocessing = prepared_by(kind)
+    tensor = preprocessing.transform(picture(image, crops_centre=preprocessing.crops_centre))
+    mean, std = (torch.tensor(one).view(3, 1, 1) for one in (preprocessing.mean, preprocessing.std))
+    expected = ((tensor * std + mean) * 255).round()
+    batch = torch.from_numpy(image).permute(2, 0, 1)[None]
+    seen = see(batch, preprocessing.geometry, crops_centre=preprocessing.crops_centre)[0]
+    assert seen.dtype == torch.uint8 and seen.shape == expected.shape
+    apart = (seen.float() - expected).abs()
+    # Newer Pillows begin with the height where that shrinks and the width grows, and round in between.
+    turned = isinstance(preprocessing.geometry.resize, tuple) and size == (90, 60)
+    assert apart.max() <= (1 if turned else 0)
+
+
+def test_other_transforms_have_no_geometry() -> None:
+    assert prepared_by("64 bilinear 0.9 border").geometry is None
+
+
+texts = st.text(max_size=8)
+
+
+@given(
+    texts,
+    texts,
+    texts,
+    st.integers(-1, 5),
+    st.sampled_from(["static", "generated"]),
+    st.lists(texts, min_size=1, max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_names_are_those_of_row_id(
+    sample_id: str, source: str, split: str, fold: int, kind: str, models: list[str]
+) -> None:
+    sample = Sample(sample_id, "a", FileImage("x"), source_id=source, split=split, fold=fold, kind=kind)
+    collection = Collection('the "data" %s', ("a",), (sample,))
+    prepared: Any = Prepared(collection, {sample_id: "11"}, {sample_id: "22"}, {}, SimpleNamespace(), "33")  # type: ignore[arg-type]
+    labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
+    tested: Any = [Model(SimpleNamespace(name=name), labels, f"4{name}", f"5{name}") for name in models]  # type: ignore[arg-type]
+    spec = EvaluateSpec("data", fast=True, matte=(1, 2, 3), seed=7)
+    names = Names(spec, prepared, tested)
+    for condition in parse_conditions("original,grey,random_background,same_class_background"):
+        definition = condition.definition
+        image = fingerprint(["11", "a", "33" if definition.donor else "", (1, 2, 3)])
+        expected = [
+            row_id(
+                row_key(spec, collection.name, sample, condition, model.classifier.name),
+                image=image,
+                mask="22" if definition.needs_mask else "",
+                model=model.fingerprint if condition.scenario == "same_class_background" else model.fast,
+            )
+            for model in tested
+        ]
+        assert names.of(sample, condition, range(len(tested))) == expected
+
+
+@given(
+    st.lists(st.integers(0, 2**128 - 1), max_size=30), st.lists(st.integers(0, 2**128 - 1), max_size=10), st.booleans()
+)
+def test_stored_ids_are_found_and_others_are_not(stored: list[int], others: list[int], alike: bool) -> None:
+    cut = (1 << 66) - 1 if alike else (1 << 128) - 1  # with equal first halves but for two bits
+    ids = list(dict.fromkeys(f"{one & cut:032x}" for one in stored))
+    asked = [*ids, *(f"{one & cut:032x}" for one in others)]
+    found = StoredIds(ds.dataset(pa.table({"row_id": pa.array(ids, pa.string())}))).places(asked)
+    assert ((found >= 0) == np.array([one in set(ids) for one in asked], bool)).all()
+    assert len(set(found[: len(ids)].tolist())) == len(ids)
+
+
+def test_ids_that_row_id_did_not_make_are_found_too() -> None:
+    stored = StoredIds(ds.dataset(pa.table({"row_id": ["first", "second"]})))
+    assert (stored.places(["second", "third", "first"]) >= 0).tolist() == [True, False, True]
+
+
+def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> None:
+    samples = tuple(Sample(f"{number}", "a", FileImage("x")) for number in range(600))
+    names = {sample.sample_id: "0" * 64 for sample in samples}
+    prepared: Any = Prepared(Collection("data", ("a",), samples), names, names, {}, SimpleNamespace(), "")  # type: ignore[arg-type]
+    labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
+    tested: Any = [Model(SimpleNamespace(name=f"{one}"), labels, f"{one}") for one in range(12)]  # type: ignore[arg-type]
+    conditions = tuple(parse_conditions("static"))
+    run = Run(tmp_path)
+    tracemalloc.start()
+    try:
+        portion = Portion(conditions, tuple(range(12)), conditions)
+        plan = make_plan(run, Names(EvaluateSpec("data"), prepared, tested), prepared, tested, portion)
+        rows = sum(len(owed) for shard in plan.shards(8) for job in shard for _, owed in job.owed)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == plan.owed == 600 * 13 * 12
+    assert peak < 2_000_000  # the ids alone of all rows would be eight million

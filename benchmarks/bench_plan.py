@@ -1,36 +1,51 @@
-"""Is a run what ``holdfast plan`` said it would be? In processor time, which other programs hardly touch."""
+"""Is a run what ``holdfast plan`` said it would be? In processor time, which other programs hardly touch.
+
+The clock is held to the same goal where nobody else uses the machine, and told without one where somebody does.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from common import Row, photographs
 
 from holdfast.forecast import plan
+from holdfast.forecast.planning import busy
 from holdfast.forecast.trial import run, words_of
 
-SECONDS = 60.0
-OFF = 25.0
+SECONDS = 30.0
+LOW, HIGH = 0.75, 1.25
 
 
 def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photographs(folder / "photos", 600)
+        photographs(folder / "photos", 400)
+        small = {"architectures": "timm:test_resnet", "scenarios": "original", "size": 64, "folds": 3, "epochs": 5}
         for verb, options in (
-            ("synth", {"data": folder / "photos", "format": "jpeg", "workers": 1, "out": folder / "made"}),
-            ("eval", {"data": "diorama:test?n=1500", "models": "embedded:resnet_rho0", "scenarios": "static",
-                      "out": folder / "run"}),
-        ):  # fmt: skip
-            said = plan(verb, seconds=SECONDS, **options)
-            done = run(words_of(verb, {**options, "quiet": True}), folder / str(options["out"]), size=0, work={})
-            for what, planned, real in (
-                ("processor time", said.processor.value, done.processor),
-                ("bytes", sum(said.bytes.values()), sum(done.bytes.values())),
-                ("peak memory", said.memory.value, done.memory),
-            ):
-                yield Row(f"plan {verb}: {what} off by", 100 * abs(planned / real - 1), "%", at_most=OFF)
-            yield Row(f"plan {verb}: time off by", 100 * abs(said.seconds.value / done.wall - 1), "%")
-            yield Row(f"plan {verb}: rows of the run not foreseen", abs(said.rows - done.rows), "rows", at_most=0)
+            ("synth", {"data": folder / "photos", "format": "jpeg", "workers": 1}),
+            ("eval", {"data": "diorama:test?n=600", "models": "embedded:resnet_rho0", "scenarios": "static"}),
+            ("generate", {"generator": "embedded:?steps=6", "limit": 240, "batch_size": 8}),
+            ("train", {"data": "diorama:test?n=720", **small}),
+        ):
+            yield from _held(verb, {**options, "out": folder / verb})
+
+
+def _held(verb: str, options: Mapping[str, Any]) -> Iterator[Row]:
+    """Plan first, then run, and what was said for what came."""
+    disturbed = busy()
+    said = plan(verb, seconds=SECONDS, **options)
+    done = run(words_of(verb, {**options, "quiet": True}), Path(options["out"]), size=0, work={})
+    disturbed |= busy()
+    for what, planned, real, held in (
+        ("rows", said.rows, done.rows, True),
+        ("bytes", sum(said.bytes.values()), sum(done.bytes.values()), True),
+        ("processor time", said.processor.value, done.processor, True),
+        ("time", said.seconds.value, done.wall, not disturbed),
+        ("peak memory", said.memory.value, done.memory, False),
+    ):
+        goal = (LOW, HIGH) if held else (None, None)
+        yield Row(f"plan {verb}: {what}, planned / measured", planned / real, at_least=goal[0], at_most=goal[1])

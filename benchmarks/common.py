@@ -29,7 +29,8 @@ class Row:
 
     def __str__(self) -> str:
         goal = "" if self.at_least is None else f">= {self.at_least:g} {self.unit}"
-        goal = goal if self.at_most is None else f"<= {self.at_most:g} {self.unit}"
+        if self.at_most is not None:
+            goal = f"<= {self.at_most:g} {self.unit}" if not goal else f"{self.at_least:g} to {self.at_most:g}"
         verdict = "" if not goal else "ok" if self.met else "MISSED"
         return f"{self.what:62} {f'{self.value:.3g} {self.unit}':>12} {goal:>12}  {verdict}"
 

@@ -44,12 +44,12 @@ def write_pictures(folder: str, numbers: range, wnids: tuple[str, ...]) -> None:
 
 
 def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) -> None:
-    """Scenario images of some pictures, a folder a scenario, as ``holdfast synth`` and everyone else has them."""
+    """Scenario images of some pictures, a folder a scenario, as ``holdfast synth --format jpeg`` has them."""
     from holdfast.core.seeds import generator
     from holdfast.core.types import Sample
     from holdfast.data.images import FileImage
+    from holdfast.data.writers import encode_image, image_suffix
     from holdfast.pipeline.donors import DonorPool, SampleContext
-    from holdfast.pipeline.samples import over_matte
     from holdfast.scenarios import parse_conditions, render
 
     donors = DonorPool([Sample("donor", "", FileImage(Path(data) / "images" / names[0]))])
@@ -60,9 +60,10 @@ def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) ->
         context = SampleContext(sample, donors)
         for condition in parse_conditions(scenarios):
             made = render(condition, image, mask, rng=generator(0, name, condition.name), context=context)
-            target = Path(folder) / condition.name / name
+            suffix = image_suffix(made.image, format="jpeg")
+            target = (Path(folder) / condition.name / name).with_suffix(suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(target), over_matte(made.image, (255, 255, 255))[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 95])
+            target.write_bytes(encode_image(made.image, format="jpeg"))
 
 
 def in_processes(work: Callable[..., None], parts: list[tuple[Any, ...]]) -> None:

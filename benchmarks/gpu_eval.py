@@ -18,6 +18,7 @@ are also written to ``$OUT/gpu_eval.json`` where OUT is set.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -128,7 +129,7 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
         "rows": summary.rows, "part_files": parts, "seconds": total, "seconds_ready": ready, "seconds_pass": passing,
         "seconds_before": total - ready - passing, "images_per_second": pictures / passing,
         "rows_per_second": summary.rows / passing, "images_per_second_with_everything": pictures / total,
-        "trouble": dict(summary.trouble), "notes": summary.notes,
+        "trouble": dict(summary.trouble), "notes": summary.notes, "times": summary.times,
         "hash": steps.get("hash", (0, 0)), "gpu_utilisation": sampler.values,
     }  # fmt: skip
     if cuda:
@@ -141,6 +142,8 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
         f"peak {found.get('peak_gib', 0):.1f} GiB, GPU busy {np.mean(tail) if tail else 0:.0f} %",
         flush=True,
     )
+    told = ", ".join(f"{what} {seconds:.1f}" for what, seconds in summary.times.items())
+    print(f"  seconds of the host: {told}", flush=True)
     for note in [*summary.notes, *(f"{number} rows: {why}" for why, number in summary.trouble.items())]:
         print(f"  {note}", flush=True)
     return found
@@ -162,10 +165,16 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     from holdfast.pipeline.onepass.views import see
     from holdfast.pipeline.samples import over_matte
     from holdfast.scenarios import parse_conditions, render
-    from holdfast.scenarios.tensors import render_batch
+    from holdfast.scenarios.tensors import compile_for, render_batch
 
     folder, conditions = pictures(options.data, options.images), parse_conditions("static")
-    count = 4 if options.quick else 32
+    count = 4 if options.quick else 64
+    compiled = None
+    if options.device.startswith("cuda"):
+        start = time.perf_counter()
+        compiled, reason = compile_for(render_batch, conditions, (count, 3, HEIGHT, WIDTH), options.device)
+        print(f"compiled in {time.perf_counter() - start:.1f} s {reason}", flush=True)
+    ways = {"as it is": None} | ({"compiled": compiled} if compiled is not None else {})
     files = sorted((folder / "images").rglob("*.jpg"))[:: max(1, options.images // count)][:count]
     found: dict[str, Any] = {}
     for title, shape in (("equal sizes", (HEIGHT, WIDTH)), ("donors of another size", (480, 640))):
@@ -187,43 +196,42 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
         )
         where = torch.from_numpy(np.stack(masks)).to(options.device)
         ids = [str(place) for place in range(count)]
-        made = render_batch(conditions, batch, where, sample_ids=ids, donors=lent_batch)
-        print(f"{title}: share of values identical, within 1, largest difference ({count} pictures)", flush=True)
-        for condition in conditions:
-            there = made[condition].permute(0, 2, 3, 1).cpu().numpy().astype(int)
-            apart = np.abs(there - np.stack(expected[condition]))
-            values = {
-                "identical": float((apart == 0).mean()),
-                "within_one": float((apart <= 1).mean()),
-                "most": int(apart.max()),
-            }
-            found[f"{title}/{condition.name}"] = values
-            print(
-                f"  {condition.name:20} {values['identical']:.6f} {values['within_one']:.6f} {values['most']}",
-                flush=True,
-            )
-    several = 4 if options.quick else 64
-    again = [place % count for place in range(several)]
-    batch, where = batch[again].contiguous(), where[again].contiguous()
-    ids = [str(place) for place in range(several)]
+        for way, how in ways.items():
+            with torch.no_grad():
+                made = render_batch(conditions, batch, where, sample_ids=ids, donors=lent_batch, compiled=how)
+            print(f"{title}, {way}: share of values identical, within 1, largest difference ({count} pictures)")
+            for condition in conditions:
+                there = made[condition].permute(0, 2, 3, 1).cpu().numpy().astype(int)
+                apart = np.abs(there - np.stack(expected[condition]))
+                values = {
+                    "identical": float((apart == 0).mean()),
+                    "within_one": float((apart <= 1).mean()),
+                    "most": int(apart.max()),
+                }
+                found[f"{title}/{way}/{condition.name}"] = values
+                print(
+                    f"  {condition.name:20} {values['identical']:.6f} {values['within_one']:.6f} {values['most']}",
+                    flush=True,
+                )
     geometry = Geometry(232, (224, 224), "bilinear")
 
-    def work(seen: bool) -> None:
-        made = render_batch(conditions, batch, where, sample_ids=ids, donors=batch)
+    def work(how: Any, seen: bool) -> None:
+        made = render_batch(conditions, batch, where, sample_ids=ids, donors=batch, compiled=how)
         if seen:
             for one in made.values():
                 see(one, geometry, crops_centre=True)
 
-    for name, seen in (("render", False), ("render_and_prepare", True)):
+    for (way, how), seen in itertools.product(ways.items(), (False, True)):
         times = []
         with torch.no_grad():
             for _ in range(6 if not options.quick else 2):
                 start = time.perf_counter()
-                work(seen)
+                work(how, seen)
                 if options.device.startswith("cuda"):
                     torch.cuda.synchronize()
                 times.append(time.perf_counter() - start)
-        found[name] = several * len(conditions) / float(np.median(times[1:]))
+        name = f"render{' and prepare' if seen else ''}, {way}"
+        found[name] = count * len(conditions) / float(np.median(times[1:]))
         print(f"{name}: {found[name]:.0f} scenario-images/s", flush=True)
     return found
 
@@ -269,7 +277,10 @@ def part_agreement(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def part_usual(options: argparse.Namespace) -> dict[str, Any]:
-    """ImageFolder, DataLoader, float32, one run a scenario, from before the workers start to the last answer."""
+    """ImageFolder, DataLoader, float32, one run a scenario, from before the workers start to the last answer.
+
+    Six scenarios stand for thirteen: JPEGs as they came, four that were written anew, and PNGs.
+    """
     import torch
     import torchvision
     from torch.utils.data import DataLoader
@@ -290,7 +301,7 @@ def part_usual(options: argparse.Namespace) -> dict[str, Any]:
     )
     rates = {}
     with tempfile.TemporaryDirectory(dir=options.data) as made:
-        scenarios = "original,grey,segmented"
+        scenarios = "original,blur_background,rainbow,segmented,transparent,random_background"
         each = max(1, -(-count // (os.cpu_count() or 1)))
         in_processes(
             write_scenarios, [(str(folder), made, names[at : at + each], scenarios) for at in range(0, count, each)]
@@ -300,13 +311,17 @@ def part_usual(options: argparse.Namespace) -> dict[str, Any]:
             batch = min(256, count // 4)
             pinned = options.device.startswith("cuda")
             loader = DataLoader(data, batch_size=batch, num_workers=os.cpu_count() or 1, pin_memory=pinned)
-            right, start = 0, time.perf_counter()
+            right, first, start = 0, 0.0, time.perf_counter()
             with torch.no_grad():
                 for images, labels in loader:
+                    first = first or time.perf_counter() - start
                     answer = network(images.to(options.device, non_blocking=True)).argmax(1).cpu()
                     right += int((answer == labels).sum())
             rates[scenario] = count / (time.perf_counter() - start)
-            print(f"usual way, {scenario}: {rates[scenario]:.0f} images/s", flush=True)
+            print(
+                f"usual way, {scenario}: {rates[scenario]:.0f} images/s ({count}, the first batch after {first:.1f} s)",
+                flush=True,
+            )
     return {"images_per_second": float(np.mean(list(rates.values()))), "by_scenario": rates}
 
 
@@ -336,7 +351,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=15_423)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--usual", type=int, default=0, help="pictures a scenario, the usual way; 0: all")
+    parser.add_argument("--usual", type=int, default=8192, help="pictures a scenario, the usual way; 0: all")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--cached", action="store_true", help="let torch find kernels that earlier runs compiled")
     parser.add_argument("--profile", action="store_true")

@@ -1,12 +1,13 @@
 """How the cost of each verb grows: processor time and peak memory over size, and where the time goes.
 
-    python benchmarks/growth.py                        # all curves, about 20 minutes on one core
-    python benchmarks/growth.py --quick                # three sizes each, two minutes
+    python benchmarks/growth.py --jobs 2               # all curves, about ten minutes of processor time
+    python benchmarks/growth.py --quick                # the two smaller sizes of each, and no profiles
     python benchmarks/growth.py eval synth             # those whose name begins so
     python benchmarks/growth.py --chart growth.json    # draw what was measured before
 
 Every point is a fresh process on drawn scenes of 64 pixels with embedded models. Processor time is what is compared,
-since it hardly depends on what else the machine does. Writes growth.json, and with --charts FOLDER two pictures.
+since it hardly depends on what else the machine does. The largest size runs under py-spy. Writes growth.json, and
+with --charts FOLDER two pictures, whenever a curve is done.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import growth_charts
 import growth_made as made
 import numpy as np
-from growth_profile import hot
+from growth_profile import profiled
 
 from holdfast.demo import POOL
 from holdfast.forecast.trial import measured
@@ -43,6 +44,12 @@ SCENARIOS = [
 ]  # fmt: skip
 FEW = "original,grey,random_background"
 ROOM = Path(tempfile.gettempdir())
+NOISE = 0.05
+"""Of processor time from one run to the next, on cores that are shared."""
+FLAT = 0.045
+"""Peaks that differ by less of the largest one say nothing: those of equal runs differ by half of it."""
+START = ("imports", "the interpreter itself")
+"""Of a profile: what every command pays before it works."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +61,6 @@ class Series:
     sizes: tuple[int, ...]
     command: Callable[[int, Path], list[str]]
     before: Callable[[int, Path], object] = lambda size, folder: None
-    quick: tuple[int, ...] = ()
-
-    def at(self, *, quick: bool) -> tuple[int, ...]:
-        return (self.quick or self.sizes[:3]) if quick else self.sizes
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Point:
     size: int
     processor: float
     wall: float
-    memory: float | None  # None where it is not known
+    memory: float
 
 
 @dataclass
@@ -91,56 +94,51 @@ def drawn(size: int) -> str:
 
 def series() -> list[Series]:
     """In the order in which they matter."""
-    five = ("--surrogates", ",".join(MODELS[1:4]), "--targets", ",".join(MODELS[4:6]), "--oracle", "clip:embedded")
+    three = ("--surrogates", ",".join(MODELS[1:3]), "--targets", MODELS[3], "--oracle", "clip:embedded")
     walk = ("--generator", "embedded:vqgan", "--oracle", "clip:embedded", "--steps", 3, "--batch-size", 8)
     small = ("--architectures", "timm:test_resnet", "--size", 64, "--epochs", 1, "-q")
     return [
-        Series("eval: images", "images", (128, 512, 1024, 2048), lambda n, out: verb(
-            "eval", drawn(n), "--models", MODELS[0], "--scenarios", FEW, "--out", out / "run", "-q"),
-            quick=(64, 128, 256)),
-        Series("eval: conditions", "conditions", (1, 4, 8, 16), lambda n, out: verb(
+        Series("eval: images", "images", (128, 512, 2048), lambda n, out: verb(
+            "eval", drawn(n), "--models", MODELS[0], "--scenarios", FEW, "--out", out / "run", "-q")),
+        Series("eval: conditions", "conditions", (1, 4, 16), lambda n, out: verb(
             "eval", drawn(256), "--models", MODELS[0], "--scenarios", ",".join(SCENARIOS[:n]), "--out", out / "run",
             "-q")),
-        Series("eval: models", "models", (1, 2, 4, 8), lambda n, out: verb(
+        Series("eval: models", "models", (1, 3, 8), lambda n, out: verb(
             "eval", drawn(256), "--models", ",".join(MODELS[:n]), "--scenarios", FEW, "--out", out / "run", "-q")),
-        Series("synth", "images", (128, 512, 2048, 4096), lambda n, out: verb(
-            "synth", drawn(n), "--scenarios", FEW, "--workers", 1, "--out", out / "made", "-q"), quick=(64, 128, 256)),
-        Series("reduce", "rows", (16_000, 64_000, 256_000, 1_024_000, 2_048_000), lambda n, out: [
+        Series("synth", "images", (256, 1024, 4096), lambda n, out: verb(
+            "synth", drawn(n), "--scenarios", FEW, "--workers", 1, "--out", out / "made", "-q")),
+        Series("reduce", "rows", (64_000, 256_000, 1_024_000, 2_048_000), lambda n, out: [
             sys.executable, "-c", made.REDUCE, str(out / "shards")], made.shards),
-        Series("report", "rows", (5_000, 20_000, 80_000, 320_000), lambda n, out: verb(
-            "report", out / "run", "--out", out / "report"), made.run, quick=(2_000, 8_000, 20_000)),
-        Series("folders: images", "images", (1_000, 4_000, 16_000, 64_000), lambda n, out: verb(
+        Series("report", "rows", (5_000, 40_000, 160_000), lambda n, out: verb(
+            "report", out / "run", "--out", out / "report"), made.run),
+        Series("folders: images", "images", (1_000, 8_000, 64_000), lambda n, out: verb(
             "split", out / "tree", "--out", out / "split.csv"), lambda n, out: made.tree(out, n, 10)),
-        Series("folders: classes", "classes", (10, 100, 1_000, 8_000), lambda n, out: verb(
+        Series("folders: classes", "classes", (10, 300, 8_000), lambda n, out: verb(
             "split", out / "tree", "--out", out / "split.csv"), lambda n, out: made.tree(out, 16_000, n)),
         Series("train", "images", (120, 480, 1920), lambda n, out: verb(
-            "train", drawn(n), *small, "--scenarios", "original", "--folds", 1, "--out", out / "run"),
-            quick=(60, 120, 240)),
-        Series("segment", "images", (32, 128, 512), lambda n, out: verb(
+            "train", drawn(n), *small, "--scenarios", "original", "--folds", 1, "--out", out / "run")),
+        Series("segment", "images", (128, 384, 1152), lambda n, out: verb(
             "segment", drawn(n), "--models", "embedded:unet", "--scenarios", "original,grey", "--size", 64,
-            "--out", out / "run", "-q"), quick=(16, 32, 64)),
-        Series("perturb", "images", (8, 16, 32, 64), lambda n, out: verb(
-            "perturb", drawn(n), "--models", MODELS[0], *walk, "--out", out / "run", "-q"), quick=(8, 16, 24)),
-        Series("generate", "images", (8, 16, 32), lambda n, out: verb(
-            "generate", "--generator", "embedded:", "--limit", n, "--batch-size", 8, "--out", out / "pool", "-q"),
-            quick=(4, 8)),
+            "--out", out / "run", "-q")),
+        Series("perturb", "images", (8, 16, 48), lambda n, out: verb(
+            "perturb", drawn(n), "--models", MODELS[0], *walk, "--out", out / "run", "-q")),
+        Series("generate", "images", (4, 8, 24), lambda n, out: verb(
+            "generate", "--generator", "embedded:", "--limit", n, "--batch-size", 8, "--out", out / "pool", "-q")),
         Series("mine", "prompts", (111, 222, 444), lambda n, out: verb(
-            "mine", out / "pool", *five, "--again", 0, "--limit", n, "--out", out / "hard", "-q"), _pool,
-            quick=(111, 222)),
-        Series("ask", "images", (64, 256, 1024), lambda n, out: verb(
+            "mine", out / "pool", *three, "--again", 0, "--limit", n, "--out", out / "hard", "-q"), _pool),
+        Series("ask", "images", (64, 256, 768), lambda n, out: verb(
             "ask", drawn(n), "--models", f"{MODELS[0]},clip:embedded", "--distractor", MODELS[2], "--out", out / "run",
-            "-q"), quick=(64, 128)),
-        Series("explain", "images", (16, 64, 256), lambda n, out: verb(
-            "explain", out / "run", "--limit", n, "-q"), _evaluated, quick=(8, 16)),
-        Series("mask", "images", (64, 512, 4096), lambda n, out: verb(
-            "mask", drawn(n), "--with", "threshold", "--workers", 1, "--out", out / "masks", "-q"), quick=(64, 128)),
-        Series("check", "photos", (48, 96, 192), lambda n, out: verb(
-            "check", MODELS[0], drawn(n), "--out", out / "check", "-q"), quick=(24, 48)),
-        Series("detect", "images", (12, 24, 48), lambda n, out: verb(
-            "detect", drawn(n), "--generator", "embedded:text_to_image", *small, "--folds", 2, "--out", out / "run"),
-            quick=(12,)),
-        Series("board build", "entries", (32, 128, 512), lambda n, out: verb(
-            "board", "build", out / "board", "--out", out / "site"), made.board, quick=(8, 16, 32)),
+            "-q")),
+        Series("explain", "images", (16, 64, 192), lambda n, out: verb(
+            "explain", out / "run", "--limit", n, "-q"), _evaluated),
+        Series("mask", "images", (64, 512, 2048), lambda n, out: verb(
+            "mask", drawn(n), "--with", "threshold", "--workers", 1, "--out", out / "masks", "-q")),
+        Series("check", "photos", (24, 72, 192), lambda n, out: verb(
+            "check", MODELS[0], drawn(n), "--out", out / "check", "-q")),
+        Series("detect", "images", (60, 120, 240), lambda n, out: verb(
+            "detect", drawn(n), "--generator", "embedded:?steps=2", *small, "--folds", 2, "--out", out / "run")),
+        Series("board build", "entries", (64, 192, 512), lambda n, out: verb(
+            "board", "build", out / "board", "--out", out / "site"), made.board),
     ]  # fmt: skip
 
 
@@ -153,25 +151,27 @@ def _evaluated(size: int, folder: Path) -> None:
     measured(verb("eval", drawn(size), "--models", MODELS[0], "--scenarios", FEW, "--out", folder / "run", "-q"))
 
 
-def measure(one: Series, *, quick: bool, profile: bool) -> Curve:
-    """Every size in a fresh folder and process; the size before the last once more, under the profiler."""
-    curve, sizes = Curve(one.name, one.axis), one.at(quick=quick)
+def measure(one: Series, *, quick: bool) -> Curve:
+    """Every size in a fresh folder and process, the largest under the profiler."""
+    curve, sizes = Curve(one.name, one.axis), one.sizes[:2] if quick else one.sizes
     for size in sizes:
         with tempfile.TemporaryDirectory(dir=ROOM) as name:
             one.before(size, Path(name))
-            cost = measured(one.command(size, Path(name)))
+            command = one.command(size, Path(name))
+            cost, found = profiled(command) if size == one.sizes[-1] else (measured(command), [])
         curve.points.append(Point(size, cost.processor, cost.wall, cost.memory))
+        curve.hot = found[:12]
+    return settled(curve)
+
+
+def settled(curve: Curve) -> Curve:
+    """With what follows from its points."""
     curve.exponent, curve.fixed = exponent([(p.size, p.processor) for p in curve.points])
     curve.memory_each = memory_each(curve.points)
-    if profile:
-        size = sizes[-2:][0]
-        with tempfile.TemporaryDirectory(dir=ROOM) as name:
-            one.before(size, Path(name))
-            curve.hot = hot(one.command(size, Path(name)))[:8]
     return curve
 
 
-def exponent(points: list[tuple[float, float]]) -> tuple[float, float]:
+def exponent(points: list[tuple[float, float]], *, step: float = 0.01) -> tuple[float, float]:
     """p and the fixed part of cost = fixed + price × size^p, by least relative squares, no part below zero."""
     from scipy.optimize import nnls
 
@@ -179,17 +179,27 @@ def exponent(points: list[tuple[float, float]]) -> tuple[float, float]:
         return float("nan"), 0.0
     sizes, costs = np.array(points, float).T
     best = (float("inf"), float("nan"), 0.0)
-    for power in np.arange(0.0, 2.51, 0.01):
+    for power in np.arange(0.0, 2.5 + step / 2, step):
         columns = np.stack([np.ones_like(sizes), (sizes / sizes[-1]) ** power], 1) / costs[:, None]
         found, error = nnls(columns, np.ones_like(costs))
         best = min(best, (error, float(power), float(found[0])))
     return best[1], best[2]
 
 
+def spread(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Between what the exponent lies in nine of ten cases, if every cost is uncertain by ``NOISE`` of itself."""
+    rng = np.random.default_rng(0)
+    drawn = [
+        exponent([(size, cost * (1 + NOISE * rng.standard_normal())) for size, cost in points], step=0.05)[0]
+        for _ in range(100)
+    ]
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    return float(low), float(high)
+
+
 def memory_each(points: list[Point]) -> float:
     """Bytes that one more unit takes, over the larger half of the sizes."""
-    known = [(p.size, p.memory) for p in points if p.memory is not None]
-    larger = known[len(known) // 2 - (len(known) <= 3) :]
+    larger = [(p.size, p.memory) for p in points[-(len(points) // 2 + 1) :]]
     if len(larger) < 2:
         return float("nan")
     return float(np.polyfit(*zip(*larger, strict=True), 1)[0])
@@ -197,31 +207,50 @@ def memory_each(points: list[Point]) -> float:
 
 def lines(curves: list[Curve]) -> Iterator[str]:
     """The table of docs/performance.md."""
-    yield "| | sizes | processor time, s | exponent | peak memory, MB | bytes a unit more | where the time goes |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| | sizes | processor time, s | exponent | peak memory, MB | bytes a unit more | start | where the rest is |"
+    yield "|---|---|---|---|---|---|---|---|"
     for one in curves:
         sizes = f"{one.points[0].size:,} to {one.points[-1].size:,} {one.axis}"
         seconds = f"{one.points[0].processor:.1f} to {one.points[-1].processor:.1f}"
-        known = [point for point in one.points if point.memory is not None]
-        memory = " to ".join(f"{point.memory / 1e6:.0f}" for point in (known[0], known[-1]))
-        memory += "" if known[-1] is one.points[-1] else f" (at {known[-1].size:,})"
-        where = ", ".join(f"`{name}` {share:.0%}" for name, share in one.hot[:3])
-        each = "–" if one.memory_each != one.memory_each else f"{max(0.0, one.memory_each):,.0f}"
-        yield f"| {one.name.partition(':')[0]} | {sizes} | {seconds} | {power(one)} | {memory} | {each} | {where} |"
+        memory = " to ".join(f"{point.memory / 1e6:.0f}" for point in (one.points[0], one.points[-1]))
+        peaks = [point.memory for point in one.points]
+        each = f"{one.memory_each:,.0f}" if max(peaks) - min(peaks) > FLAT * max(peaks) else "flat"
+        start = sum(share for name, share in one.hot if name in START)
+        own = [(name, share) for name, share in one.hot if name not in START]
+        where = ", ".join(f"`{called(name)}` {share:.0%}" for name, share in own[:3])
+        cells = [one.name.partition(":")[0], sizes, seconds, power(one), memory, each, f"{start:.0%}", where]
+        yield f"| {' | '.join(cells)} |"
+
+
+def called(name: str) -> str:
+    """A function's name as a reader knows it."""
+    for inner, known in (
+        ("Module._wrapped_call_impl", "the model"),
+        ("can_return_tuple", "the model"),
+        ("_closed_as_relation", "DuckDB"),
+    ):
+        if inner in name:
+            return f"{name.partition(' → ')[0]} → {known}"
+    return name
 
 
 def power(curve: Curve) -> str:
-    """The exponent, where there is enough growth beyond what is fixed to tell one."""
-    beyond = curve.points[-1].processor - curve.points[0].processor
-    if beyond < 0.3 * curve.points[0].processor or curve.exponent != curve.exponent:
+    """The exponent and its range, where there is enough growth beyond what is fixed to tell one."""
+    points = [(float(point.size), point.processor) for point in curve.points]
+    beyond = points[-1][1] - points[0][1]
+    if beyond < 0.3 * points[0][1] or curve.exponent != curve.exponent:
         return "–"
-    return f"{curve.exponent:.2f}"
+    low, high = spread(points)
+    if high - low > 1.5:
+        return "–"
+    return f"{curve.exponent:.2f} ({low:.1f} to {high:.1f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="curves whose name begins so; all without")
-    parser.add_argument("--quick", action="store_true", help="three small sizes, no profiles")
+    parser.add_argument("--quick", action="store_true", help="the two smaller sizes, no profiles")
+    parser.add_argument("--jobs", type=int, default=1, help="curves at a time")
     parser.add_argument(
         "--out", type=Path, default=Path("growth.json"), help="what was measured; added to if it is there"
     )
@@ -230,27 +259,34 @@ def main() -> None:
     given = parser.parse_args()
     there = json.loads((given.chart or given.out).read_text()) if (given.chart or given.out).exists() else []
     curves = {one["name"]: _curve(one) for one in there}
-    for one in [] if given.chart else series():
-        if given.names and not any(one.name.startswith(word) for word in given.names):
-            continue
-        start = time.perf_counter()
-        try:
-            curves[one.name] = measure(one, quick=given.quick, profile=not given.quick)
-        except Exception as error:  # the other curves are worth having
-            print(f"{one.name}: {error}", flush=True)
-            continue
-        print(f"{list(lines([curves[one.name]]))[-1]}  ({time.perf_counter() - start:.0f} s)", flush=True)
-        given.out.write_text(json.dumps([asdict(curve) for curve in curves.values()], indent=1))
-    order = {one.name: place for place, one in enumerate(series())}
-    ordered = sorted(curves.values(), key=lambda curve: order.get(curve.name, len(order)))
-    print("\n".join(lines(ordered)))
-    if given.charts:
-        growth_charts.draw([asdict(curve) | {"shown": power(curve)} for curve in ordered], given.charts)
+    wanted = [one for one in series() if not given.names or any(one.name.startswith(word) for word in given.names)]
+    with ThreadPoolExecutor(given.jobs) as threads:
+        longest = [] if given.chart else reversed(wanted)  # which stand at the end: nobody waits for them alone
+        begun = {threads.submit(measure, one, quick=given.quick): one.name for one in longest}
+        for done in as_completed(begun):
+            if error := done.exception():  # the other curves are worth having
+                print(f"{begun[done]}: {error}", flush=True)
+                continue
+            curves[begun[done]] = done.result()
+            print(list(lines([done.result()]))[-1], flush=True)
+            given.out.write_text(json.dumps([asdict(one) for one in in_order(curves)], indent=1) + "\n")
+            show(curves, given.charts)
+    print("\n".join(lines(in_order(curves))))
+    show(curves, given.charts)
+
+
+def in_order(curves: dict[str, Curve]) -> list[Curve]:
+    return [curves[one.name] for one in series() if one.name in curves]
+
+
+def show(curves: dict[str, Curve], folder: Path | None) -> None:
+    if folder:
+        growth_charts.draw([asdict(curve) | {"shown": power(curve)} for curve in in_order(curves)], folder)
 
 
 def _curve(stored: dict[str, Any]) -> Curve:
     known = {**stored, "points": [Point(**one) for one in stored["points"]]}
-    return Curve(**{**known, "hot": [(name, share) for name, share in stored["hot"]]})
+    return settled(Curve(**{**known, "hot": [(name, share) for name, share in stored["hot"]]}))
 
 
 if __name__ == "__main__":

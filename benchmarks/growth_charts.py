@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-WIDTH, HEIGHT, ACROSS = 150, 110, 5
+import numpy as np
+
+WIDTH, HEIGHT, ACROSS = 180, 105, 3
 CONFIG = {
     "font": "DejaVu Sans, sans-serif",
     "view": {"stroke": "#ccc"},
-    "axis": {"grid": True, "gridColor": "#eee", "labelFontSize": 9, "titleFontSize": 9, "labelColor": "#333"},
+    "axis": {"grid": True, "gridColor": "#eee", "labelFontSize": 11, "titleFontSize": 11, "labelColor": "#333"},
     "background": "white",
 }
 
 
 def draw(curves: list[dict[str, Any]], folder: Path) -> None:
-    """``time.svg`` and ``memory.svg``, with PNG beside them to be looked at."""
+    """``time.svg`` and ``memory.svg``, three panels wide, so that a telephone shows them at half their size."""
     import vl_convert
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +31,7 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> None:
 
 def _panel(curve: dict[str, Any], title: str) -> dict[str, Any]:
     return {
-        "title": {"text": title, "fontSize": 10, "anchor": "start"},
+        "title": {"text": title, "fontSize": 12, "anchor": "start"},
         "width": WIDTH,
         "height": HEIGHT,
         "data": {"values": curve["points"]},
@@ -37,43 +39,41 @@ def _panel(curve: dict[str, Any], title: str) -> dict[str, Any]:
 
 
 def _axis(curve: dict[str, Any]) -> dict[str, Any]:
+    largest = curve["points"][-1]["size"]
     return {
         "field": "size", "type": "quantitative", "title": curve["axis"],
-        "scale": {"type": "log", "nice": False},
-        "axis": {"values": [one["size"] for one in curve["points"]], "format": ".3~s", "labelOverlap": True},
+        "scale": {"domain": [0, largest], "nice": False},
+        "axis": {"values": [0, *(one["size"] for one in curve["points"] if one["size"] > largest / 6)],
+                 "format": ".3~s", "labelFlush": True},
     }  # fmt: skip
 
 
 def _time(curve: dict[str, Any]) -> dict[str, Any]:
-    """Processor time less what is fixed, both axes logarithmic: a straight line of slope 1 is linear growth."""
-    points = [
-        {**one, "beyond": one["processor"] - curve["fixed"]}
-        for one in curve["points"]
-        if one["processor"] - curve["fixed"] > 0.02 * curve["points"][-1]["processor"]
-    ]
-    last = points[-1]
-    linear = [{"size": one["size"], "beyond": last["beyond"] * one["size"] / last["size"]} for one in points]
-    y = {"field": "beyond", "type": "quantitative", "title": "s beyond fixed", "scale": {"type": "log", "nice": False},
-         "axis": {"format": "~g", "tickCount": 4}}  # fmt: skip
+    """Processor time, and the straight line that comes nearest: what linear growth would be."""
+    sizes, seconds = ([one[name] for one in curve["points"]] for name in ("size", "processor"))
+    price, fixed = np.polyfit(sizes, seconds, 1, w=1 / np.array(seconds))
+    linear = [{"size": size, "processor": fixed + price * size} for size in (0, sizes[-1])]
+    y = {"field": "processor", "type": "quantitative", "title": "processor s", "scale": {"zero": True},
+         "axis": {"format": ".1~f", "tickCount": 4}}  # fmt: skip
     x = _axis(curve)
     return {
-        **_panel(curve, f"{curve['name']}  {curve['shown']}"),
+        **_panel(curve, f"{curve['name']}  {curve['shown'].strip('–')}"),
         "layer": [
-            {"data": {"values": linear}, "mark": {"type": "line", "strokeDash": [3, 3], "color": "#999"},
+            {"data": {"values": linear}, "mark": {"type": "line", "strokeDash": [3, 3], "color": "#777"},
              "encoding": {"x": x, "y": y}},
-            {"data": {"values": points}, "mark": {"type": "line", "point": {"size": 22}, "color": "#00796b"},
+            {"mark": {"type": "line", "point": {"size": 26, "color": "#00796b"}, "color": "#00796b"},
              "encoding": {"x": x, "y": y}},
         ],
     }  # fmt: skip
 
 
 def _memory(curve: dict[str, Any]) -> dict[str, Any]:
-    points = [{**one, "megabytes": one["memory"] / 1e6} for one in curve["points"] if one["memory"] is not None]
+    points = [{**one, "megabytes": one["memory"] / 1e6} for one in curve["points"]]
     y = {"field": "megabytes", "type": "quantitative", "title": "peak MB", "scale": {"zero": True},
          "axis": {"tickCount": 4}}  # fmt: skip
     return {
         **_panel(curve, curve["name"]),
         "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 22}, "color": "#c2410c"},
+        "mark": {"type": "line", "point": {"size": 26, "color": "#c2410c"}, "color": "#c2410c"},
         "encoding": {"x": _axis(curve), "y": y},
     }

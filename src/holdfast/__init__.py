@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         synth,
         train,
     )
-    from holdfast.forecast import plan
     from holdfast.scenarios import parse_conditions, render, scenario
 
 try:
@@ -58,7 +57,6 @@ __all__ = [
     "open_run",
     "parse_conditions",
     "perturb",
-    "plan",
     "remedy",
     "render",
     "report",
@@ -68,7 +66,7 @@ __all__ = [
     "train",
 ]
 
-_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | {"plan": "holdfast.forecast"}
+_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
 
 
 def __getattr__(name: str) -> Any:

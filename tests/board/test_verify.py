@@ -105,6 +105,20 @@ def test_an_honest_entry_agrees(static: Path, tmp_path: Path) -> None:
     assert [f"--seed {found.seed}" in found.sentences()[1] for found in (one, other)] == [True, True]
 
 
+def test_an_entry_of_fast_answers_says_so_and_is_measured_exactly(tmp_path: Path) -> None:
+    scenarios = "original,grey,silhouette"
+    api.evaluate("diorama:test?n=12", models=MODEL, scenarios=scenarios, out=tmp_path / "run", device="cpu", fast=True)
+    (path,) = add(tmp_path / "run", tmp_path / "board")
+    entry = read_entry(path)
+    assert entry.protocol.settings["fast"] is True
+    assert not check([path])
+    found = verify(path, "diorama:test?n=12", rows=36, device="cpu")
+    assert found.agrees
+    assert all(row.same_id for row in found.rows)
+    assert {row.condition for row in found.rows if row.same_pixels is None} == {"original", "grey"}
+    assert any("--fast" in sentence for sentence in found.sentences())
+
+
 def test_five_per_cent_of_forged_answers_are_caught(static: Path, tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         wrong = [row for row in rows if not row["correct"]]

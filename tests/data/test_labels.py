@@ -261,8 +261,8 @@ def by_hand(row: np.ndarray, label_map: LabelMap, label: str) -> dict:
     }
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(5, 15), st.integers(1, 4))
-def test_outcomes_match_a_plain_loop(seed: int, outputs: int, classes: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(5, 15), st.integers(1, 4), st.booleans())
+def test_outcomes_match_a_plain_loop(seed: int, outputs: int, classes: int, ties: bool) -> None:
     rng = np.random.default_rng(seed)
     order = rng.permutation(outputs)
     cuts = np.sort(rng.choice(np.arange(1, outputs), classes, replace=False))
@@ -273,6 +273,8 @@ def test_outcomes_match_a_plain_loop(seed: int, outputs: int, classes: int) -> N
     }
     label_map = map_labels(names, keys, LabelSpace(tuple(f"output {index}" for index in range(outputs))))
     rows = rng.dirichlet(np.full(outputs, 0.5), 6).astype(np.float32) + np.float32(1e-6)
+    if ties:  # three of every four outputs share a place with others, the fifth place too
+        rows = rng.integers(1, 4, (6, outputs)).astype(np.float32) / np.float32(64)
     labels = [str(label) for label in rng.choice(names, 6)]
     columns = outcomes(rows, label_map, labels)
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):

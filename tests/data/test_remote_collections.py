@@ -217,7 +217,29 @@ def test_mistakes_are_sentences(tmp_path: Path, store: Callable[[Path], str]) ->
         ("timm:resnet50", ""),
         ("s3:bucket", ""),
         ("s3://", ""),
+        ("hdfs://host:9000/a@2x", "hdfs://host:9000/a@2x"),
+        ("abfs://container@account/a:b", "abfs://container@account/a:b"),
+        ("s3://bucket/12:30@noon/...", "s3://bucket/12:30@noon/..."),
+        ("s3://arn:aws:s3:eu:1:accesspoint/name/a@2x", "s3://arn:aws:s3:eu:1:accesspoint/name/a@2x"),
     ],
 )
 def test_what_is_an_address(typed: str, meant: str) -> None:
     assert address(typed) == address(Path(typed)) == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("s3://key:secret@bucket/a", "password"),
+        ("s3://key:sec/ret@bucket/a", "password"),
+        ("s3:/key:sec/r:et@bucket", "password"),
+        ("s3://..", "without"),
+        ("s3://bucket/..", "without"),
+        ("s3://bucket/a/../../b", "without"),
+        ("s3://bucket/a/.", "without"),
+    ],
+)
+def test_addresses_that_are_refused(typed: str, told: str) -> None:
+    with pytest.raises(UserError, match=told) as raised:
+        address(typed)
+    assert "ret@" not in str(raised.value)

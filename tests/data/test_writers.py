@@ -18,8 +18,9 @@ from PIL import Image as PillowImage
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import UNFINISHED, whole_file
+from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Mask
-from holdfast.data.coco_writer import coco_document, mask_rle
+from holdfast.data.coco_writer import coco_document, coco_text, mask_rle
 from holdfast.data.writers import (
     File,
     encode_image,
@@ -245,5 +246,7 @@ def test_coco_keeps_the_order_of_classes_and_the_licences() -> None:
     assert [category["name"] for category in document["categories"]] == ["b", "a", "c"]
     assert document["licenses"] == [{"id": 1, "name": "CC0"}]
     assert [image.get("license") for image in document["images"]] == [None, 1]
+    assert "".join(coco_text(lambda: rows)) == canonical_json(coco_document(rows))
+    assert "".join(coco_text(lambda: [])) == canonical_json(coco_document([]))
     with pytest.raises(UserError, match=r"class 'b' of 0\.png"):
         coco_document(rows, ["a"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.engine import LocalExecutor, core_count
+from holdfast.engine import LocalExecutor, core_count, share_of
 
 
 class Square:
@@ -36,6 +36,11 @@ def test_every_shard_is_done_once(workers: int) -> None:
     assert sorted(value for value, _ in results) == [n * n for n in range(20)]
     processes = {process for _, process in results}
     assert processes == {os.getpid()} if workers == 1 else os.getpid() not in processes
+
+
+def test_a_worker_has_its_share_of_the_machine() -> None:
+    assert share_of(1000) == 1000
+    assert sorted(LocalExecutor(2).map(share_of, [1000, 1, 5])) == [1, 2, 500]
 
 
 def test_a_killed_worker_is_reported(capfd: pytest.CaptureFixture[str]) -> None:

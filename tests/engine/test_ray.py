@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.engine import LocalExecutor, open_executor
+from holdfast.engine import LocalExecutor, open_executor, share_of
+from holdfast.engine.ray_worker import Feeder, portable
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.synth import SynthSpec, synth
-from holdfast.store import Parts
+from holdfast.store import Parts, writing
 from ray_cluster import ray_cluster
 
 ROWS = pa.schema([("row_id", pa.string())])
@@ -118,15 +120,9 @@ def test_shards_are_made_as_workers_need_them(engine: Callable[..., Any]) -> Non
 
 
 def test_errors_arrive_as_they_were_raised(engine: Callable[..., Any]) -> None:
-    class Stubborn(Exception):
-        def __init__(self, first: str, second: str) -> None:
-            super().__init__(f"{first} {second}")
-
     def work(number: int) -> int:
         if number == 1:
             raise UserError("there is no such thing")
-        if number == 2:
-            raise Stubborn("does", "not travel")
         return number
 
     executor = engine(workers=1)
@@ -134,8 +130,6 @@ def test_errors_arrive_as_they_were_raised(engine: Callable[..., Any]) -> None:
         list(executor.map(work, [0, 1]))
     assert str(caught.value) == "there is no such thing"
     assert "in a Ray worker" in caught.value.__notes__[0], "--debug shows where"
-    with pytest.raises(HoldfastError, match="Stubborn: does not travel"):
-        list(executor.map(work, [2]))
 
     def shards() -> Iterator[int]:
         yield 0
@@ -145,6 +139,66 @@ def test_errors_arrive_as_they_were_raised(engine: Callable[..., Any]) -> None:
         list(executor.map(work, shards()))
     assert list(executor.map(work, [])) == []
     assert list(executor.map(work, [0, 3])) in ([0, 3], [3, 0]), "and the next one works"
+
+
+class StubbornError(Exception):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def test_an_error_that_does_not_travel_sends_its_words() -> None:
+    there = portable(StubbornError("does", "not travel"))
+    assert type(there) is HoldfastError and str(there) == "StubbornError: does not travel"
+    assert type(portable(UserError("does"))) is UserError
+
+
+@pytest.mark.slow
+def test_workers_of_a_command_that_is_over_write_no_more(engine: Callable[..., Any], tmp_path: Path) -> None:
+    def work(number: int) -> int:
+        if number:
+            (tmp_path / "begun").touch()
+            time.sleep(8)  # its machine has not heard that the command is over
+            (tmp_path / "late").touch()
+        return number
+
+    with pytest.raises(UserError, match="does not see"):  # what the command itself would hear, were it there
+        for _ in engine(workers=1).map(work, range(2)):
+            while not (tmp_path / "begun").exists():
+                time.sleep(0.1)
+            with writing(tmp_path):  # the next command
+                pass
+    assert not (tmp_path / "late").exists() and not list(tmp_path.glob(".unfinished*"))
+
+
+@pytest.mark.slow
+def test_a_worker_knows_its_share_of_the_machine(engine: Callable[..., Any]) -> None:
+    def work(_: int) -> int:
+        return share_of(1000)
+
+    assert list(engine(workers=1).map(work, [0])) == [1000], "a node of the cluster has one core"
+    assert list(engine(workers=1, cpus=0.25).map(work, [0])) == [250]
+
+
+@pytest.mark.slow
+def test_somebody_who_waits_for_room_is_told(
+    engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import ray
+
+    monkeypatch.setattr("holdfast.engine.ray._PATIENCE", 2.0)
+    executor = engine(workers=1)
+    others = [ray.remote(num_cpus=1)(Feeder).remote() for _ in range(2)]
+    ray.get([one.any_begun.remote() for one in others])  # every core is taken
+
+    def go() -> None:
+        while not caplog.messages:
+            time.sleep(0.1)
+        for one in others:
+            ray.kill(one)
+
+    threading.Thread(target=go, daemon=True).start()
+    assert list(executor.map(lambda number: number, [0])) == [0], "it goes on when there is room"
+    assert "each needs 1 CPU (the cluster has 2, 0 of them free); still waiting" in caplog.text
 
 
 def test_a_folder_that_workers_do_not_see_is_named(engine: Callable[..., Any], tmp_path: Path) -> None:
@@ -170,14 +224,19 @@ def comparable(table: pa.Table) -> list[dict[str, Any]]:
     return [{k: pytest.approx(v, abs=1e-4) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
 
 
-def test_eval_and_synth_give_what_they_give_here(engine: Callable[..., Any], tmp_path: Path) -> None:
+def test_eval_gives_what_it_gives_here(engine: Callable[..., Any], tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     run, summary = evaluate(SPEC, here / "run")
-    other, elsewhere = evaluate(SPEC, there / "run", executor=engine(folder=there / "run"))
+    other, elsewhere = evaluate(SPEC, there / "run", executor=engine(folder=there / "run", workers=1))
     assert summary == elsewhere and summary.rows == 12 * 4 * 2
     assert comparable(other.rows()) == comparable(run.rows())
     _, again = evaluate(SPEC, there / "run", executor=LocalExecutor(1))
     assert (again.rows, again.already) == (0, 96), "what one engine has done the other does not do again"
+
+
+@pytest.mark.slow
+def test_synth_writes_what_it_writes_here(engine: Callable[..., Any], tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
     spec = SynthSpec("diorama:test?n=12", scenarios="grey,random_background", workers=1)
     synth(spec, here / "images")
     synth(spec, there / "images", executor=engine(folder=there / "images"))
@@ -203,6 +262,8 @@ def files(folder: Path) -> dict[str, bytes]:
         ({"workers": "many"}, "--workers many is neither a number nor a range"),
         ({"engine": "ray", "workers": "8:2"}, "--workers 8:2 is neither"),
         ({"engine": "ray", "cpus": -1.0}, "cannot be less than nothing"),
+        ({"engine": "ray", "gpus": 1.5}, "either a part of a GPU or whole ones"),
+        ({"engine": "ray", "gpus": 0.00001}, "0.001 of a core or GPU at least"),
         ({"engine": "ray", "address": "ray://head:10001"}, "does not work through ray://"),
     ],
 )

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import holdfast
 from commands import run
 from holdfast.cli.plan import duration, show, size
 from holdfast.core.errors import HoldfastError, UserError
@@ -90,7 +89,7 @@ def test_mistakes_are_told() -> None:
         ({"verb": "perturb", "data": "diorama:test?n=4"}, "--out"),
     ):
         with pytest.raises(UserError, match=words):
-            holdfast.plan(**options)
+            plan_of(**options)
     assert "Missing option '--models'" in run("plan", "eval", "photos", "--out", "x", code=2).stderr
     assert "No such option" in run("plan", "synth", "photos", "--out", "x", "--modles", "a", code=2).stderr
 
@@ -171,7 +170,7 @@ def test_a_run_as_short_as_its_trial(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "made"
     out.mkdir()
     (out / "spec.json").write_text("{}")
-    found = holdfast.plan("synth", seconds=1, data=photos, scenarios="original", workers=1, limit=4, out=out)
+    found = plan_of("synth", seconds=1, data=photos, scenarios="original", workers=1, limit=4, out=out)
     assert found.whole and [one.size for one in found.trials] == [4]
     assert found.rows == 4 and found.seconds.value == found.trials[-1].wall
     assert any("there already" in sentence for sentence in found.notes)
@@ -209,6 +208,25 @@ def test_trials_grow_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert _next([trial(4, 2.0), trial(5000, 50.0)], about, 100.0) == 0
 
 
+def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    about = subject("synth", {"data": "diorama:test?n=5000"})
+
+    def trial(images: int, processor: float) -> Trial:
+        return Trial(images, 10 * processor, processor, 1e8, images, 1, {}, {"images": images})
+
+    # 0.01 s an image beside 2 s that are fixed: after 4 and 8 images nobody knows, and there is no time left.
+    assert _next([trial(4, 2.04), trial(8, 1.95)], about, -9.0) == 64  # eight times the last, and not more
+    sizes = [4, 8]
+    while more := _next([trial(size, 2 + 0.01 * size) for size in sizes], about, -9.0):
+        sizes.append(more)
+    assert sizes[:3] == [4, 8, 64] and 200 <= sizes[-1] <= 450
+    assert _next([trial(4, 2.0), trial(8, 4.2)], about, -9.0) == 0  # dear images are told by few
+    assert _next([trial(4 * 2**turn, 2.0) for turn in range(6)], about, -9.0) == 0
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert _next([trial(4, 2.04), trial(8, 1.95)], about, -9.0) == 0
+
+
 def test_on_a_busy_machine_processor_time_is_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
     sizes, stretch = (4, 32, 256), (2.0, 6.0, 4.0)
@@ -230,4 +248,3 @@ def test_units_that_one_would_say() -> None:
         "4 ms", "2 s", "61 s", "10 min", "2 hours", "1,000 hours",
     ]  # fmt: skip
     assert [size(one) for one in (12, 1500, 2.5e9)] == ["12 bytes", "1.5 kB", "2.5 GB"]
-    assert plan_of is holdfast.plan

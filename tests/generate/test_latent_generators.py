@@ -45,6 +45,33 @@ def test_the_nearest_code_is_the_nearest(dimensions: int) -> None:
     assert torch.equal(Codes(book).nearest(broken)[4:], book[apart.argmin(1)][4:])
 
 
+@pytest.mark.parametrize("dimensions", [3, 9])
+def test_of_codes_as_near_the_first_is_taken(dimensions: int) -> None:
+    random = torch.Generator().manual_seed(1)
+    book = torch.randint(-2, 3, (400, dimensions), generator=random).float()  # some of them twice
+    cells = torch.randint(-5, 6, (300, dimensions), generator=random).float() / 2  # many half-way between two codes
+    apart = (cells[:, None].double() - book[None].double()).square().sum(2)
+    several = (apart == apart.min(1, keepdim=True).values).sum(1)
+    assert (several > 1).sum() > 30
+    assert torch.equal(Codes(book).nearest(cells), book[apart.argmin(1)])
+    assert torch.equal(Codes(book[:1]).nearest(cells), book[:1].expand(300, -1))
+
+
+def test_tree_and_all_distances_agree_far_from_small_codes_too() -> None:
+    random = torch.Generator().manual_seed(2)
+    book = torch.randn(2000, 4, generator=random)
+    for scale, away in ((1e-3, 0.0), (1.0, 0.0), (1.0, 30.0), (1e-3, 1.0)):
+        codes = Codes(book * scale)
+        cells = torch.randn(500, 4, generator=random) * scale + away
+        by_tree, by_all = codes.nearest(cells), codes.book[codes._first(cells)]
+        exact, other = ((cells.double() - one.double()).square().sum(1) for one in (by_tree, by_all))
+        apart = (cells[:, None].double() - codes.book[None].double()).square().sum(2).min(1).values
+        assert torch.equal(exact, apart)
+        # All distances are float32: of two codes that differ in its last digits it may take either.
+        assert ((other - apart) <= 1e-5 * scale * (away + scale)).all()
+        assert (by_tree == by_all).all(1).double().mean() >= 0.99
+
+
 def test_decode_quantises_and_gradients_pass_straight_through(vqgan_folder: Path) -> None:
     ours = load_generator(f"vqgan:{vqgan_folder}", device="cpu")
     codes = ours.module.quantize.embedding.weight  # type: ignore[attr-defined]

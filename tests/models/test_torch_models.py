@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import numpy as np
 import PIL.Image
@@ -297,19 +296,3 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no cuda device"):
             resolve_device("cuda:0")
-
-
-def test_prepare_is_cheap_beside_a_forward_pass(photo: np.ndarray) -> None:
-    classifier = load_classifier("timm:resnet50?pretrained=false&num_classes=2", device="cpu")
-    prepared = [classifier.prepare(photo)]
-    classifier.predict_prepared(prepared)
-
-    def best(work) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert best(lambda: classifier.prepare(photo)) < 0.25 * best(lambda: classifier.predict_prepared(prepared))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,9 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import HoldfastError, UserError
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.onepass import networks
+from holdfast.pipeline.onepass import networks, rows
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
 from shapes import CLASSES, draw
@@ -192,3 +194,17 @@ def test_what_cannot_be_compiled_still_answers() -> None:
         assert networks.compile_network(network)
     assert network.call is network.module
     assert network.probabilities(network.blank(2)).shape == (2, 12)
+
+
+def killed(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_writer_that_is_killed_ends_the_run_with_a_sentence(photos: Path, network: str, tmp_path: Path) -> None:
+    spec = EvaluateSpec(str(photos), models=(network,), scenarios="original", device="cpu", fast=True, workers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows.Recording, "of", lambda *_: killed)
+        with pytest.raises(HoldfastError, match="process that writes rows was killed"):
+            evaluate(spec, tmp_path / "run")
+    run, summary = evaluate(replace(spec, workers=1), tmp_path / "run")
+    assert summary.rows == len(by_key(run)) == 12

@@ -1,14 +1,24 @@
-"""The manifest of a large synth is written a condition at a time: it must be the one that is written at once."""
+"""What a large synth plans and writes down: the same as a small one, and never all of it in memory."""
 
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.core.types import Collection, Sample
+from holdfast.data.images import FileImage
 from holdfast.pipeline import synth_files
-from holdfast.pipeline.synth import make_spec, synth
+from holdfast.pipeline.samples import Prepared
+from holdfast.pipeline.synth import Wanted, make_spec, synth
+from holdfast.pipeline.synth import _plan as plan
+from holdfast.pipeline.synth_files import MANIFEST
+from holdfast.scenarios import parse_conditions
+from holdfast.store import Parts
 
 
 def test_a_condition_at_a_time_is_the_same(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +32,38 @@ def test_a_condition_at_a_time_is_the_same(photos: Path, tmp_path: Path, monkeyp
     assert len(documents) == 4
     for name in ("manifest.csv", *(f"coco/{document}" for document in documents)):
         assert (tmp_path / "at once" / name).read_bytes() == (tmp_path / "by condition" / name).read_bytes(), name
+
+
+def test_a_plan_takes_no_memory_for_what_is_still_to_be_made(tmp_path: Path) -> None:
+    samples = tuple(Sample(f"{number}", "a", FileImage("x")) for number in range(600))
+    hashes = {sample.sample_id: "0" * 64 for sample in samples}
+    prepared = Prepared(Collection("data", ("a",), samples), hashes, hashes, {}, SimpleNamespace(), "")  # type: ignore[arg-type]
+    spec = make_spec(data="data")
+    tracemalloc.start()
+    try:
+        wanted = Wanted(spec, prepared, parse_conditions("static"), None)
+        batches, owed, already = plan(spec, wanted, Parts(tmp_path, MANIFEST), width=4)
+        sizes = [[len(order.owed) for order in batch.orders] for batch in batches]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (owed, already) == (600 * 13, 0)
+    assert len(sizes) == 19 and {len(size) for size in sizes[:-1]} == {32} and sum(map(sum, sizes)) == owed
+    assert peak < 600_000  # the ids alone of all renderings are 0.8 million bytes long
+
+
+@pytest.mark.parametrize("format", ["png", "webdataset"])
+def test_what_changed_is_made_again_and_nothing_else(photos: Path, tmp_path: Path, format: str) -> None:
+    spec = make_spec(data=str(photos), scenarios="grey,red", workers=1, format=format)
+    synth(replace(spec, scenarios="grey,red,blue"), tmp_path / "out")
+    image, other = photos / "images" / "disc" / "0.png", photos / "images" / "disc" / "1.png"
+    image.write_bytes(other.read_bytes())
+    summary = synth(spec, tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "manifest.parquet").to_pylist()
+    assert len(rows) == len({row["sample_id"] for row in rows})
+    changed = [row for row in rows if row["source_id"] == "disc/0"]
+    if format == "png":  # what was not asked for this time stays as it is
+        assert (summary.rows, summary.already, len(rows), len(changed)) == (2, 22, 36, 3)
+    else:  # the shard goes as a whole, and what was asked for comes back
+        assert (summary.rows, summary.already, len(rows), len(changed)) == (24, 0, 24, 2)
+        assert [path.name for path in (tmp_path / "out").glob("*.tar")] == ["shard-000000.tar"]

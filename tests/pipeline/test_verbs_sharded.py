@@ -51,7 +51,7 @@ def test_shards_are_a_few_batches_or_enough_for_every_worker() -> None:
 
 def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     spec = PerturbSpec(
-        "diorama:test?n=5", models=("embedded:resnet_rho0", "embedded:mobilenet_rho95"), generator="pixel:",
+        "diorama:test?n=3", models=("embedded:resnet_rho0", "embedded:mobilenet_rho95"), generator="pixel:",
         oracle="classifier:embedded:resnet_rho95", keep_images=True, keep_latents=True, frames=2, device="cpu",
         walk=WalkOptions(steps=2, step_size=0.02, batch_size=2, deterministic=True),
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     assert pq.read_table(one.path / "images" / "manifest.parquet") == pq.read_table(
         other.path / "images" / "manifest.parquet"
     )
-    assert ("walk", 10, 10) in told and told[-1][1] == told[-1][2]
+    assert ("walk", 6, 6) in told and told[-1][1] == told[-1][2]
 
 
 def test_walks_that_were_left_in_the_middle_go_on(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from made_runs import CONDITIONS, make_run
 
 from holdfast.core.errors import UserError
 from holdfast.report import build, html_summary
+from holdfast.report.provenance import _facts
 from holdfast.report.tables import Column, Table, as_csv, as_latex, guarded, latex
 from holdfast.report.words import listing, number, p_value, percent, points, sentence, short_names
 from holdfast.stats import cells, drops
@@ -244,6 +245,15 @@ def test_the_reason_of_an_undecided_verdict_does_not_repeat_the_word(tmp_path: P
         text = html_summary(reduce(run.predictions.dataset()))
         said = re.search(r"<strong>Undecided</strong>\. (.*?)</li>", text)
         assert said and "Undecided" not in said[1] and ")" not in said[1] and said[1][0].isupper()
+
+
+def test_fast_answers_are_told_from_exact_ones() -> None:
+    facts = [
+        dict(_facts(Run("nowhere"), {"fast": fast, "data": "photos"}, {}, "run").frame.to_numpy().tolist())
+        for fast in (True, False)
+    ]
+    assert "bfloat16" in facts[0]["Answers"]
+    assert "Answers" not in facts[1]
 
 
 def test_a_run_without_rows(tmp_path: Path) -> None:

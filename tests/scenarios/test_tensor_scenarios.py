@@ -1,5 +1,7 @@
 """The batched scenarios against OpenCV's, picture by picture, on the CPU."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 import pytest
@@ -16,7 +18,14 @@ from holdfast.diorama import render as draw
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import parse_conditions, render
-from holdfast.scenarios.tensors import donor_backgrounds, rainbow_shifts, render_batch, supports
+from holdfast.scenarios.tensors import (
+    Compiled,
+    compile_for,
+    donor_backgrounds,
+    rainbow_shifts,
+    render_batch,
+    supports,
+)
 from holdfast.testing.scenario import MemoryContext
 
 WHITE = (255, 255, 255)
@@ -233,3 +242,27 @@ def test_tensors_that_do_not_fit_are_refused():
         render_batch(STATIC[:1], images, masks, sample_ids=ids[:1])
     with pytest.raises(ValueError, match="as many donors"):
         render_batch(STATIC, images, masks, sample_ids=ids, donors=images[:1])
+
+
+def test_what_a_compiler_is_given_makes_the_same_pictures(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # all of it but the kernels
+    images, masks = (tensor(one) for one in noise(3, 37, 50, 5))
+    compiled, conditions = Compiled(images.shape), [*STATIC, *parse_conditions("blur_object?sigma=30,rainbow?wrap=256")]
+    others = {"sample_ids": ["a", "b", "c"], "donors": images}
+    with torch.no_grad():
+        plain = render_batch(conditions, images, masks, **others)
+        for _ in range(2):
+            made = render_batch(conditions, images, masks, compiled=compiled, **others)
+            assert all(torch.equal(made[one], plain[one]) for one in conditions)
+    with torch.compiler.set_stance("fail_on_recompile"):  # another shape is not what it was made for
+        others = {"sample_ids": ["a"], "donors": images[:1]}
+        fewer = render_batch(conditions, images[:1], masks[:1], compiled=compiled, **others)
+    assert all(torch.equal(fewer[one], plain[one][:1]) for one in conditions)
+
+
+def test_what_a_compiler_spoils_is_not_used(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *tensors: function(*tensors) ^ 3)
+    made, reason = compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu")
+    assert made is None and "would differ" in reason
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: 1 / 0)
+    assert compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu") == (None, "division by zero")

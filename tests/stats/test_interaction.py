@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -190,13 +188,3 @@ def test_leaves_out_conditions_without_the_object():
     counts = reduce(table(rows))
     assert set(interaction(counts).pairs["condition"]) == {"red"}
     assert set(interaction(counts, conditions=["only_background"]).pairs["condition"]) == {"only_background"}
-
-
-def test_hundred_thousand_rows_in_seconds():
-    rng = np.random.default_rng(0)
-    wide = counts_of(clustered(np.full((20, 18), 0.5), 278, 1.0, rng))
-    long = counts_of(clustered(ADDITIVE, 17_000, 1.0, rng))
-    for counts in (wide, long):
-        start = time.perf_counter()
-        assert interaction(counts).reason == ""
-        assert time.perf_counter() - start < 15

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ import holdfast
 from commands import run
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.places import folders_and_files, shown
 from holdfast.data import load_collection
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.synth import make_spec, synth
-from holdfast.store import Run, fetched, remote, workplace
+from holdfast.store import Run, delivered, fetched, in_store, remote, workplace
 from object_store import SECRET, objects, upload
 
 Table = Callable[..., list[dict[str, object]]]
@@ -53,39 +55,57 @@ def test_eval_from_s3_to_s3_is_eval_on_the_disk(
     assert not [name for name in names if ".lock" in name or "unfinished" in name or "writer" in name]
     assert not Path("s3:").exists()
 
-    run("bundle", "s3://bucket/run", "--out", tmp_path / "run.zip", "--no-report", "-q")
+
+def test_pages_go_into_the_store(server: s3fs.S3FileSystem) -> None:
+    for where in ("s3://bucket/pages/report", remote.local_folder("s3://bucket/pages", "read") / "choice"):
+        server.pipe_file("bucket/pages/spec.json", b"{}")
+        fetched("s3://bucket/pages")  # from here on its copy means the run in the store
+        with delivered(where) as folder:
+            write_atomic(folder / "index.html", b"grey")
+        page = shown(in_store(where, folder, folder / "index.html"))
+        assert page == f"s3://bucket/pages/{folder.name}/index.html" and server.cat_file(page) == b"grey"
+    # What is fetched anew is only what has changed: the same folder, read again, has the pages in it.
+    assert (fetched("s3://bucket/pages") / "choice" / "index.html").is_file()
+
+
+@pytest.mark.slow
+def test_a_run_in_s3_is_bundled_and_reported(
+    server: s3fs.S3FileSystem, pictures: Path, toy_models: str, tmp_path: Path
+) -> None:
+    words = ["--models", f"{toy_models}:colour", "--scenarios", "original,grey", "--out", "s3://bucket/told", "-q"]
+    run("eval", "s3://bucket/photos", *words)
+    run("bundle", "s3://bucket/told", "--out", tmp_path / "run.zip", "--no-report", "-q")
     with zipfile.ZipFile(tmp_path / "run.zip") as bundle:
         assert not [name for name in bundle.namelist() if b"s3:/" in bundle.read(name)]  # no private names
-    page = run("report", "s3://bucket/run", "--resamples", "100").stdout.strip()
-    assert page.startswith("s3://bucket/run/report/")
+    page = run("report", "s3://bucket/told", "--resamples", "100").stdout.strip()
+    assert page.startswith("s3://bucket/told/report/")
     assert b"grey" in server.cat_file(page)
-    # What is fetched anew is only what has changed: the same folder, read again, has the report in it.
-    assert (fetched("s3://bucket/run") / page.removeprefix("s3://bucket/run/")).is_file()
 
 
-def test_synth_from_s3_to_s3_on_two_processes(
-    server: s3fs.S3FileSystem, pictures: Path, tmp_path: Path, elsewhere: Callable[[], None]
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_synth_from_s3_to_s3(
+    server: s3fs.S3FileSystem, pictures: Path, tmp_path: Path, elsewhere: Callable[[], None], workers: int
 ) -> None:
-    scenarios = "original,grey,random_background"
+    scenarios, out = "original,grey,random_background", f"s3://bucket/made-{workers}"
     synth(make_spec(data=str(pictures), scenarios=scenarios, workers=1), tmp_path / "made")
-    run("synth", "s3://bucket/photos", "--scenarios", scenarios, "--out", "s3://bucket/made", "--workers", "2", "-q")
-    kept = remote.local_folder("s3://bucket/made", "write")
+    run("synth", "s3://bucket/photos", "--scenarios", scenarios, "--out", out, "--workers", str(workers), "-q")
+    kept = remote.local_folder(out, "write")
     assert {path.stat().st_size for path in kept.rglob("*.png")} == {0}  # names only
-    local, there = load_collection(str(tmp_path / "made")), load_collection("s3://bucket/made")
+    local, there = load_collection(str(tmp_path / "made")), load_collection(out)
     assert [one.sample_id for one in there.samples] == [one.sample_id for one in local.samples]
     assert len(local.samples) == 18
     for one, other in zip(there.samples, local.samples, strict=True):
         assert one.image.fingerprint() == other.image.fingerprint()
         assert one.mask and other.mask and one.mask.fingerprint() == other.mask.fingerprint()
-    again = workplace("s3://bucket/made", LocalExecutor(1))
-    with pytest.raises(UserError, match="lie in s3://bucket/made themselves"), again as (folder, executor):
-        synth(make_spec(data="s3://bucket/made/manifest.parquet"), folder, executor=executor)
+    again = workplace(out, LocalExecutor(1))
+    with pytest.raises(UserError, match=f"lie in {out} themselves"), again as (folder, executor):
+        synth(make_spec(data=f"{out}/manifest.parquet"), folder, executor=executor)
     elsewhere()
-    server.pipe_file("bucket/made/grey/disc/0.png", b"broken")
-    words = ["synth", "s3://bucket/photos", "--scenarios", scenarios, "--out", "s3://bucket/made", "-q"]
+    server.pipe_file(f"{out}/grey/disc/0.png", b"broken")
+    words = ["synth", "s3://bucket/photos", "--scenarios", scenarios, "--out", out, "-q"]
     assert "0 made, 18 there already" in run(*words, "--workers", "1").stdout
     assert "1 made, 17 there already" in run(*words, "--workers", "1", "--verify").stdout
-    assert server.cat_file("bucket/made/grey/disc/0.png") == (tmp_path / "made/grey/disc/0.png").read_bytes()
+    assert server.cat_file(f"{out}/grey/disc/0.png") == (tmp_path / "made/grey/disc/0.png").read_bytes()
 
 
 def test_shards_that_are_replaced_go_from_the_store_too(
@@ -138,7 +158,12 @@ def test_mistakes_are_one_sentence(
     for data, out in ((pictures, "s3://no-such-bucket/run"), ("s3://no-such-bucket/photos", "s3://bucket/none")):
         told = run("eval", data, *words, "--out", out, code=2).stderr
         assert "no-such-bucket" in told and told.count("\n") == 1, told
-    assert "is not a run directory" in run("report", "s3://bucket/nothing", code=2).stderr
+    assert "there is no bucket s3://no-such-bucket" in run("report", "s3://no-such-bucket/run", code=2).stderr
+    with pytest.raises(UserError, match=r"s3://bucket/nothing: no such object"):  # its name has "bucket" in it, too
+        folders_and_files("s3://bucket/nothing")
+    for place in ("nothing", "photos"):
+        assert f"s3://bucket/{place} is not a run directory" in run("report", f"s3://bucket/{place}", code=2).stderr
+    assert not remote.local_folder("s3://bucket/photos", "read").exists()  # found out without fetching it
     told = run("split", "s3://bucket/photos", "--out", "s3://bucket/split.csv", code=2).stderr
     assert "writes to a folder of the disk, not to s3://bucket/split.csv" in told
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -156,6 +181,14 @@ def test_names_that_lead_elsewhere_are_not_written(server: s3fs.S3FileSystem, el
     folder = fetched("s3://bucket/hostile/run")
     assert [path.name for path in Path(os.environ["HOLDFAST_CACHE"]).rglob("*.json")] == ["fine.json"]
     assert [path.name for path in folder.iterdir()] == ["fine.json"]
+
+
+@pytest.mark.parametrize("key", ["a/b.json", "n" * 256])
+def test_a_run_that_no_disk_can_hold_is_one_sentence(server: s3fs.S3FileSystem, key: str) -> None:
+    for name in ("spec.json", "a", key):
+        server.call_s3("put_object", Bucket="bucket", Key=f"odd-{len(key)}/{name}", Body=b"{}")
+    with pytest.raises(UserError, match=f"s3://bucket/odd-{len(key)}: this machine's disk cannot hold its copy: "):
+        Run.open(f"s3://bucket/odd-{len(key)}")
 
 
 def test_what_appears_and_goes_in_the_folder_does_so_in_the_store(server: s3fs.S3FileSystem) -> None:
@@ -257,6 +290,30 @@ def test_one_writer_at_a_time(server: s3fs.S3FileSystem, monkeypatch: pytest.Mon
         with workplace("s3://bucket/shared") as (folder, _):
             assert (folder / "done.txt").is_file()
     assert set(objects(server, "bucket/shared")) == {"done.txt"}
+
+
+def test_of_two_that_find_a_writer_dead_one_goes_on(server: s3fs.S3FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "BEAT", 0.2)
+    monkeypatch.setattr(remote, "SILENCE", 2.0)
+    dead = f'{{"token": "t", "pid": 999999999, "home": "{remote._home()}"}}'
+    server.pipe_file("bucket/contested/.holdfast-writer", dead.encode())
+    together, told = threading.Barrier(2), []
+
+    def write() -> None:
+        together.wait()
+        try:
+            with workplace("s3://bucket/contested"):
+                time.sleep(0.6)
+                told.append("written")
+        except UserError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(told)[1] == "written" and "is writing to s3://bucket/contested" in sorted(told)[0]
 
 
 def test_a_writer_that_ends_meanwhile_is_no_hindrance(

@@ -110,9 +110,10 @@ def test_a_run_refuses_to_mix(tmp_path: Path) -> None:
 def test_opening_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run directory"):
         Run.open(tmp_path)
-    (tmp_path / "spec.json").write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
-        Run.open(tmp_path).spec()
+    for content in ("{", "[1]", "7", "[" * 100_000):
+        (tmp_path / "spec.json").write_text(content)
+        with pytest.raises(UserError, match="not JSON"):
+            Run.open(tmp_path).spec()
 
 
 def test_an_empty_run_has_an_empty_table(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     matte = run.spec().get("matte", WHITE)
     if matte != WHITE:  # behind transparent pictures; the rows do not say it
         told["matte"] = ",".join(str(one) for one in matte)
+    if run.spec().get("fast") and _unhashed(table):
+        told["fast"] = True
     entry = _valid(
         kind="measured",
         id=entry_id(model.name, dataset.name, protocol, digest),
@@ -133,6 +135,11 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
         run=Made(fingerprint=tables.run_fingerprint(table), holdfast=_made_by(run)),
     )
     return entry, data
+
+
+def _unhashed(table: pa.Table) -> bool:
+    """Whether answers are about pictures that no hash was taken of: in a run of ``--fast``, those that it made."""
+    return bool(pc.any(pc.and_(pc.equal(table["status"], "ok"), pc.is_null(table["image_sha256"]))).as_py())
 
 
 def _valid(**parts: Any) -> Entry:

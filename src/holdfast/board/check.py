@@ -41,7 +41,7 @@ DATASETS = "datasets.json"
 ALLOWED = {DATASETS, "README.md", "LICENSE"}
 MAX_DATASETS = 8 << 20
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
-_TOLD = ("matte",)
+_TOLD = ("matte", "fast")
 """Settings that the rows cannot show."""
 
 UNANSWERED = 0.01

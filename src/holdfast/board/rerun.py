@@ -100,6 +100,7 @@ class Evaluated:
             models=(model_name(entry, given),), batch_size=given.batch_size, generator=given.generator,
             prompts=given.prompts, oracle=given.oracle,
             matte=parse_matte(str(entry.protocol.settings.get("matte", "white"))),
+            fast=bool(entry.protocol.settings.get("fast")),  # how rows are named; they are measured exactly
         )  # fmt: skip
         collection = read(spec)
         prepared = prepare(spec, collection, progress)

@@ -106,6 +106,11 @@ class Verified:
             f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
             f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
         ]
+        if self.entry.protocol.settings.get("fast"):
+            found[-1] = (
+                "The entry was measured with --fast, which hashes no pictures and may compute in bfloat16: here "
+                "its rows were measured exactly. --tolerance and --allow say how far apart they may be."
+            )
         if named < len(self.rows):
             found.append(
                 f"{len(self.rows) - named} of {len(self.rows)} rows have another name here: weights, class names, "

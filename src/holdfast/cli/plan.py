@@ -25,9 +25,8 @@ def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
     )
     app.callback()(_settings)
     for name, verb in verbs.items():
-        app.command(name, help=f"What such a run of {name} will take; its options are those of holdfast {name}.")(
-            _planning(name, verb)
-        )
+        told = f"What such a run of {name} will take; its options are those of holdfast {name}. "
+        app.command(name, help=told + "--seconds, --machines and --json stand before the verb.")(_planning(name, verb))
     return app
 
 

@@ -6,6 +6,7 @@ library finds them; they are in no address, no specification and no file of a ru
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ SCHEMES = {
 """Stores, and what reads them. No http or ssh: an address may stand in a file of somebody else's run."""
 
 _ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/+([^/].*)", re.DOTALL)
+_PASSWORD = re.compile(r"(?!arn:|[^/:@]+:\d+(/|$))[^/:]*:.*@", re.DOTALL)  # one may have slashes in it; ports are none
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 
 
 def address(path: str | os.PathLike[str] | Any) -> str:
@@ -40,9 +43,12 @@ def address(path: str | os.PathLike[str] | Any) -> str:
     if found is None:
         return ""
     scheme, rest = found.groups()
-    if ":" in rest.partition("@")[0].partition("/")[0] and "@" in rest.partition("/")[0]:
+    if _PASSWORD.match(rest):
         raise UserError("an address must not hold a password; credentials belong in the environment")
-    return f"{scheme}://" + "/".join(part for part in rest.split("/") if part)
+    parts = [part for part in rest.split("/") if part]
+    if {".", ".."} & set(parts):  # stores have no such folders, but the disk's copy would lie elsewhere
+        raise UserError(f"{scheme}://{'/'.join(parts)}: write the address without . and ..")
+    return f"{scheme}://{'/'.join(parts)}"
 
 
 def shown(path: str | Path) -> str:
@@ -74,6 +80,22 @@ def place(path: str | Path) -> Path:
 
         store(url)  # says now what is not installed
         return cast(Path, UPath(url))
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is such a file, on the disk or in a store; a UserError where a store does not answer."""
+    url = address(path)
+    if not url:
+        return Path(path).expanduser().is_file()
+    forget_listings(url)
+    with reaching(url):
+        system, inside = store(url)
+        try:
+            return bool(system.info(inside)["type"] == "file")
+        except FileNotFoundError as error:
+            if _is_bucket(error):
+                raise
+            return False
 
 
 def resolved(path: Path) -> Path:
@@ -172,6 +194,10 @@ def _is_setup(error: Exception) -> bool:
     return isinstance(error, ImportError) or "Credential" in type(error).__name__
 
 
+def _is_bucket(error: FileNotFoundError) -> bool:
+    return "bucket does not exist" in str(error)  # in S3's words and Google's; a name may have "bucket" in it
+
+
 def _sentence(error: Exception, url: str) -> str:
     scheme, _, rest = url.partition("://")
     bucket = f"{scheme}://{rest.partition('/')[0]}"
@@ -183,12 +209,14 @@ def _sentence(error: Exception, url: str) -> str:
     if _is_setup(error):
         hint = "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" if scheme == "s3" else ""
         return f"there are no credentials for {bucket} in the environment{hint}"
-    if isinstance(error, FileNotFoundError) and "bucket" in str(error).lower():
+    if isinstance(error, FileNotFoundError) and _is_bucket(error):
         return f"there is no bucket {bucket}; make it first, or check the name and AWS_ENDPOINT_URL"
     return f"{url}: {_reason(error)}"
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        return f"this machine's disk cannot hold its copy: {os.strerror(error.errno)}"
     if isinstance(error, FileNotFoundError):
         return "no such object"
     if isinstance(error, PermissionError):

@@ -316,6 +316,10 @@ def _topk(scores: NDArray[np.float32], label_map: LabelMap, names: NDArray[Any])
             scores[rows, columns[best]] = aliases[rows, best]
     kept = min(TOPK, scores.shape[1])
     top = np.sort(np.argpartition(scores, -kept, axis=1)[:, -kept:], axis=1)
+    last = np.take_along_axis(scores, top, axis=1).min(axis=1)
+    # Where more are level with the last than there is room for, a partition takes any of them.
+    for row in np.flatnonzero((last > 0) & ((scores >= last[:, None]).sum(axis=1) > kept)):
+        top[row] = np.sort(np.argsort(-scores[row], kind="stable")[:kept])
     values = np.take_along_axis(scores, top, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")
     top, values = np.take_along_axis(top, order, axis=1), np.take_along_axis(values, order, axis=1)

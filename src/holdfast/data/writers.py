@@ -25,6 +25,7 @@ from holdfast.core.files import write_atomic as write_atomic
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Image, Mask
 from holdfast.data.coco_writer import coco_document as coco_document
+from holdfast.data.coco_writer import coco_text as coco_text
 from holdfast.data.coco_writer import mask_rle as mask_rle
 
 ImageFormat = Literal["png", "jpeg"]

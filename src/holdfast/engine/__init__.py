@@ -1,6 +1,6 @@
 """Where work runs."""
 
 from holdfast.engine.executor import ENGINES, Executor, open_executor
-from holdfast.engine.local import LocalExecutor, Processes, core_count
+from holdfast.engine.local import LocalExecutor, Processes, core_count, share_of
 
-__all__ = ["ENGINES", "Executor", "LocalExecutor", "Processes", "core_count", "open_executor"]
+__all__ = ["ENGINES", "Executor", "LocalExecutor", "Processes", "core_count", "open_executor", "share_of"]

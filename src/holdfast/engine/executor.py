@@ -13,6 +13,7 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 ENGINES = ("local", "ray")
+_LEAST = 0.001  # Ray itself counts to four digits
 
 
 class Executor(Protocol):
@@ -77,6 +78,8 @@ def open_executor(
         return LocalExecutor(most)
     if gpus < 0 or cpus < 0:
         raise UserError("--gpus and --cpus of a worker cannot be less than nothing")
+    if (gpus > 1 and gpus % 1) or 0 < gpus < _LEAST or 0 < cpus < _LEAST:
+        raise UserError(f"a worker has {_LEAST} of a core or GPU at least, and either a part of a GPU or whole ones")
     from holdfast.engine.ray import RayExecutor
 
     return RayExecutor(least, most, address=address, gpus=gpus, cpus=cpus, folder=folder)

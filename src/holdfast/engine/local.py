@@ -21,9 +21,26 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 
+_share = 1.0
+
+
+def take_share(share: float) -> None:
+    """Be one of several workers on a machine, with so much of it."""
+    global _share  # noqa: PLW0603
+    _share = share
+
+
+def share_of(amount: float) -> int:
+    """What a worker has of something its machine has so much of, 1 at least; all of it where it is not one of several.
+
+    The small part more is for what fractions lose: 49 · (1 / 49) is less than 1.
+    """
+    return max(1, int(amount * _share + 1e-6))
+
+
 def core_count() -> int:
-    """The cores this process may use, which a container may limit."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores this process may use, which a container may limit, and of which a worker has its share."""
+    return share_of(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def keep_memory() -> None:
@@ -65,9 +82,10 @@ def _end_with_parent() -> None:
 _work: object = None
 
 
-def _set_work(work: object) -> None:
+def _set_work(work: object, share: float) -> None:
     # The work travels to each worker once, not with every shard.
     global _work  # noqa: PLW0603
+    take_share(share)
     _start_worker()
     _work = work
 
@@ -95,7 +113,9 @@ class Processes(Generic[Shard, Result]):
 
     def __init__(self, work: Callable[[Shard], Result], workers: int) -> None:
         # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
-        self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _set_work, (work,))
+        self._pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), _set_work, (work, _share / workers)
+        )
 
     def submit(self, shard: Shard) -> Future[Result]:
         """Have a shard done; its result raises BrokenProcessPool where a process was killed."""

@@ -8,9 +8,11 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import socket
 import sys
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import UNFINISHED
 from holdfast.engine.local import core_count
 from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, Surroundings, Worker, opened, read, sealed
 
@@ -33,6 +36,8 @@ _SETTINGS = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # on stdout, of everything that is lost and begun anew
 }
 _HINT = "`ray status` on its first machine says whether it runs, and RAY_AUTH_MODE must be the same here as there"
+_LOG = logging.getLogger(__name__)
+_PATIENCE = 30.0  # seconds without a worker until somebody who looks at a silent terminal is told
 _AHEAD = 4  # shards a worker that are made and not answered: two at the worker, two on their way
 
 
@@ -64,12 +69,16 @@ class RayExecutor:
         for name, value in _SETTINGS.items():  # read when Ray is imported
             os.environ.setdefault(name, value)
         self._least, self._most = least, most
-        self._address = address or os.environ.get("RAY_ADDRESS", "")  # which Ray sets within `ray job submit`
+        named = address or os.environ.get("RAY_ADDRESS", "")  # which Ray sets within `ray job submit`
+        self._address = "" if named == "local" else named  # Ray's word for a cluster of one's own
         if not self._address:
             _own_token()
         self._gpus, self._cpus = gpus, cpus
         self._folder = None if folder is None else folder.absolute()
         self._ours = False  # whether the connection ends with this
+        self._logs = ""  # folder of a cluster that is ours as well
+        if self._address:  # nobody should wait until all images are hashed to hear that there is no cluster
+            self._join()
 
     @property
     def width(self) -> int:
@@ -92,7 +101,11 @@ class RayExecutor:
 
         most = self._pool()[1]
         try:
-            with _token(self._folder) as token, _feeding(shards, _AHEAD * most) as (feeder, answered):
+            with (
+                _token(self._folder) as token,
+                _feeding(shards, _AHEAD * most) as (feeder, answered),
+                _telling(feeder, {"CPU": self._cpus, "GPU": self._gpus}),
+            ):
                 surroundings = Surroundings(Path.cwd(), self._folder, token, self._cpus, self._gpus)
                 answers = self._answers(work, feeder, surroundings)
                 for block in answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
@@ -104,6 +117,7 @@ class RayExecutor:
                             raise value
                         yield cast(Result, value)
         except RayError as error:
+            self._logs = ""  # which say more
             raise HoldfastError(
                 f"Ray gave up ({_reason(error)}); what was finished is kept: run the same command again, with fewer "
                 "--workers or more --cpus a worker if memory ran out"
@@ -142,13 +156,21 @@ class RayExecutor:
 
             self._ours = False
             ray.shutdown()
+            if self._logs:
+                shutil.rmtree(self._logs, ignore_errors=True)
 
-    def _pool(self) -> tuple[int, int]:
-        """The least and the most workers; connects to the cluster if that has not been done."""
+    def _join(self) -> None:
+        """Connect to the cluster if that has not been done."""
         import ray
 
         if not ray.is_initialized():
             self._connect()
+
+    def _pool(self) -> tuple[int, int]:
+        """The least and the most workers."""
+        import ray
+
+        self._join()
         if self._most:
             return self._least, self._most
         there = ray.cluster_resources()
@@ -163,12 +185,12 @@ class RayExecutor:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
         try:
             with _silent():
-                if self._address and self._address != "local":
+                if self._address:
                     ray.init(self._address, **quiet)
                 else:
                     cores = max(core_count(), math.ceil(self._most * self._cpus))
                     local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
-                    ray.init("local", **local, **quiet)
+                    self._logs = ray.init("local", **local, **quiet).address_info["session_dir"]
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = f"the Ray cluster at {self._address}" if self._address else "a Ray cluster on this machine"
             raise UserError(f"{where} does not answer ({_reason(error)}); {_HINT}") from error
@@ -265,11 +287,15 @@ def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callab
 
 @contextmanager
 def _token(folder: Path | None) -> Iterator[str]:
-    """A file that workers look for, to know that their folder is this one."""
+    """A file that workers look for, to know that their folder is this one, and that it is still theirs.
+
+    Who writes to the folder next clears it away. Workers of a command that was killed, on a machine that has not heard
+    of it, must write no more from then on: rows would be there twice.
+    """
     if folder is None:
         yield ""
         return
-    path = folder / f".seen-by-workers-{uuid.uuid4().hex}"
+    path = folder / f"{UNFINISHED}workers-{uuid.uuid4().hex}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -279,6 +305,44 @@ def _token(folder: Path | None) -> Iterator[str]:
         yield path.name
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
+    """Say what is waited for where no worker comes: Ray would be silent for as long as there is no room for one."""
+    import ray
+
+    done = threading.Event()
+
+    def tell() -> None:
+        with suppress(Exception):  # the run may have ended meanwhile
+            began = time.monotonic()
+            if done.wait(_PATIENCE):
+                return
+            there = ray.cluster_resources()
+            # Where there is enough in all, workers may only be slow to start, or others are about to be finished.
+            if all(there.get(name, 0) >= value for name, value in wanted.items()) and done.wait(3 * _PATIENCE):
+                return
+            if ray.get(feeder.any_begun.remote()):
+                return
+            there, free = ray.cluster_resources(), ray.available_resources()
+            needs = ", ".join(
+                f"{value:g} {name} (the cluster has {there.get(name, 0):g}, {free.get(name, 0):g} of them free)"
+                for name, value in wanted.items()
+                if value
+            )
+            _LOG.warning(
+                "no worker has begun for %d seconds; each needs %s; still waiting: `ray status` says for what, Ctrl-C "
+                "ends it",
+                time.monotonic() - began,
+                needs or "nothing",
+            )
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import threading
 import time
 import traceback
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.engine.local import keep_memory
+from holdfast.engine.local import keep_memory, take_share
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
 _TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever
@@ -54,6 +55,10 @@ class Feeder:
         """How often somebody has begun this shard, with this time."""
         self._begun[number] += 1
         return self._begun[number]
+
+    async def any_begun(self) -> bool:
+        """Whether there is a worker that does something, or was."""
+        return bool(self._begun)
 
     async def answered(self, number: int) -> None:
         """A shard that nobody will ask for again; should a reader that was killed begin anew, it gets nothing."""
@@ -129,7 +134,7 @@ class Worker:
                 self._work = ray.cloudpickle.loads(ray.get(self._sent))
             return sealed((True, self._work(opened(shard))))
         except Exception as error:
-            return sealed((False, _portable(error)))
+            return sealed((False, portable(error)))
 
 
 def sealed(value: Any) -> bytes:
@@ -155,6 +160,7 @@ def _settle(surroundings: Surroundings) -> None:
 
     cv2.setNumThreads(threads)
     keep_memory()
+    take_share(_share(surroundings))
     with suppress(OSError):  # paths may have been given from the folder in which the command was started
         os.chdir(surroundings.here)
     folder = surroundings.folder
@@ -165,6 +171,30 @@ def _settle(surroundings: Surroundings) -> None:
         raise UserError(
             f"the worker on {node} does not see {folder}: write to a folder that all machines share, or to s3://"
         )
+    if folder is not None:
+        threading.Thread(target=_end_without, args=(folder / surroundings.token,), daemon=True).start()
+
+
+def _share(surroundings: Surroundings) -> float:
+    """The part of its machine that is a worker's: of its cores or of its GPUs, whichever is more."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    there: dict[str, float] = next((one["Resources"] for one in ray.nodes() if one["NodeID"] == here), {})
+    wanted = (("CPU", surroundings.cpus), ("GPU", surroundings.gpus))
+    return min(1.0, max(share / max(there.get(name, 0), share) if share else 0.0 for name, share in wanted) or 1.0)
+
+
+def _end_without(token: Path) -> None:
+    """End this process when the file is gone: the command has ended, and the folder may be the next one's."""
+    while True:
+        time.sleep(1)
+        try:
+            token.stat()
+        except FileNotFoundError:
+            os._exit(1)
+        except OSError:  # a network that stutters says nothing
+            continue
 
 
 def _sees(path: Path) -> bool:
@@ -176,7 +206,7 @@ def _sees(path: Path) -> bool:
     return True
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error itself with the worker's traceback as a note, or its words where it does not survive the journey."""
     error.add_note(f"in a Ray worker:\n{traceback.format_exc()}")
     with suppress(Exception):

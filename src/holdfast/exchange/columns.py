@@ -73,7 +73,7 @@ _PREDICTIONS = _meanings("""
     oracle_score           their probability of the true class, 0 to 1
     status                 ok, error, skipped, pending or rejected; only ok rows have an answer that counts
     error                  why not
-    image_sha256           hash of the pixels as the model saw them; equal exactly where the pictures are
+    image_sha256           hash of the pixels as the model saw them; equal where the pictures are; none with --fast
     row_id                 name of the row, a hash of what was measured
     run_id                 name of the run's folder
     schema_version         version of these columns

@@ -25,6 +25,13 @@ GROWTH = 8
 PATIENCE = 3
 """Trials may take so many times the seconds they were given on a machine that is busy with other work."""
 
+TELLING = 2.0
+"""On such a machine the largest trial has to cost so many times the first: processor time, too, is uneven there, and of
+two that cost much the same nobody can tell what an image costs."""
+
+MOST = 6
+"""Trials, when more are made than there is time for."""
+
 PLANNED_BYTES = 20_000
 """Bookkeeping of an image in memory (``benchmarks/growth.py`` measures it)."""
 
@@ -76,7 +83,8 @@ def plan(verb: str, *, seconds: float = 60.0, machines: int = 1, progress: Progr
 
     Args:
         verb: eval, synth, perturb, generate, mine, mask, ask, train, segment or detect.
-        seconds: that the trials may take together; two are always made.
+        seconds: that the trials may take together; two are always made, and on a machine that is busy with other work
+            as many as it takes to tell the price of an image.
         machines: how many are to share the run.
         progress: told how many seconds are used.
         **options: those of the command line, ``data="photos/", models="timm:resnet50", out="runs/first"``; what is
@@ -123,6 +131,11 @@ def _beside(out: Any) -> Path | None:
 
 def _next(trials: Sequence[Trial], about: Subject, left: float) -> int:
     """Units of the next trial, or 0: it may take half of the time that is left, or most of it as the last one."""
+    size = _size(trials, about, left)
+    return size // about.grain * about.grain if size < about.units else size
+
+
+def _size(trials: Sequence[Trial], about: Subject, left: float) -> int:
     last = trials[-1]
     enough = max(2, len(about.variants))
     if last.size >= about.units and len(trials) >= len(about.variants):
@@ -130,19 +143,25 @@ def _next(trials: Sequence[Trial], about: Subject, left: float) -> int:
     largest = min(about.units, GROWTH * last.size)
     if len(trials) < enough:
         fits = int(last.size * max(left, 0) / 2 / last.wall)  # as if nothing of it were fixed
-        size = min(largest, max(fits, 2 * last.size if len(about.variants) == 1 else last.size))
-    else:
-        variant = about.variants[len(trials) % len(about.variants)]
-        size = 0
-        for share in (0.5, 0.9):  # the last one may take what is left
-            size = largest
-            while size > last.size and _clock(trials, about.work(size, variant)).value > share * left:
-                size = size * 3 // 4
-            if size >= min(1.5 * last.size, about.units):
-                break
-        else:
-            return 0
-    return size // about.grain * about.grain if size < about.units else size
+        return min(largest, max(fits, 2 * last.size if len(about.variants) == 1 else last.size))
+    variant = about.variants[len(trials) % len(about.variants)]
+    for share in (0.5, 0.9):  # the last one may take what is left
+        size = largest
+        while size > last.size and _clock(trials, about.work(size, variant)).value > share * left:
+            size = size * 3 // 4
+        if size >= min(1.5 * last.size, about.units):
+            return size
+    return min(largest, _telling(trials)) if busy() and len(about.variants) == 1 and len(trials) < MOST else 0
+
+
+def _telling(trials: Sequence[Trial]) -> int:
+    """Units that should cost enough to tell the price of one from what is fixed; 0 where the last trial did."""
+    first, last = trials[0], trials[-1]
+    if last.processor >= TELLING * first.processor:
+        return 0
+    # At most three times the first: one unit costs no more than this, or the last would have shown it.
+    dearest = (max(last.processor - first.processor, 0) + 0.1 * first.processor) / (last.size - first.size)
+    return max(2 * last.size, last.size + int(TELLING * first.processor / dearest))
 
 
 def _forecast(verb: str, options: Mapping[str, Any], about: Subject, trials: Sequence[Trial], machines: int) -> Plan:

@@ -75,7 +75,7 @@ class VqGan:
 
 
 class Codes:
-    """A code book that is asked for nearest codes, always in float32.
+    """A code book that is asked for nearest codes, always in float32; of several as near, the first in the book.
 
     On a CPU a tree finds codes of few dimensions 70 times as fast as the distances to all of them are computed; else
     |cell − code|² less |cell|², which is the same for all codes, is one matrix product.
@@ -94,7 +94,17 @@ class Codes:
         import torch
 
         if self._tree is not None and bool(cells.isfinite().all()):
-            return self.book[torch.from_numpy(self._tree.query(cells.float().numpy())[1])]
+            apart, found = self._tree.query(cells.float().numpy(), k=2)
+            places, tied = torch.from_numpy(found[:, 0]), torch.from_numpy(apart[:, 0] == apart[:, 1])
+            if tied.any():  # the tree takes any of them
+                places[tied] = self._first(cells[tied])
+            return self.book[places]
+        return self.book[self._first(cells)]
+
+    def _first(self, cells: torch.Tensor) -> torch.Tensor:
+        """Where the nearest codes stand, by all distances."""
+        import torch
+
         with torch.autocast(cells.device.type, enabled=False):
             book = self.book.float()
             lengths, turned = (book * book).sum(1), book.T.contiguous()
@@ -102,7 +112,7 @@ class Codes:
             found = [
                 torch.addmm(lengths, some, turned, alpha=-2).argmin(1) for some in torch.split(cells.float(), several)
             ]
-            return self.book[torch.cat(found)]
+            return torch.cat(found)
 
 
 _DIMENSIONS = 8  # of latents, above which a tree gains little

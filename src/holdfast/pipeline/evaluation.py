@@ -122,7 +122,8 @@ def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, 
 
 def shared_key(sample: Sample, condition: Condition) -> tuple[Any, ...]:
     """Rows for which this is equal have equal keys, but for the sample's names and the model."""
-    return condition, sample.kind, sample.split, sample.fold, sample.condition, sample.attributes.get("variant")
+    variant = "" if sample.condition == ORIGINAL else stored_variant(sample)
+    return condition, sample.kind, sample.split, sample.fold, sample.condition, variant
 
 
 def _kind(sample: Sample, condition: Condition) -> str:

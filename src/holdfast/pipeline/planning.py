@@ -132,11 +132,14 @@ class Plan:
     already: int
     jobs: int
 
-    def shards(self, size: int) -> Iterator[list[Job]]:
-        """The jobs, so many at a time, made when they are asked for."""
+    def shards(self, size: int, *, named: bool = True) -> Iterator[list[Job]]:
+        """The jobs, so many at a time, made when they are asked for.
+
+        Without ``named``, rows have an empty name unless it is needed to tell which of them are stored.
+        """
         shard: list[Job] = []
         for sample, conditions in _wanted(self.prepared, self.portion):
-            job = self._job(sample, conditions)
+            job = self._job(sample, conditions, named=named)
             if job.owed:
                 shard.append(job)
             if len(shard) == size:
@@ -145,14 +148,17 @@ class Plan:
         if shard:
             yield shard
 
-    def _job(self, sample: Sample, conditions: Sequence[Condition]) -> Job:
+    def _job(self, sample: Sample, conditions: Sequence[Condition], *, named: bool) -> Job:
+        if not named and not len(self.stored):
+            nameless = [(position, "") for position in self.portion.positions]
+            return Job(sample, [(condition, nameless) for condition in conditions])
+        positions = self.portion.positions
+        ids = [one for condition in conditions for one in self.names.of(sample, condition, positions)]
+        owed = (self.stored.places(ids) < 0).tolist()  # once a sample: asking takes longer than looking
         job = Job(sample, [])
-        for condition in conditions:
-            ids = self.names.of(sample, condition, self.portion.positions)
-            left = list(zip(self.portion.positions, ids, strict=True))
-            if len(self.stored):
-                there = self.stored.places(ids) >= 0
-                left = [one for one, known in zip(left, there.tolist(), strict=True) if not known]
+        for place, condition in enumerate(conditions):
+            own = range(place * len(positions), (place + 1) * len(positions))
+            left = [(position, ids[row]) for position, row in zip(positions, own, strict=True) if owed[row]]
             if left:
                 job.owed.append((condition, left))
         return job

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -43,6 +44,7 @@ from holdfast.pipeline.synth_files import (
 )
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, write_json, writing
+from holdfast.store.stored_ids import StoredIds
 
 Format = Literal["png", "jpeg", "webdataset", "parquet"]
 Layout = Literal["plain", "ximagenet12"]
@@ -124,18 +126,14 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
                 summary.add(one, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
-        orders = _orders(spec, prepared, conditions, painter)
-        drop_superseded(
-            out, spec.format, parts,
-            {one: _rendering_name(order.sample, condition) for order in orders for condition, one in order.owed},
-        )  # fmt: skip
-        work = Synthesis(spec, prepared, out)
-        _write(spec, [_some(order, paints=False) for order in orders], work, executor, summary, progress)
+        wanted = Wanted(spec, prepared, conditions, painter)
+        drop_superseded(out, spec.format, parts, wanted.ids(), wanted.names())
+        _write(spec, wanted, Synthesis(spec, prepared, out), executor, summary, progress)
         if painter is not None:
             painter.unread(prepared.collection.samples, summary)
             # In this process: a generator is too large to be loaded once a worker.
             alone, work = LocalExecutor(1), Synthesis(spec, prepared, out, painter)
-            _write(spec, [_some(order, paints=True) for order in orders], work, alone, summary, progress)
+            _write(spec, wanted, work, alone, summary, progress)
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
         finish(out, parts, spec.format)
@@ -158,15 +156,12 @@ def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
     write_json(path, asdict(spec) | {"verb": "synth"} | ({"painter": painter.record()} if painter else {}))
 
 
-def _some(order: Order, *, paints: bool) -> Order:
-    return Order(order.sample, [(one, name) for one, name in order.owed if one.definition.paints == paints])
-
-
 def _write(
-    spec: SynthSpec, orders: list[Order], work: Synthesis, executor: Executor, summary: Summary, progress: Progress
+    spec: SynthSpec, wanted: Wanted, work: Synthesis, executor: Executor, summary: Summary, progress: Progress
 ) -> None:
-    """Do what is not there yet of these orders."""
-    batches, owed, already = _plan(spec, orders, Parts(work.out / "manifest", MANIFEST), executor.width)
+    """Do what is not there yet: what is painted where the work can paint, the rest where it cannot."""
+    wanted = replace(wanted, paints=work.painter is not None)
+    batches, owed, already = _plan(spec, wanted, Parts(work.out / "manifest", MANIFEST), executor.width)
     summary.already += already
     step, before = "paint" if work.painter else "synth", summary.rows
     progress(step, 0, owed)
@@ -175,36 +170,72 @@ def _write(
         progress(step, summary.rows - before, owed)
 
 
-def _orders(spec: SynthSpec, prepared: Prepared, conditions: list[Condition], painter: Painter | None) -> list[Order]:
-    """Everything that is wanted, whether it is there or not."""
-    stored = stored_conditions(prepared.collection.samples)
-    return [
-        Order(
-            sample,
-            [
-                (condition, _rendering_id(spec, prepared, sample, condition, painter))
-                for condition in applicable(sample, conditions, stored)
-            ],
-        )
-        for sample in prepared.collection.samples
-    ]
+@dataclass(frozen=True)
+class Wanted:
+    """Every rendering that is asked for, whether it is there or not.
+
+    Their ids are made a sample at a time, anew whenever they are gone through: images × conditions do not fit into
+    memory.
+    """
+
+    spec: SynthSpec
+    prepared: Prepared
+    conditions: list[Condition]
+    painter: Painter | None
+    paints: bool | None = None  # only those that are painted, or only the others
+
+    def samples(self) -> Iterator[tuple[Sample, list[Condition]]]:
+        """Each sample with what is to be made of it."""
+        stored = stored_conditions(self.prepared.collection.samples)
+        for sample in self.prepared.collection.samples:
+            conditions = applicable(sample, self.conditions, stored)
+            if self.paints is not None:
+                conditions = [one for one in conditions if one.definition.paints == self.paints]
+            if conditions:
+                yield sample, conditions
+
+    def orders(self) -> Iterator[Order]:
+        """The same with ids."""
+        for sample, conditions in self.samples():
+            ids = [_rendering_id(self.spec, self.prepared, sample, one, self.painter) for one in conditions]
+            yield Order(sample, list(zip(conditions, ids, strict=True)))
+
+    def ids(self) -> Iterator[list[str]]:
+        """The ids, those of a sample at a time."""
+        for order in self.orders():
+            yield [one for _, one in order.owed]
+
+    def names(self) -> Iterator[str]:
+        """What the renderings are called as samples of their own."""
+        for sample, conditions in self.samples():
+            yield from (_rendering_name(sample, condition) for condition in conditions)
 
 
-def _plan(spec: SynthSpec, wanted: list[Order], parts: Parts, width: int) -> tuple[list[Batch], int, int]:
-    stored = parts.stored_ids()
-    orders, owed, already = [], 0, 0
-    for order in wanted:
-        left = [(condition, one) for condition, one in order.owed if one not in stored]
-        already += len(order.owed) - len(left)
-        owed += len(left)
-        if left:
-            orders.append(Order(order.sample, left))
+def _plan(spec: SynthSpec, wanted: Wanted, parts: Parts, width: int) -> tuple[Iterator[Batch], int, int]:
+    """What is not there yet, shard by shard, made when asked for; how many renderings are owed, and are there."""
+    stored = StoredIds(parts.dataset())
+    several = owed = already = 0
+    for left, there in (
+        ((len(order.owed), there) for order, there in _left(wanted, stored))
+        if len(stored)
+        else ((len(conditions), 0) for _, conditions in wanted.samples())  # there is no need of ids
+    ):
+        several, owed, already = several + (left > 0), owed + left, already + there
     # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
-    balanced = min(32, len(orders) // (4 * width))
-    size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, len(orders) // 2000)
-    first = 1 + max(parts.rows(["shard"])["shard"].to_pylist(), default=-1)
-    starts = range(0, len(orders), size)
-    return [Batch(first + index, orders[start : start + size]) for index, start in enumerate(starts)], owed, already
+    balanced = min(32, several // (4 * width))
+    size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, several // 2000)
+    first = 1 + (pc.max(parts.rows(["shard"])["shard"]).as_py() if len(stored) else -1)
+    orders = (order for order, _ in _left(wanted, stored) if order.owed)
+    starts = range(0, several, size)
+    return (Batch(first + index, list(islice(orders, size))) for index, _ in enumerate(starts)), owed, already
+
+
+def _left(wanted: Wanted, stored: StoredIds) -> Iterator[tuple[Order, int]]:
+    """Each order without what is stored, and how much of it is."""
+    for order in wanted.orders():
+        there = stored.places([one for _, one in order.owed]) >= 0
+        left = [one for one, known in zip(order.owed, there.tolist(), strict=True) if not known]
+        yield Order(order.sample, left), len(order.owed) - len(left)
 
 
 def _rendering_id(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from holdfast.core.files import whole_file
-from holdfast.core.fingerprint import bytes_sha256, canonical_json
-from holdfast.data.writers import coco_document, tar_images, write_atomic, write_parquet_shard, write_tar_shard
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
 from holdfast.pipeline.progress import Progress
 from holdfast.store import Parts
+from holdfast.store.stored_ids import StoredIds
 
 SHARD_FORMATS = ("webdataset", "parquet")
 
@@ -71,6 +73,7 @@ DETAILS = (
 """The columns that a scenario fills."""
 
 _INTERNAL = ["shard", "mask_rle", "row_id"]
+_FOUND = ["row_id", "sample_id", "shard"]
 _COCO = ["path", "label", "height", "width", "mask_rle", "licence"]
 
 AT_ONCE = 200_000
@@ -135,10 +138,17 @@ def _by_condition(parts: Parts) -> Iterator[pa.Table]:
 
 def _write_coco(out: Path, table: pa.Table) -> None:
     drawn = table.select(_COCO).filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"])))
-    folders = pa.array([path.partition("/")[0] for path in drawn["path"].to_pylist()], pa.string())
+    folders = pc.list_element(pc.split_pattern(drawn["path"], "/", max_splits=1), 0)
     for folder in pc.unique(folders).to_pylist():
-        rows = drawn.filter(pc.equal(folders, folder)).to_pylist()
-        write_atomic(out / "coco" / f"{folder}.json", canonical_json(coco_document(rows)).encode())
+        rows = partial(_a_few_at_a_time, drawn.filter(pc.equal(folders, folder)))
+        with whole_file(out / "coco" / f"{folder}.json") as path, path.open("w", encoding="utf8") as file:
+            file.writelines(coco_text(rows))
+
+
+def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table; as Python's objects they would take ten times its memory."""
+    for batch in table.to_batches(max_chunksize=1000):
+        yield from batch.to_pylist()
 
 
 def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> list[str]:
@@ -158,7 +168,7 @@ def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> lis
     return [row["sample_id"] for row in _forget(out, format, parts, rows, broken)]
 
 
-def drop_superseded(out: Path, format: str, parts: Parts, planned: Mapping[str, str]) -> None:
+def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence[str]], names: Iterable[str]) -> None:
     """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed.
 
     Clears away shards that nothing records as well: a killed run may have left one.
@@ -167,16 +177,36 @@ def drop_superseded(out: Path, format: str, parts: Parts, planned: Mapping[str, 
         out: The folder that ``synth`` writes to.
         format: As in ``--format``.
         parts: The manifest so far.
-        planned: Id of the row → ``sample_id`` of the rendering.
+        ids: The ids of all planned rows, a few at a time; gone through where there are rows at all.
+        names: The ``sample_id`` of every planned rendering; gone through where there are rows that are not planned.
     """
-    rows = parts.rows(["row_id", "sample_id", "shard"]).to_pylist()
-    names = set(planned.values())
-    stale = [row for row in rows if row["row_id"] not in planned and row["sample_id"] in names]
-    gone = {row["row_id"] for row in _forget(out, format, parts, rows, stale)}
-    if format in SHARD_FORMATS:
-        kept = {shard_path(out, format, row["shard"]) for row in rows if row["row_id"] not in gone}
-        for path in {*out.glob("shard-*.tar"), *out.glob("data-*.parquet")} - kept:
-            path.unlink()
+    strange = _not_planned(parts, ids)
+    stale = [row for name in names for row in strange.pop(name, ())] if strange else []
+    if format not in SHARD_FORMATS:
+        _forget(out, format, parts, [], stale)
+        return
+    spoiled = pc.field("shard").isin(pa.array({row["shard"] for row in stale}, pa.int32()))
+    _forget(out, format, parts, parts.dataset().to_table(columns=_FOUND, filter=spoiled).to_pylist(), stale)
+    kept = {shard_path(out, format, number) for number in pc.unique(parts.rows(["shard"])["shard"]).to_pylist()}
+    for path in {*out.glob("shard-*.tar"), *out.glob("data-*.parquet")} - kept:
+        path.unlink()
+
+
+def _not_planned(parts: Parts, ids: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
+    """``sample_id`` → the rows under it that are none of these."""
+    stored = StoredIds(parts.dataset())
+    planned = np.zeros(len(stored), bool)
+    for some in ids if len(stored) else ():
+        places = stored.places(some)
+        planned[places[places >= 0]] = True
+    found: dict[str, list[dict[str, Any]]] = {}
+    if planned.all():
+        return found
+    for batch in parts.dataset().to_batches(columns=_FOUND):
+        others = ~planned[stored.places(batch["row_id"].to_pylist())]
+        for row in batch.filter(pa.array(others)).to_pylist():
+            found.setdefault(row["sample_id"], []).append(row)
+    return found
 
 
 def _forget(

@@ -125,6 +125,12 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
     return section
 
 
+_FAST = (
+    "fast (--fast): pictures made in batches on the device and not hashed, networks in bfloat16 on a GPU; "
+    "probabilities may differ from exact ones, answers where two classes are nearly tied"
+)
+
+
 def _facts(run: Run, spec: dict[str, Any], machine: dict[str, Any], name: str) -> Table:
     import pandas as pd
 
@@ -136,6 +142,7 @@ def _facts(run: Run, spec: dict[str, Any], machine: dict[str, Any], name: str) -
         ("Scenarios", spec.get("scenarios")),
         ("Seed", spec.get("seed")),
         ("Device", spec.get("device")),
+        ("Answers", _FAST if spec.get("fast") else ""),
         ("When", machine.get("time")),
         ("Python", machine.get("python")),
         ("Platform", machine.get("platform")),

@@ -91,16 +91,16 @@ class Mirror:
             for name, _ in list(_files(self.folder)):
                 if name not in objects:
                     (self.folder / name).unlink(missing_ok=True)
-        wanted = []
-        for name, info in objects.items():
-            path = self.folder / name
-            if self.whole or not _BULKY.fullmatch(path.name):
-                if not _is_here(path, info, afresh=afresh):
-                    wanted.append((path, info))
-            elif not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
         with reaching(self.url), ThreadPoolExecutor(_THREADS) as threads:
+            wanted = []
+            for name, info in objects.items():
+                path = self.folder / name
+                if self.whole or not _BULKY.fullmatch(path.name):
+                    if not _is_here(path, info, afresh=afresh):
+                        wanted.append((path, info))
+                elif not path.exists():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.touch()
             list(threads.map(lambda one: self._get(*one), wanted))
         self._known |= objects.keys()
 

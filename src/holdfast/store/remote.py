@@ -99,7 +99,7 @@ def fetched(path: str | Path, *, whole: bool = True) -> Path:
     """
     url = address(path)
     if not url:
-        return Path(path)
+        return Path(path).expanduser()
     folder = local_folder(url, "read")
     with locked(folder):
         Mirror(url, folder, whole=whole).fetch(afresh=True)
@@ -181,12 +181,15 @@ def _sole_writer(url: str) -> Iterator[None]:
         name = f"{root}/{WRITER}"
         if not _claim(system, name, owner):
             other = _read(system, name)
-            if other.get("token") != owner["token"] and _lives(system, name, other):
+            if other.get("token") != owner["token"] and not _lives(system, name, other):
+                system.pipe_file(name, _beaten(owner, 0))
+                time.sleep(_glance())  # several may have found it silent: the last to write has it
+                other = _read(system, name)
+            if other.get("token") != owner["token"]:
                 raise UserError(
                     f"another process ({other.get('pid')} on {other.get('host')}, since {other.get('since')}) is "
                     f"writing to {url}; wait for it or choose another --out"
                 )
-            system.pipe_file(name, _beaten(owner, 0))
     beats = [0]
 
     def beat() -> None:
@@ -228,10 +231,15 @@ def _lives(system: Any, name: str, other: dict[str, Any]) -> bool:
             pass
     until = time.monotonic() + SILENCE
     while time.monotonic() < until:
-        time.sleep(min(1.0, BEAT / 2))
+        time.sleep(_glance())
         if _read(system, name) != other:
             return bool(_read(system, name))  # gone: it has ended
     return False
+
+
+def _glance() -> float:
+    """Seconds between two looks at a writer's object: less than between two of its signs of life."""
+    return min(1.0, BEAT / 2)
 
 
 def _read(system: Any, name: str) -> dict[str, Any]:

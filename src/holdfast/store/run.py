@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError
+from holdfast.core.places import is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.store.parts import Parts, write_json, write_table
 from holdfast.store.remote import fetched
@@ -29,10 +30,9 @@ class Run:
     @classmethod
     def open(cls, path: Path | str) -> Run:
         """A run that is there."""
-        run = cls(fetched(path))
-        if not (run.path / "spec.json").is_file():
-            raise UserError(f"{path} is not a run directory (it has no spec.json)")
-        return run
+        if not is_file(f"{shown(path)}/spec.json"):  # looked for first: a store's folder of images is long to fetch
+            raise UserError(f"{shown(path)} is not a run directory (it has no spec.json)")
+        return cls(fetched(path))
 
     def begin(self, spec: Mapping[str, Any], *, same: tuple[str, ...] = ()) -> None:
         """Record what is asked for. A run that is there must agree in the entries of ``same``, or rows would mix."""
@@ -61,8 +61,8 @@ class Run:
         """What was asked for."""
         try:
             return dict(json.loads((self.path / "spec.json").read_text(encoding="utf8")))
-        except ValueError as error:
-            raise UserError(f"{self.path / 'spec.json'} is not JSON: {error}") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UserError(f"{self.path / 'spec.json'} is not JSON of a specification: {error}") from error
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and the library versions."""

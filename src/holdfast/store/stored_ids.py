@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,8 @@ class StoredIds:
 
     def places(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Where each id stands, -1 where it is not there."""
+        if not len(self._ids):
+            return np.full(len(ids), -1, np.int64)
         wanted = _halves(ids)
         found = np.full(len(wanted), -1, np.int64)
         place = np.searchsorted(self._ids[:, 0], wanted[:, 0])
@@ -42,10 +45,18 @@ class StoredIds:
 
 
 def _halves(ids: Sequence[str]) -> Halves:
+    text = "".join(ids)
     try:
-        data = bytes.fromhex("".join(ids))
+        data = bytes.fromhex(text)
     except ValueError:
         data = b""
-    if len(data) != 16 * len(ids) or any(len(one) != 32 for one in ids):  # not made by row_id
-        data = b"".join(hashlib.blake2b(one.encode(), digest_size=16).digest() for one in ids)
+    if data.hex() != text or any(len(one) != 32 for one in ids):  # some were not made by row_id
+        data = b"".join(map(_bytes, ids))
     return np.frombuffer(data, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _bytes(name: str) -> bytes:
+    """The 16 bytes that an id of ``row_id`` spells; of any other, a hash: each by itself, whatever is near."""
+    if re.fullmatch("[0-9a-f]{32}", name):
+        return bytes.fromhex(name)
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()

@@ -74,7 +74,7 @@ def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
     restricted = _first_largest(best)
     within = best.gather(1, restricted) > 0
     whole = total.sum(1, keepdim=True)
-    share = torch.where(within, total.gather(1, restricted) / whole.clamp(min=1e-30), whole.new_zeros(()))
+    share = torch.where(within, total.gather(1, restricted) / whole, whole.new_zeros(()))
     packed = scores.new_zeros((len(scores), WIDTH))
     packed[:, BEST], packed[:, CONFIDENCE] = places[:, 0].float(), values[:, 0]
     packed[:, RESTRICTED], packed[:, SHARE] = restricted[:, 0].float(), share[:, 0]

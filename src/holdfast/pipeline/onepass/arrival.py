@@ -7,6 +7,7 @@ piece is lent to the next.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import shutil
@@ -16,10 +17,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ AHEAD = 2
 SPARE = 8
 """Pieces that the device may still be reading from while all others are with the processes."""
 
+PREFIX = "holdfast-pictures-"
 NAMES = ("images", "masks", "backgrounds")
 Arrived = tuple[Facts, list[Group], Callable[[], None]]
 """What was decoded, and what is to be called when its pixels have been read."""
@@ -43,8 +46,11 @@ class Pieces:
 
     def __init__(self, count: int, size: int) -> None:
         memory = Path("/dev/shm")  # noqa: S108  (a folder of its own is made there, with a name nobody can guess)
+        if memory.is_dir():
+            _clear_abandoned(memory)
         roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * count * size
-        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-", dir=memory if roomy else None)
+        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=memory if roomy else None)
+        self._lock = _lock(Path(self._folder.name))
         self.paths = [str(Path(self._folder.name) / str(number)) for number in range(count)]
         self._maps = []
         for path in self.paths:
@@ -78,7 +84,29 @@ class Pieces:
             torch.cuda.synchronize()
             for address in self._registered:
                 runtime.cudaHostUnregister(address)
+        self._lock.close()
         self._folder.cleanup()  # mapped memory goes with the last array that lies in it
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    """Says that somebody lives here as long as it is open; the kernel closes it with the process."""
+    file = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _clear_abandoned(memory: Path) -> None:
+    """Delete what killed processes left: hundreds of megabytes of memory each."""
+    for folder in memory.glob(f"{PREFIX}*"):
+        # One without a lock is being made at this moment, by somebody; others' folders cannot be looked into.
+        with suppress(OSError):
+            if (folder / "lock").exists():
+                with _lock(folder):
+                    shutil.rmtree(folder)
 
 
 @dataclass

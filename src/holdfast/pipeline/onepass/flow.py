@@ -5,6 +5,7 @@ The host runs ahead of a GPU: it only hands over work, and looks at answers when
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from holdfast.pipeline.onepass.networks import Network
 from holdfast.pipeline.onepass.rows import Chunk
 from holdfast.pipeline.onepass.views import blank, see
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import on_device, render_batch
+from holdfast.scenarios.tensors import Compiled, on_device, render_batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,11 +77,13 @@ class Flow:
         subjects: Sequence[Subject],
         classes: Sequence[str],
         pool: DonorPool,
+        compiled: Compiled | None = None,
     ) -> None:
         import torch
 
         self._spec, self._device, self._conditions, self._pool = spec, device, list(conditions), pool
-        self._subjects = subjects
+        self._subjects, self._compiled = subjects, compiled
+        self.waited = 0.0  # seconds, for answers or for uploads
         self._truth_of = {label: place for place, label in enumerate(classes)}
         self._chunks: dict[int, tuple[Unit, Chunk]] = {}
         self._by_size: dict[tuple[int, int], list[_Gathered]] = {}
@@ -107,6 +110,8 @@ class Flow:
         for group in groups:
             for place in set(group.places).intersection(facts.undecided):
                 self._settle(unit, chunk, place, group)
+            if (chunk.slots[group.places] < 0).all():  # nobody lends these a background, and that was all they owed
+                continue
             size = int(group.images.shape[1]), int(group.images.shape[2])
             self._by_size.setdefault(size, []).append(self._upload(facts.number, group))
             sizes.append(size)
@@ -139,7 +144,7 @@ class Flow:
             event, packed, rows = self._answers[0]
             if event is not None:
                 if everything or len(self._answers) > IN_FLIGHT:
-                    event.synchronize()
+                    self._wait(event)
                 elif not event.query():
                     return
             self._answers.popleft()
@@ -187,8 +192,13 @@ class Flow:
         self._reading.append((self._uploads.record_event(), release))
         while self._reading and (len(self._reading) > READING or self._reading[0][0].query()):
             event, told = self._reading.popleft()
-            event.synchronize()
+            self._wait(event)
             told()
+
+    def _wait(self, event: Any) -> None:
+        start = time.perf_counter()
+        event.synchronize()
+        self.waited += time.perf_counter() - start
 
     def _render(self, size: tuple[int, int]) -> None:
         """All that is gathered of a size, some pictures at a time."""
@@ -218,7 +228,7 @@ class Flow:
         with torch.no_grad():
             made = render_batch(
                 conditions, images, masks, sample_ids=[sample.sample_id for sample in samples], seed=self._spec.seed,
-                donors=backgrounds, matte=self._spec.matte,
+                donors=backgrounds, matte=self._spec.matte, compiled=self._compiled,
             )  # fmt: skip
             truths = on_device([self._truth_of.get(sample.label, 0) for sample in samples], images.device)
             truths = truths.repeat(len(conditions))

@@ -1,5 +1,6 @@
 """Rows by columns: what a run knows of a unit's rows, filled as answers come, and the part files made of them.
 
+Who drives a GPU should do little else, or the GPU waits: rows get their names and become tables in another process.
 ``image_sha256`` stays empty: the pictures are made on the device, and fetching them to hash them would take longer than
 all the rest.
 """
@@ -8,54 +9,63 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.schema import KEY, PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import Sample
+from holdfast.data.images import FileImage
 from holdfast.data.labels import NOT_PROBABILITIES
-from holdfast.pipeline.evaluation import DETAILS, EvaluateSpec, Job, Tested, row_key, shared_key, stored_details
+from holdfast.engine import Processes
+from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.evaluation import DETAILS, EvaluateSpec, Job, Named, Tested, row_key, shared_key, stored_details
 from holdfast.pipeline.onepass import answers
-from holdfast.pipeline.planning import Plan
+from holdfast.pipeline.planning import Names, Plan
+from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
 from holdfast.store import Run
 
-PART_ROWS, PARTS, PART_SECONDS = 20_000, 1000, 10.0
+PART_ROWS, PARTS, PART_SECONDS = 10_000, 1000, 10.0
 """A part file is written when so many rows are done (more where there would be more than so many files), or so long
 after the last: a kill costs no more than that, and little is left to write when the last answer is there."""
 
+BEHIND = 4
+"""Part files that may wait to be written before the run waits for them."""
+
+_NOWHERE = FileImage("")
+
 
 class Chunk:
-    """The rows that a unit of samples owes: who they are, and what is known of them so far."""
+    """The rows that a unit of samples owes, by sample, condition and model, and what is known of them so far."""
 
     def __init__(self, jobs: Sequence[Job], conditions: Sequence[Condition], positions: Sequence[int]) -> None:
         self.samples: list[Sample] = [job.sample for job in jobs]
-        self.pairs: list[tuple[int, Condition]] = []  # sample, condition
         self.donors: dict[int, dict[str, Any]] = {}
         self.failed: dict[int, tuple[str, str]] = {}  # row → status, reason
-        self.ids: list[str] = []
-        pair_of, position_of = [], []
-        self.slots = np.full((len(jobs), len(conditions), len(positions)), -1, np.int64)
+        self.owed = np.zeros((len(jobs), len(conditions), len(positions)), np.bool_)
         place_of = {condition: place for place, condition in enumerate(conditions)}
         column_of = {position: column for column, position in enumerate(positions)}
         for place, job in enumerate(jobs):
-            for condition, owed in job.owed:
-                slots = self.slots[place, place_of[condition]]
-                for position, one in owed:
-                    slots[column_of[position]] = len(self.ids)
-                    self.ids.append(one)
-                    pair_of.append(len(self.pairs))
-                    position_of.append(position)
-                self.pairs.append((place, condition))
-        self.pair_of, self.position_of = np.array(pair_of, np.int64), np.array(position_of, np.int64)
-        self.packed = np.zeros((len(self.ids), answers.WIDTH), np.float32)
-        self.left = len(self.ids)
+            for condition, rows in job.owed:
+                mine = self.owed[place, place_of[condition]]
+                if len(rows) == len(positions):
+                    mine[:] = True
+                else:
+                    mine[[column_of[position] for position, _ in rows]] = True
+        self.left = int(self.owed.sum())
+        self.slots = np.full(self.owed.shape, -1, np.int64)
+        self.slots[self.owed] = np.arange(self.left)
+        self.packed = np.zeros((self.left, answers.WIDTH), np.float32)
 
     def fail(self, place: int, condition: int, status: str, reason: str) -> None:
         """A sample under a condition has no picture."""
@@ -74,134 +84,216 @@ class Chunk:
         self.left -= len(rows)
 
 
-class Writer:
-    """Makes part files of finished chunks in a thread of its own."""
+@dataclass(frozen=True)
+class Finished:
+    """A chunk on its way to the table: its samples without pixels but with the hashes that name them."""
 
-    def __init__(self, spec: EvaluateSpec, plan: Plan, tested: Sequence[Tested], run: Run) -> None:
-        self._spec, self._tested, self._run = spec, tested, run
-        self._dataset = plan.prepared.collection.name
+    samples: list[Sample]
+    images: list[str]
+    masks: list[str]
+    owed: NDArray[np.bool_]
+    packed: NDArray[np.float32]
+    donors: dict[int, dict[str, Any]]
+    failed: dict[int, tuple[str, str]]
+
+    @classmethod
+    def of(cls, chunk: Chunk, prepared: Prepared) -> Finished:
+        """What of a chunk its rows are made of."""
+        samples = [replace(sample, image=_NOWHERE, mask=None) for sample in chunk.samples]
+        images, masks = ([of[sample.sample_id] for sample in samples] for of in (prepared.images, prepared.masks))
+        return cls(samples, images, masks, chunk.owed, chunk.packed, chunk.donors, chunk.failed)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Makes a part file of finished chunks; ``prepared`` and ``tested`` are without samples and networks."""
+
+    spec: EvaluateSpec
+    prepared: Prepared
+    tested: Sequence[Tested]
+    conditions: Sequence[Condition]
+    positions: Sequence[int]
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, spec: EvaluateSpec, plan: Plan, tested: Sequence[Tested], conditions: Sequence[Condition], run: Run
+    ) -> Recording:
+        """For what a plan owes."""
+        named = [
+            replace(one, classifier=Named(one.classifier.name, one.classifier.labels, one.fingerprint))
+            for one in tested
+        ]
+        prepared = replace(plan.prepared.for_workers(), pool=DonorPool([]))
+        return cls(spec, prepared, named, conditions, plan.portion.positions, run.path)
+
+    def __call__(self, chunks: Sequence[Finished]) -> Summary:
+        """Write them; nothing where there are none."""
+        if not chunks:
+            return Summary()
+        run = Run(self.folder)
+        table = self.table(chunks, run.run_id)
+        run.predictions.write(table)
+        summary = Summary(table.num_rows)
+        for chunk in chunks:
+            sample_of = np.nonzero(chunk.owed)[0]
+            for row, (status, reason) in chunk.failed.items():
+                summary.add(chunk.samples[sample_of[row]].sample_id, f"{status}: {reason}")
+            unusable = chunk.packed[:, answers.USABLE] == 0
+            unusable[list(chunk.failed)] = False
+            for row in np.flatnonzero(unusable).tolist():
+                summary.add(chunk.samples[sample_of[row]].sample_id, f"error: {NOT_PROBABILITIES}")
+        return summary
+
+    def table(self, chunks: Sequence[Finished], run_id: str) -> pa.Table:
+        """The rows of finished chunks, model by model."""
+        sample_of, condition_of, column_of = np.nonzero(np.concatenate([chunk.owed for chunk in chunks]))
+        packed = np.concatenate([chunk.packed for chunk in chunks])
+        ids = self._ids(chunks)
+        firsts = np.cumsum([0, *(len(chunk.packed) for chunk in chunks)])
+        failed = {
+            first + row: why for chunk, first in zip(chunks, firsts, strict=False) for row, why in chunk.failed.items()
+        }
+        answered = np.ones(len(packed), np.bool_)
+        answered[list(failed)] = False
+        known = self._known(chunks)
+        labels = [sample.label for chunk in chunks for sample in chunk.samples]
+        tables = []
+        for column in np.unique(column_of):
+            model = self.tested[self.positions[column]]
+            truth_of = {label: place for place, label in enumerate(model.labels.classes)}
+            truths = np.array([truth_of.get(label, -1) for label in labels])
+            for good in (True, False):
+                rows = np.flatnonzero((column_of == column) & (answered == good))
+                if not len(rows):
+                    continue
+                made = known(sample_of[rows], condition_of[rows])
+                made |= {"model": _constant(model.classifier.name, len(rows)), "row_id": ids.take(pa.array(rows))}
+                if good:
+                    made |= answers.columns(packed[rows], model.labels, truths[sample_of[rows]])
+                else:
+                    reasons = [failed[row] for row in rows.tolist()]
+                    made |= {
+                        "status": pa.array([one for one, _ in reasons]),
+                        "error": pa.array([one for _, one in reasons]),
+                    }
+                tables.append(_whole(made, len(rows), run_id))
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def _ids(self, chunks: Sequence[Finished]) -> pa.Array:
+        """The names of the rows, in order."""
+        samples = [sample for chunk in chunks for sample in chunk.samples]
+        images, masks = (
+            {sample.sample_id: one for sample, one in zip(samples, values, strict=True)}
+            for values in ([i for chunk in chunks for i in chunk.images], [m for chunk in chunks for m in chunk.masks])
+        )
+        names = Names(self.spec, replace(self.prepared, images=images, masks=masks), self.tested)
+        owed = np.concatenate([chunk.owed for chunk in chunks])
+        there = owed.any(2)
+        made = [
+            one
+            for sample, condition in np.argwhere(there).tolist()
+            for one in names.of(samples[sample], self.conditions[condition], self.positions)
+        ]
+        return pa.array(made, pa.string()).filter(pa.array(owed[there].reshape(-1)))
+
+    def _known(
+        self, chunks: Sequence[Finished]
+    ) -> Callable[[NDArray[np.int64], NDArray[np.int64]], dict[str, pa.Array]]:
+        """What is known of rows, whatever the model, by the places of their samples and conditions.
+
+        Few keys differ in more than the sample's names, and few facts are known: each is told once, and looked up.
+        """
+        samples = [sample for chunk in chunks for sample in chunk.samples]
+        kinds: dict[tuple[Any, ...], int] = {}
+        keys: list[dict[str, Any]] = []  # of each kind of samples, under each condition
+        kind_of = []
+        for sample in samples:
+            kind = shared_key(sample, self.conditions[0])
+            if kind not in kinds:
+                kinds[kind] = len(kinds)
+                keys += [row_key(self.spec, self.prepared.collection.name, sample, one, "") for one in self.conditions]
+            kind_of.append(kinds[kind])
+        facts: list[dict[str, Any]] = []  # of each sample, as it is and with its donor
+        for chunk in chunks:
+            for place, sample in enumerate(chunk.samples):
+                told = stored_details(sample)
+                facts += [told, told | chunk.donors.get(place, {})]
+        kinds_of = np.array(kind_of)
+        lends = np.array([bool(condition.definition.donor) for condition in self.conditions])
+        columns = {}
+        for name in (*KEY.names, "label", *DETAILS):
+            if name in ("sample_id", "source_id", "label"):
+                values = [getattr(sample, name) for sample in samples]
+            else:
+                values = [one.get(name) for one in (facts if name in DETAILS else keys)]
+            columns[name] = _column(values, PREDICTIONS.field(name).type)
+
+        def looked_up(sample: NDArray[np.int64], condition: NDArray[np.int64]) -> dict[str, pa.Array]:
+            by_sample, by_fact = pa.array(sample), pa.array(2 * sample + lends[condition])
+            by_key = pa.array(kinds_of[sample] * len(lends) + condition)
+            made = {}
+            for name, column in columns.items():
+                own = name in ("sample_id", "source_id", "label")
+                made[name] = column.take(by_sample if own else by_fact if name in DETAILS else by_key)
+            return made
+
+        return looked_up
+
+
+class Writer:
+    """Has part files made of finished chunks: in a process of its own (``apart``), or in a thread."""
+
+    def __init__(self, recording: Recording, plan: Plan, *, apart: bool) -> None:
+        self._prepared = plan.prepared
         self._enough = max(PART_ROWS, plan.owed // PARTS)
-        self._threads = ThreadPoolExecutor(1)
+        self._process = Processes(recording, 1) if apart else None
+        self._thread = None if apart else ThreadPoolExecutor(1)
+        self._recording = recording
         self._waiting: list[Chunk] = []
         self._pending: deque[Future[Summary]] = deque()
         self._last = time.monotonic()
+        if apart:
+            self._submit([])  # it starts now, while networks are compiled
 
     def add(self, chunk: Chunk) -> None:
         """Take a finished chunk."""
         self._waiting.append(chunk)
-        rows = sum(len(one.ids) for one in self._waiting)
+        rows = sum(len(one.packed) for one in self._waiting)
         if rows >= self._enough or time.monotonic() - self._last >= PART_SECONDS:
-            self._submit()
+            self._send()
 
     def done(self, *, everything: bool = False) -> Iterator[Summary]:
-        """What has been written since; at the end, or where the thread has fallen behind, waits for it."""
-        if everything:
-            self._submit()
-        while self._pending and (everything or len(self._pending) > 2 or self._pending[0].done()):
-            yield self._pending.popleft().result()
+        """What has been written since; at the end, or where writing has fallen behind, waits for it."""
+        if everything and self._waiting:
+            self._send()
+        while self._pending and (everything or len(self._pending) > BEHIND or self._pending[0].done()):
+            try:
+                yield self._pending.popleft().result()
+            except BrokenProcessPool as error:
+                raise HoldfastError(
+                    "the process that writes rows was killed (out of memory?); what was finished is kept: run the same "
+                    "command again"
+                ) from error
 
     def close(self) -> None:
-        """Let the thread go; what is not written yet is forgotten."""
-        self._threads.shutdown(cancel_futures=True)
+        """End it when the file in hand is whole; what is not written yet is forgotten."""
+        wait([one for one in self._pending if not one.cancel()])
+        if self._process is not None:
+            self._process.close()
+        if self._thread is not None:
+            self._thread.shutdown()
 
-    def _submit(self) -> None:
+    def _send(self) -> None:
         self._last = time.monotonic()
-        if self._waiting:
-            self._pending.append(self._threads.submit(self._write, self._waiting))
-            self._waiting = []
+        chunks, self._waiting = self._waiting, []
+        self._submit([Finished.of(chunk, self._prepared) for chunk in chunks])
 
-    def _write(self, chunks: list[Chunk]) -> Summary:
-        table = table_of(chunks, self._spec, self._dataset, self._tested, self._run.run_id)
-        self._run.predictions.write(table)
-        summary = Summary(table.num_rows)
-        for chunk in chunks:
-            for row, (status, reason) in chunk.failed.items():
-                sample = chunk.samples[chunk.pairs[chunk.pair_of[row]][0]]
-                summary.add(sample.sample_id, f"{status}: {reason}")
-            unusable = chunk.packed[:, answers.USABLE] == 0
-            unusable[list(chunk.failed)] = False
-            for row in np.flatnonzero(unusable).tolist():
-                sample = chunk.samples[chunk.pairs[chunk.pair_of[row]][0]]
-                summary.add(sample.sample_id, f"error: {NOT_PROBABILITIES}")
-        return summary
-
-
-def table_of(
-    chunks: Sequence[Chunk], spec: EvaluateSpec, dataset: str, tested: Sequence[Tested], run_id: str
-) -> pa.Table:
-    """The rows of finished chunks, model by model."""
-    pairs = _pairs(chunks, spec, dataset)
-    starts = np.cumsum([0, *(len(chunk.pairs) for chunk in chunks)])
-    pair_of = np.concatenate([chunk.pair_of + start for chunk, start in zip(chunks, starts, strict=False)])
-    position_of = np.concatenate([chunk.position_of for chunk in chunks])
-    packed = np.concatenate([chunk.packed for chunk in chunks])
-    ids = pa.array([one for chunk in chunks for one in chunk.ids], pa.string())
-    firsts = np.cumsum([0, *(len(chunk.ids) for chunk in chunks)])
-    failed = {
-        first + row: why for chunk, first in zip(chunks, firsts, strict=False) for row, why in chunk.failed.items()
-    }
-    answered = np.ones(len(ids), np.bool_)
-    answered[list(failed)] = False
-    labels = np.array([chunk.samples[place].label for chunk in chunks for place, _ in chunk.pairs], object)
-    tables = []
-    for position in np.unique(position_of):
-        model = tested[position]
-        truth_of = {label: place for place, label in enumerate(model.labels.classes)}
-        truths = np.array([truth_of.get(label, -1) for label in labels])
-        for good in (True, False):
-            rows = np.flatnonzero((position_of == position) & (answered == good))
-            if not len(rows):
-                continue
-            made = {name: column.take(pa.array(pair_of[rows])) for name, column in pairs.items()}
-            made |= {"model": _constant(model.classifier.name, len(rows)), "row_id": ids.take(pa.array(rows))}
-            if good:
-                made |= answers.columns(packed[rows], model.labels, truths[pair_of[rows]])
-            else:
-                reasons = [failed[int(row)] for row in rows]
-                made |= {
-                    "status": pa.array([one for one, _ in reasons]),
-                    "error": pa.array([one for _, one in reasons]),
-                }
-            tables.append(_whole(made, len(rows), run_id))
-    return pa.concat_tables(tables).unify_dictionaries()
-
-
-def _pairs(chunks: Sequence[Chunk], spec: EvaluateSpec, dataset: str) -> dict[str, pa.Array]:
-    """The columns that a sample under a condition has, whatever the model.
-
-    Few keys differ in more than the sample's names, and few facts are known: each is told once, and looked up.
-    """
-    samples = [sample for chunk in chunks for sample in chunk.samples]
-    keys: dict[tuple[Any, ...], dict[str, Any]] = {}
-    place_of: dict[tuple[Any, ...], int] = {}
-    facts: list[dict[str, Any]] = []  # of each sample, as it is and with its donor
-    key_of, sample_of, fact_of = [], [], []
-    lends = {condition: bool(condition.definition.donor) for chunk in chunks for _, condition in chunk.pairs}
-    first = 0
-    for chunk in chunks:
-        for place, sample in enumerate(chunk.samples):
-            told = stored_details(sample)
-            facts += [told, told | chunk.donors.get(place, {})]
-        for place, condition in chunk.pairs:
-            sample = chunk.samples[place]
-            shared = shared_key(sample, condition)
-            if shared not in keys:
-                place_of[shared] = len(keys)
-                keys[shared] = row_key(spec, dataset, sample, condition, "")
-            key_of.append(place_of[shared])
-            sample_of.append(first + place)
-            fact_of.append(2 * (first + place) + lends[condition])
-        first += len(chunk.samples)
-    made = {}
-    for name in (*KEY.names, "label", *DETAILS):
-        if name in ("sample_id", "source_id", "label"):
-            values, places = [getattr(sample, name) for sample in samples], sample_of
-        elif name in DETAILS:
-            values, places = [one.get(name) for one in facts], fact_of
-        else:
-            values, places = [key[name] for key in keys.values()], key_of
-        made[name] = _column(values, PREDICTIONS.field(name).type).take(pa.array(places))
-    return made
+    def _submit(self, chunks: list[Finished]) -> None:
+        if self._process is not None:
+            self._pending.append(self._process.submit(chunks))
+        elif self._thread is not None:
+            self._pending.append(self._thread.submit(self._recording, chunks))
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

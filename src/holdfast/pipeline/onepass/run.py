@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,11 +23,11 @@ from holdfast.pipeline.onepass.arrival import Arrival
 from holdfast.pipeline.onepass.decoding import Decoder, Unit, unit_of
 from holdfast.pipeline.onepass.flow import MOST, Flow, Subject, at_once
 from holdfast.pipeline.onepass.networks import Network, Warming
-from holdfast.pipeline.onepass.rows import Chunk, Writer
+from holdfast.pipeline.onepass.rows import Chunk, Recording, Writer
 from holdfast.pipeline.planning import Plan, Portion
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import supports
+from holdfast.scenarios.tensors import Compiled, compile_for, render_batch, supports
 from holdfast.store import Run
 
 PIECE = 48 << 20
@@ -34,8 +36,38 @@ PIECE = 48 << 20
 SWITCH = 0.0005
 """Seconds that the thread which makes rows may keep the interpreter while the one that drives the device wants it."""
 
+Item = TypeVar("Item")
+
 WORTH_COMPILING = 50_000
 """Pictures a model: below that, compiling takes longer than it saves."""
+
+
+class Watch:
+    """Seconds of the host by what it did with them; planning is a part of waiting for pictures, too."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.times: dict[str, float] = {}
+
+    def note(self, what: str, seconds: float) -> None:
+        """Add some."""
+        self.times[what] = self.times.get(what, 0.0) + seconds
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Those of a block."""
+        start = time.perf_counter()
+        yield
+        self.note(what, time.perf_counter() - start)
+
+    def each(self, what: str, items: Iterable[Item]) -> Iterator[Item]:
+        """Those that are spent on finding the next item."""
+        start = time.perf_counter()
+        for item in items:
+            self.note(what, time.perf_counter() - start)
+            yield item
+            start = time.perf_counter()
+        self.note(what, time.perf_counter() - start)
 
 
 class OnePass:
@@ -103,52 +135,69 @@ class OnePass:
         """Do what a plan owes; a summary for each part file."""
         if not plan.owed:
             return
-        start = time.perf_counter()
+        watch = Watch()
         conditions = list(dict.fromkeys((*plan.portion.conditions, Condition(ORIGINAL))))
         expected: deque[tuple[Unit, Chunk]] = deque()
         cuda = self.device.startswith("cuda")
-        arrival = Arrival(
-            self._units(plan, conditions, expected), Decoder(conditions, self.spec.max_pixels),
-            processes=_processes(self.spec, cuda), piece=PIECE, gpu=cuda,
-        )  # fmt: skip
-        writer = Writer(self.spec, plan, self._tested, self.run)
+        processes, sizes = _processes(self.spec, cuda), _sizes(plan)
+        units = watch.each("planning", self._units(plan, conditions, expected, _unit_size(sizes)))
+        decoder = Decoder(conditions, self.spec.max_pixels)
         switching = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH)
-        try:
-            notes = self._make_ready(plan.portion.positions)  # while the first images are decoded
+        with ExitStack() as ending:
+            ending.callback(sys.setswitchinterval, switching)
+            recording = Recording.of(self.spec, plan, self._tested, conditions, self.run)
+            writer = Writer(recording, plan, apart=processes > 0)
+            ending.callback(writer.close)
+            arrival = Arrival(units, decoder, processes=processes, piece=PIECE, gpu=cuda)
+            ending.callback(arrival.close)
+            sys.setswitchinterval(SWITCH)
+            # While the first images are decoded, and other processes compile networks.
+            compiled, notes = self._compiled(conditions, sizes)
+            notes += self._make_ready(plan.portion.positions)
             ready = time.perf_counter()
-            flow = self._flow(plan, conditions)
-            for facts, groups, release in arrival:
-                while expected:
-                    flow.expect(*expected.popleft())
-                flow.receive(facts, groups, release)
-                yield from _written(flow, writer)
-            flow.finish()
-            yield from _written(flow, writer, everything=True)
-        finally:
-            sys.setswitchinterval(switching)
-            arrival.close()
-            writer.close()
-        yield Summary(notes=notes, times={"ready": ready - start, "pass": time.perf_counter() - ready})
+            watch.note("ready", ready - watch.start)
+            flow = self._flow(plan, conditions, compiled)
+            for facts, groups, release in watch.each("waiting for pictures", arrival):
+                with watch("handing over"):
+                    while expected:
+                        flow.expect(*expected.popleft())
+                    flow.receive(facts, groups, release)
+                yield from watch.each("writing", _written(flow, writer))
+            watch.note("waiting for answers", flow.waited)
+            with watch("the last answers"):
+                flow.finish()
+            yield from watch.each("the last rows", _written(flow, writer, everything=True))
+        watch.note("pass", time.perf_counter() - ready)
+        yield Summary(notes=notes, times=watch.times)
 
     def _units(
-        self, plan: Plan, conditions: Sequence[Condition], expected: deque[tuple[Unit, Chunk]]
+        self, plan: Plan, conditions: Sequence[Condition], expected: deque[tuple[Unit, Chunk]], size: int
     ) -> Iterator[Unit]:
         """The work of decoding, made as it is asked for; what its rows are is remembered here."""
         place_of = {condition: place for place, condition in enumerate(conditions)}
-        for number, jobs in enumerate(plan.shards(_unit_size(plan))):
+        for number, jobs in enumerate(plan.shards(size, named=False)):
             wanted = [(job.sample, [place_of[condition] for condition, _ in job.owed]) for job in jobs]
             unit = unit_of(number, wanted, conditions, plan.prepared.pool, self.spec.seed)
             expected.append((unit, Chunk(jobs, conditions, plan.portion.positions)))
             yield unit
 
-    def _flow(self, plan: Plan, conditions: Sequence[Condition]) -> Flow:
+    def _flow(self, plan: Plan, conditions: Sequence[Condition], compiled: Compiled | None) -> Flow:
         subjects = [
             Subject(self._networks[position], Groups.of(self._tested[position].labels, self.device))
             for position in plan.portion.positions
         ]
         classes, pool = plan.prepared.collection.classes, plan.prepared.pool
-        return Flow(self.spec, self.device, conditions, subjects, classes, pool)
+        return Flow(self.spec, self.device, conditions, subjects, classes, pool, compiled)
+
+    def _compiled(
+        self, conditions: Sequence[Condition], sizes: Sequence[tuple[int, int]]
+    ) -> tuple[Compiled | None, list[str]]:
+        """The arithmetic of scenarios compiled for the size that most images have, and why it is not."""
+        if not (self._compiles and self.device.startswith("cuda") and sizes):
+            return None, []
+        (height, width), _ = Counter(sizes).most_common(1)[0]
+        made, reason = compile_for(render_batch, conditions, (at_once(height, width), 3, height, width), self.device)
+        return made, [f"scenarios are not compiled: {reason}"] if reason else []
 
     def _make_ready(self, positions: Sequence[int]) -> list[str]:
         """Fit the networks into memory, and compile them where that is wanted, in the order they are warm."""
@@ -178,15 +227,21 @@ def _processes(spec: EvaluateSpec, cuda: bool) -> int:
     return core_count() if cuda or spec.workers == 0 else 0
 
 
-def _unit_size(plan: Plan) -> int:
-    """Samples that are decoded together: a quarter of those that are rendered together, by the size of a few."""
+def _sizes(plan: Plan) -> list[tuple[int, int]]:
+    """Height and width of a few images."""
     samples = plan.prepared.collection.samples
     sizes = []
-    for sample in samples[:: max(1, len(samples) // 4)][:4]:
+    for sample in samples[:: max(1, len(samples) // 8)][:8]:
         try:
-            sizes.append(sample.image.load().shape[:2])
+            height, width = sample.image.load().shape[:2]
         except SampleError:
             continue
+        sizes.append((int(height), int(width)))
+    return sizes
+
+
+def _unit_size(sizes: Sequence[tuple[int, int]]) -> int:
+    """Samples that are decoded together: a quarter of those that are rendered together."""
     if not sizes:
         return MOST // 4
     height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))

@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, SEGMENTS, row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
-from holdfast.engine import Executor, LocalExecutor, core_count
+from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import load_segmenter
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import row_key
@@ -211,12 +211,12 @@ class Showings:
         self.spec = spec
         self.prepared = prepared
         self.run = run.path.absolute()
-        self.team = Team(spec.renderers or core_count())
+        self._team: Team | None = None
         self._fingerprints = [model.fingerprint for model in tested]
         self._tested: list[testing.Tested] | None = tested
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tested": None}
+        return {**self.__dict__, "_tested": None, "_team": None}
 
     @property
     def tested(self) -> list[testing.Tested]:
@@ -238,9 +238,11 @@ class Showings:
         made_of = {sample.sample_id: made for sample, made in shown}
         folder = testing.pictures_folder(run.path)
         kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(collection) if one in ids}
+        self._team = self._team or Team(share_of(spec.renderers) if spec.renderers else core_count())
         renderer = Renderer(
-            self.prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=self.team
-        )
+            self.prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True,
+            team=self._team,
+        )  # fmt: skip
         pictures = tensors_of(renderer, shown, collection.classes, masks=True)
         found: list[tuple[Sample, dict[str, Any]]] = [
             (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,9 +38,6 @@ from holdfast.pipeline.trained.work import Owed, Training
 from holdfast.store import Run, write_table, writing
 
 __all__ = ["TrainSpec", "train"]
-
-OF_MACHINE = 0.25
-"""Share of the machine's memory that pictures may take, all workers together."""
 
 SAME = (
     "verb", "dataset", "classes", "seed", "folds", "train_split", "validation", "trained_by", "balance",
@@ -155,10 +151,8 @@ def _work(
     workers = min(executor.width, max(1, len(owed)))
     if isinstance(executor, LocalExecutor):  # a single job is done in this process
         executor = LocalExecutor(workers)
-    # As if this machine had them all: on several, --memory says what a worker may take.
-    memory = int(spec.memory * 2**30) or int(OF_MACHINE * _machine_memory() / workers)
     watch = (lambda done, total: progress("epochs", done, total)) if executor.shares_memory else None
-    training = kind.training(spec, prepared, run.path.absolute(), memory, device, watch)
+    training = kind.training(spec, prepared, run.path.absolute(), device, watch)
     progress("jobs", 0, len(owed))
     done = 0
     for jobs, part in executor.map(training, _shards(owed, workers)):
@@ -178,10 +172,6 @@ def _shards(owed: Sequence[Owed], workers: int) -> list[list[Owed]]:
     if workers == 1:  # a job at a time, in this order, so that progress is told after each
         return [[one] for shard in together.values() for one in shard]
     return list(together.values())
-
-
-def _machine_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def write_jobs(run: Run) -> None:

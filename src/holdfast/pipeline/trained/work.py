@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from holdfast.core.names import Name
 from holdfast.core.schema import CURVES, PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels, outcomes
-from holdfast.engine import core_count
+from holdfast.engine import core_count, share_of
 from holdfast.models import local_dir
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.samples import Prepared
@@ -41,6 +42,9 @@ from holdfast.store import write_json, write_table
 if TYPE_CHECKING:
     import torch
 
+OF_MACHINE = 0.25
+"""Share of a machine's memory that pictures may take, all workers on it together."""
+
 TESTED = 256
 """Pictures that are tested at once: as many as a small memory holds at 224 pixels."""
 
@@ -61,22 +65,24 @@ class Training:
 
     fitting: type[Fit] = Fit
 
-    def __init__(
-        self, spec: TrainSpec, prepared: Prepared, run: Path, memory: int, device: str, watch: Any = None
-    ) -> None:
+    def __init__(self, spec: TrainSpec, prepared: Prepared, run: Path, device: str, watch: Any = None) -> None:
         self.spec = spec
         self.prepared = prepared
         self.run = run
-        self.memory = memory
         self.device = device
         self.classes = prepared.collection.classes
         self._watch = watch
         self._held: OrderedDict[str, Tensors] = OrderedDict()
-        workers = spec.workers or core_count()
-        self._team = Team(max(1, (spec.renderers or core_count()) // workers))
+        self._team: Team | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watch": None, "_held": OrderedDict()}
+        return {**self.__dict__, "_watch": None, "_held": OrderedDict(), "_team": None}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of pictures that may be held: as asked for, or by the machine on which the jobs are done."""
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
     def __call__(self, jobs: Sequence[Owed]) -> tuple[int, Summary]:
         """Do these jobs and write their models, curves and rows; returns how many jobs, and what they made."""
@@ -160,6 +166,7 @@ class Training:
 
     def _renderer(self, size: int, *, hashed: bool = False) -> Renderer:
         spec = self.spec
+        self._team = self._team or Team(share_of(spec.renderers) if spec.renderers else core_count())
         return Renderer(self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=self._team)
 
     def _load(self, job: Job) -> Any:

@@ -2,6 +2,15 @@
 
 from holdfast.scenarios.tensors.arithmetic import on_device
 from holdfast.scenarios.tensors.batches import rainbow_shifts, render_batch, supports
+from holdfast.scenarios.tensors.compiled import Compiled, compile_for
 from holdfast.scenarios.tensors.donors import donor_backgrounds
 
-__all__ = ["donor_backgrounds", "on_device", "rainbow_shifts", "render_batch", "supports"]
+__all__ = [
+    "Compiled",
+    "compile_for",
+    "donor_backgrounds",
+    "on_device",
+    "rainbow_shifts",
+    "render_batch",
+    "supports",
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -84,18 +84,33 @@ def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weig
     return base.add_(first.float(), alpha=first_weight).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def blur(images: Tensor, sigma: float, radius: int) -> Tensor:
-    """``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again."""
+def brighten(
+    images: Tensor, *, kernel: tuple[int, ...], image_weight: float, blur_weight: float, offset: float
+) -> Tensor:
+    """The weighted sum of pictures and of what ``convolve`` makes of them."""
+    blurred = convolve(images, kernel)
+    return add_weighted(images, image_weight, blurred, blur_weight, offset)
+
+
+def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any]:
+    """How ``descend`` blurs pictures of a size: levels of the pyramid, and the kernel on its lowest.
+
+    As ``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again.
+    """
+    if radius:
+        return {"levels": 0, "kernel": gaussian_kernel(2 * radius + 1, sigma)}
+    levels, sigma = pyramid(sigma, height, width)
+    return {"levels": levels, "kernel": gaussian_kernel(round(6 * sigma + 1) | 1, sigma)}
+
+
+def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
+    """Blurred by a kernel so many halvings of the picture below."""
     import torch
 
-    if radius:
-        return convolve(images, gaussian_kernel(2 * radius + 1, sigma))
-    levels, sigma = pyramid(sigma, images.shape[2], images.shape[3])
     work, sizes = images.float(), []
     for _ in range(levels):
         sizes.append((work.shape[2], work.shape[3]))
         work = _down(_along(_along(work, BINOMIAL, 2, step=2), BINOMIAL, 3, step=2).add_(128), 8)
-    kernel = gaussian_kernel(round(6 * sigma + 1) | 1, sigma)
     work = _convolved(work, kernel)
     for height, width in reversed(sizes):
         work = _down(_doubled(_doubled(work, 2, height), 3, width).add_(32), 6)
@@ -181,8 +196,13 @@ def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
     import torch
 
     last = values.shape[axis] - 1
-    before = values.index_select(axis, _places((min(1, last), *range(last)), values.device))
-    after = values.index_select(axis, _places((*range(1, last + 1), last), values.device))
+    if torch.compiler.is_compiling():
+        own = torch.arange(last + 1, device=values.device)
+        before, after = ((own - 1).abs().clamp(max=last), (own + 1).clamp(max=last))
+    else:
+        before = _places((min(1, last), *range(last)), values.device)
+        after = _places((*range(1, last + 1), last), values.device)
+    before, after = values.index_select(axis, before), values.index_select(axis, after)
     even, odd = (values * 6).add_(before).add_(after), (values + after).mul_(4)
     return torch.stack([even, odd], axis + 1).flatten(axis, axis + 1).narrow(axis, 0, length)
 
@@ -195,9 +215,20 @@ def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(places, device=device)
 
 
-@lru_cache(maxsize=256)
 def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
     """Where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
+    import torch
+
+    if torch.compiler.is_compiling():  # a compiler makes this part of where it reads
+        places = torch.arange(-radius, length + radius, device=device).abs()
+        if radius >= length:
+            places = places % max(1, 2 * (length - 1))
+        return length - 1 - (length - 1 - places).abs()
+    return _mirrored(length, radius, device)
+
+
+@lru_cache(maxsize=256)
+def _mirrored(length: int, radius: int, device: torch.device) -> Tensor:
     period = max(1, 2 * (length - 1))
     turned = np.arange(-radius, length + radius) % period
     return _places(tuple(np.minimum(turned, period - turned).tolist() if length > 1 else [0] * len(turned)), device)

@@ -11,6 +11,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.scenarios.colour import draw_shift
 from holdfast.scenarios.condition import Condition
 from holdfast.scenarios.tensors import arithmetic
+from holdfast.scenarios.tensors.compiled import Compiled
 from holdfast.scenarios.tensors.donors import donor_backgrounds
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Batch:
     donors: Tensor | None
     donor_masks: Tensor | None
     matte: tuple[int, int, int]
+    call: Callable[..., Tensor]  # of a function of ``arithmetic``
     made: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def memo(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
@@ -76,6 +78,7 @@ def render_batch(
     donors: Tensor | None = None,
     donor_masks: Tensor | None = None,
     matte: tuple[int, int, int] = WHITE,
+    compiled: Compiled | None = None,
 ) -> dict[Condition, Tensor]:
     """The pictures that ``scenarios.render`` makes one by one, over the matte, on the images' device.
 
@@ -92,14 +95,19 @@ def render_batch(
             images', on their device. Who lends to whom is the pool's choice. None where no condition asks for it.
         donor_masks: See ``donor_backgrounds``.
         matte: RGB under what is transparent.
+        compiled: What ``compile_for`` made, for batches of its shape.
 
     Returns:
         Condition → NCHW uint8, the original being ``images`` itself. Conditions that differ in a parameter may have
         the same name, so they themselves are the keys.
     """
     _check(conditions, images, masks, sample_ids, donors)
-    batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte)
+    batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte, compiled or _plainly)
     return {condition: _MAKERS[condition.scenario](batch, condition) for condition in conditions}
+
+
+def _plainly(function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
+    return function(images, *others, **fixed)
 
 
 def rainbow_shifts(condition: Condition, sample_ids: Sequence[str], seed: int) -> list[int]:
@@ -129,7 +137,8 @@ def _check(
 
 def _blurred(batch: _Batch, condition: Condition) -> Tensor:
     sigma, radius = float(condition.parameters["sigma"]), int(condition.parameters["radius"])
-    return batch.memo(("blur", sigma, radius), lambda: arithmetic.blur(batch.images, sigma, radius))
+    fixed = arithmetic.descent(sigma, radius, *batch.images.shape[2:])
+    return batch.memo(("blur", *fixed.values()), lambda: batch.call(arithmetic.descend, batch.images, **fixed))
 
 
 def _blur_object(batch: _Batch, condition: Condition) -> Tensor:
@@ -138,14 +147,9 @@ def _blur_object(batch: _Batch, condition: Condition) -> Tensor:
 
 def _bright(batch: _Batch, condition: Condition) -> Tensor:
     settings = condition.parameters
-    image_weight, blur_weight = float(settings["image_weight"]), float(settings["blur_weight"])
-    offset, radius = float(settings["offset"]), int(settings["radius"])
-
-    def make() -> Tensor:
-        blurred = arithmetic.convolve(batch.images, arithmetic.gaussian_kernel(2 * radius + 1, 0.0))
-        return arithmetic.add_weighted(batch.images, image_weight, blurred, blur_weight, offset)
-
-    return batch.memo(("bright", image_weight, blur_weight, offset, radius), make)
+    fixed: dict[str, Any] = {name: float(settings[name]) for name in ("image_weight", "blur_weight", "offset")}
+    fixed["kernel"] = arithmetic.gaussian_kernel(2 * int(settings["radius"]) + 1, 0.0)
+    return batch.memo(("bright", *fixed.values()), lambda: batch.call(arithmetic.brighten, batch.images, **fixed))
 
 
 def _bright_object(batch: _Batch, condition: Condition) -> Tensor:
@@ -162,7 +166,7 @@ def _channel(batch: _Batch, condition: Condition) -> Tensor:
 def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
     shifts = rainbow_shifts(condition, batch.sample_ids, batch.seed)
     there = arithmetic.on_device(shifts, batch.images.device)
-    return batch.over(arithmetic.turn_hue(batch.images, there, int(condition.parameters["wrap"])))
+    return batch.over(batch.call(arithmetic.turn_hue, batch.images, there, wrap=int(condition.parameters["wrap"])))
 
 
 def _transparent(batch: _Batch, _: Condition) -> Tensor:

@@ -1,0 +1,40 @@
+"""What notebooks and other programs call: the command line's verbs as functions.
+
+```python
+import holdfast
+run = holdfast.evaluate("photos/", models=["timm:resnet50"], out="runs/first")
+run.rows().to_pandas()
+```
+"""
+
+from __future__ import annotations
+
+from holdfast.api.findings import choose, explain, modes, remedy
+from holdfast.api.images import generate, mask, mine, synth
+from holdfast.api.runs import ask, detect, evaluate, perturb, segment, train
+from holdfast.data import load_collection
+from holdfast.models import load_classifier
+from holdfast.results import Results, compare, open_run, report
+
+__all__ = [
+    "Results",
+    "ask",
+    "choose",
+    "compare",
+    "detect",
+    "evaluate",
+    "explain",
+    "generate",
+    "load_classifier",
+    "load_collection",
+    "mask",
+    "mine",
+    "modes",
+    "open_run",
+    "perturb",
+    "remedy",
+    "report",
+    "segment",
+    "synth",
+    "train",
+]

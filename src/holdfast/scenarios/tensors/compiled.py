@@ -1,0 +1,92 @@
+"""The heavy arithmetic of scenarios compiled for pictures of one size: some passes over memory instead of dozens."""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import first_line
+from holdfast.scenarios.condition import Condition
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+APART = 1e-3
+"""So many values may differ by more than one from those that are not compiled: divisions are a little less exact."""
+
+
+class Compiled:
+    """Versions of functions for batches of one shape, made when they are first asked for."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        self._made: dict[Hashable, Any] = {}
+
+    def __call__(self, function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
+        """What the function makes of images, other tensors and numbers that never change."""
+        import torch
+
+        if tuple(images.shape) != self.shape:
+            return function(images, *others, **fixed)
+        key = function, *fixed.items()
+        if key not in self._made:
+            self._made[key] = torch.compile(_bound(function, fixed), dynamic=False, fullgraph=True)
+        made: Tensor = self._made[key](images, *others)
+        return made
+
+
+def _bound(function: Callable[..., Tensor], fixed: dict[str, Any]) -> Any:
+    """A function with its numbers, in a piece of code of its own: torch remembers few versions of one piece."""
+
+    def bound(*tensors: Tensor) -> Tensor:
+        return function(*tensors, **fixed)
+
+    return types.FunctionType(bound.__code__.replace(), bound.__globals__, "bound", closure=bound.__closure__)
+
+
+def compile_for(
+    render: Callable[..., dict[Condition, Tensor]], conditions: Sequence[Condition], shape: Sequence[int], device: str
+) -> tuple[Compiled | None, str]:
+    """Compile what conditions need for batches NCHW of a shape, and try it.
+
+    Args:
+        render: ``render_batch``.
+        conditions: which.
+        shape: of the images.
+        device: where.
+
+    Returns:
+        None and the reason where that fails, makes other pictures, or gains nothing.
+    """
+    import torch
+
+    compiled = Compiled(shape)
+    rng = torch.Generator().manual_seed(0)
+    ramp = torch.linspace(0.2, 1, shape[3])
+    images = (torch.randint(0, 256, tuple(shape), generator=rng) * ramp).to(device, torch.uint8)
+    masks = (torch.rand((shape[0], *shape[2:]), generator=rng) < 0.5).to(device)
+    names = [str(number) for number in range(shape[0])]
+
+    def made(how: Compiled | None) -> tuple[dict[Condition, Tensor], float]:
+        took = []
+        for _ in range(3):
+            start = time.perf_counter()
+            pictures = render(conditions, images, masks, sample_ids=names, donors=images, compiled=how)
+            if images.is_cuda:
+                torch.cuda.synchronize(device)
+            took.append(time.perf_counter() - start)
+        return pictures, min(took)
+
+    try:
+        with torch.no_grad():
+            (plain, before), (quick, after) = made(None), made(compiled)
+            for condition in conditions:
+                apart = (plain[condition].short() - quick[condition].short()).abs()
+                share = (apart > 1).double().mean().item()
+                if share > APART:
+                    return None, f"{condition.name} would differ in {share:.2%} of all values"
+    except Exception as error:  # a compiler fails in many ways, and none of them is a reason to have no pictures
+        return None, first_line(error)
+    return (compiled, "") if after < before else (None, f"it takes {after / before:.1f} times as long")

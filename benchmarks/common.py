@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,3 +67,20 @@ def photographs(folder: Path, count: int = 40) -> None:
             target = folder / tree / label / f"{index:03d}.{suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(target), picture, [cv2.IMWRITE_JPEG_QUALITY, 90] if suffix == "jpg" else [])
+
+
+class Sampler(threading.Thread):
+    """nvidia-smi's utilisation while something runs."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.values: list[float] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self.over.wait(0.2):
+            try:
+                self.values.append(float(subprocess.check_output(command, text=True).split()[0]))
+            except (OSError, ValueError, subprocess.CalledProcessError):
+                return

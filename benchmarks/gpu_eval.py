@@ -21,9 +21,7 @@ import argparse
 import itertools
 import json
 import os
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+from common import Sampler
 from eval_pictures import HEIGHT, WIDTH, in_processes, pictures, write_scenarios
 
 NETWORKS = (
@@ -49,23 +48,6 @@ EMBEDDED = ("resnet_rho0", "resnet_rho95", "vit_rho95", "convnext_rho95", "dense
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
-
-
-class Sampler(threading.Thread):
-    """nvidia-smi's utilisation while something runs."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.values: list[float] = []
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.over.wait(0.5):
-            try:
-                self.values.append(float(subprocess.check_output(command, text=True).split()[0]))
-            except (OSError, ValueError, subprocess.CalledProcessError):
-                return
 
 
 @contextmanager

@@ -15,13 +15,12 @@ half a minute to start.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import cv2
+from common import Sampler
 
 from holdfast.data import load_collection
 from holdfast.diorama import CLASSES, draw_scene, render
@@ -32,23 +31,6 @@ from holdfast.pipeline.trained.fitting import Fit, Places, on_device
 from holdfast.pipeline.trained.pictures import InMemory, Rendered, Renderer, Source, Team, showing, tensors_of
 from holdfast.pipeline.trained.plan import Job, TrainSpec
 from holdfast.scenarios import parse_conditions
-
-
-class Sampler(threading.Thread):
-    """nvidia-smi's utilisation while something runs."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.values: list[float] = []
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.over.wait(0.2):
-            try:
-                self.values.append(float(subprocess.check_output(command, text=True).split()[0]))
-            except (OSError, ValueError, subprocess.CalledProcessError):
-                return
 
 
 def trained(source: Source, images: int, options: argparse.Namespace, folder: Path) -> tuple[float, float, list[float]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import zipfile
@@ -224,11 +225,9 @@ def lines(curves: list[Curve]) -> Iterator[str]:
 
 def called(name: str) -> str:
     """A function's name as a reader knows it."""
-    for inner, known in (
-        ("Module._wrapped_call_impl", "the model"),
-        ("can_return_tuple", "the model"),
-        ("_closed_as_relation", "DuckDB"),
-    ):
+    name = re.sub(r"\.<locals>\.<?\w+>?", "", name)
+    for inner, known in (("Module._wrapped_call_impl", "the model"), ("can_return_tuple", "the model"),
+                         ("_closed_as_relation", "DuckDB")):  # fmt: skip
         if inner in name:
             return f"{name.partition(' → ')[0]} → {known}"
     return name

@@ -76,6 +76,8 @@ def test_what_is_counted() -> None:
                               "folds": 6, "epochs": 10})  # fmt: skip
     assert train.work(96, {}) == {"images": 96, "trained": 96 * 5 * 10 * 4, "jobs": 24}
     assert train.work(24, {"folds": 2, "epochs": 1}) == {"images": 24, "trained": 24 * 4, "jobs": 8}
+    three = subject("train", {"data": "diorama:train?n=96", "architectures": "x", "scenarios": "grey", "folds": 3})
+    assert three.work(96, {})["jobs"] == 3 and {one["folds"] for one in three.variants} == {2, 3}  # a network a fold
 
 
 def test_mistakes_are_told() -> None:
@@ -223,6 +225,13 @@ def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: py
     assert sizes[:3] == [4, 8, 64] and 200 <= sizes[-1] <= 450
     assert _next([trial(4, 2.0), trial(8, 4.2)], about, -9.0) == 0  # dear images are told by few
     assert _next([trial(4 * 2**turn, 2.0) for turn in range(6)], about, -9.0) == 0
+    train = subject("train", {"data": "diorama:test?n=720", "architectures": "x", "folds": 2, "epochs": 5})
+    assert len(train.variants) == 2
+    made = [
+        Trial(size, 9.0, 9.0, 1e8, size, 1, {}, train.work(size, train.variants[turn % 2]))
+        for turn, size in enumerate((72, 150, 720, 720))
+    ]
+    assert [_next(made[:count], train, -9.0) for count in (1, 2, 3, 4)] == [72, 150, 720, 0]  # each kind at each size
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert _next([trial(4, 2.04), trial(8, 1.95)], about, -9.0) == 0
 

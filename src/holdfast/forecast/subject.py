@@ -173,17 +173,17 @@ def _trained(options: Mapping[str, Any], *, verb: str) -> Subject:
         return Subject(units, "source images", images, conditions=len(scenarios), models=models)
     folds = int(options.get("folds") or (5 if verb == "detect" else 12))
     epochs = find(text(options.get("recipe") or "fast"), epochs=int(options.get("epochs") or 0)).epochs
+    few, fewer = min(folds, 2), min(folds, 3)
     trainings = len(networks) * (len(scenarios) if text(options.get("train_on") or "each") == "each" else 1)
 
     def work(units: int, changed: Mapping[str, Any]) -> Amounts:
         now, long = int(changed.get("folds", folds)), int(changed.get("epochs", epochs))
         shares = now - 1 if now > 1 else float(options.get("train_split") or 0.8)
         amounts = {"images": float(units), "trained": units * shares * long * trainings}
-        return amounts | ({"jobs": float(now * trainings)} if folds > 3 else {})
+        return amounts | ({"jobs": float(now * trainings)} if folds > few else {})
 
-    few, fewer = min(folds, 2), min(folds, 3)
     variants: list[dict[str, int]] = [{"folds": few, "epochs": 1}, {"folds": few, "epochs": min(epochs, 3)}]
-    variants += [{"folds": fewer, "epochs": 1}] if folds > 3 else []
+    variants += [{"folds": fewer, "epochs": 1}] if folds > few else []
     notes = [
         f"trials have at most {fewer} of {folds} folds and {min(epochs, 3)} of {epochs} epochs; the run is counted up "
         "from jobs, pictures trained on and images"

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import (
     EvaluateSpec,
     Evaluation,
@@ -25,7 +24,7 @@ from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.onepass import OnePass
 from holdfast.pipeline.planning import Names, Portion, make_plan
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import Prepared, check_applicable, prepare, read, samples_table
+from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
@@ -77,11 +76,7 @@ def evaluate(
             recorded["classes"] = list(collection.classes)
             recorded["model_names"] = [model.classifier.name for model in tested]
             recorded |= {"painter": painter.record()} if painter else {}
-            run.begin(_jsonable(recorded), same=("verb", "dataset", "classes", "seed"))
-            run.write_environment(environment())
-            run.write_samples(samples_table(prepared))
-            for problem in collection.problems:
-                summary.add(problem.sample_id, problem.message)
+            begin_run(run, _jsonable(recorded), prepared, summary, same=("verb", "dataset", "classes", "seed"))
             if spec.retry_errors:
                 run.predictions.drop(pc.field("status") == "error")
             setup = _Setup(spec, prepared, tested, run, summary, progress, fast)

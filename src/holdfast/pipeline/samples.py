@@ -19,9 +19,12 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image,
 from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
+from holdfast.pipeline.environment import environment
 from holdfast.pipeline.generated.backgrounds import Painter
 from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import PAPER, Condition, render
+from holdfast.store import Run
 
 _STORE_THREADS = 32
 
@@ -149,6 +152,17 @@ def samples_table(prepared: Prepared) -> pa.Table:
     ]
     rows += [{"sample_id": p.sample_id, "problem": p.message} for p in prepared.collection.problems]
     return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def begin_run(
+    run: Run, recorded: Mapping[str, Any], prepared: Prepared, summary: Summary, *, same: tuple[str, ...]
+) -> None:
+    """Record what is asked for, the machine and the samples, and tell what the reader could not use."""
+    run.begin(recorded, same=same)
+    run.write_environment(environment())
+    run.write_samples(samples_table(prepared))
+    for problem in prepared.collection.problems:
+        summary.add(problem.sample_id, problem.message)
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:

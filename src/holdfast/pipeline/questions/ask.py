@@ -15,7 +15,6 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import core_count
 from holdfast.models.vlm_loading import is_vlm, load_vlm
-from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import load_models
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.questions.matching import read_synonyms
@@ -30,7 +29,7 @@ from holdfast.pipeline.questions.wording import (
     protocols,
     question,
 )
-from holdfast.pipeline.samples import prepare, read, samples_table
+from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing
 
@@ -84,11 +83,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             "models": list(spec.models),
             "questions": list(spec.questions),
         }
-        run.begin(recorded, same=_SAME)
-        run.write_environment(environment())
-        run.write_samples(samples_table(prepared))
-        for problem in collection.problems:
-            summary.add(problem.sample_id, problem.message)
+        begin_run(run, recorded, prepared, summary, same=_SAME)
         if spec.retry_errors:
             run.predictions.drop((pc.field("task") == TASK) & (pc.field("status") == "error"))
         recorder = Recorder(spec, prepared, run, distractors, synonyms)

@@ -16,11 +16,10 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import load_segmenter
-from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import Prepared, prepare, read, samples_table
+from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segmented import networks, testing
 from holdfast.pipeline.segmented.training import SegmentTraining
 from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
@@ -115,11 +114,8 @@ def _evaluate(
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "segment", "dataset": collection.name, "classes": list(collection.classes)}
         recorded |= {"models": list(spec.models), "architectures": [], "matte": list(spec.matte), "tests": "given"}
-        run.begin(recorded, same=("verb", "dataset", "classes", "seed", "tests", "matte", "feather"))
-        run.write_environment(environment())
-        run.write_samples(samples_table(prepared))
-        for problem in collection.problems:
-            summary.add(problem.sample_id, problem.message)
+        same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
+        begin_run(run, recorded, prepared, summary, same=same)
         if spec.retry_errors:
             run.predictions.drop(pc.field("status") == "error")
         plans = [

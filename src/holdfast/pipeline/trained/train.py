@@ -16,10 +16,9 @@ from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models.torch_classifier import resolve_device
-from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import Prepared, prepare, read, samples_table
+from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained import architectures
 from holdfast.pipeline.trained.architectures import Architecture
@@ -104,11 +103,7 @@ def train(
         recorded = asdict(spec) | {"verb": kind.verb, "dataset": collection.name, "classes": list(collection.classes)}
         recorded |= {"models": names, "trained_by": asdict(recipe), "scenarios": scenarios_text(spec)}
         recorded |= {"matte": list(spec.matte), "architectures": list(spec.architectures)}
-        run.begin(recorded, same=SAME)
-        run.write_environment(environment())
-        run.write_samples(samples_table(prepared))
-        for problem in collection.problems:
-            summary.add(problem.sample_id, problem.message)
+        begin_run(run, recorded, prepared, summary, same=SAME)
         if spec.retry_errors:
             run.predictions.drop(pc.field("status") == "error")
         jobs = make_jobs(spec, prepared, conditions, networks)

@@ -357,7 +357,7 @@ def test_an_image_maker_of_others(tmp_path: Path, lists: dict[str, Any]) -> None
 
 def test_kill_9_in_the_middle_and_the_same_pool_in_the_end(tmp_path: Path) -> None:
     pool, whole = tmp_path / "pool", tmp_path / "whole"
-    words = "generate --generator embedded:?steps=1 --limit 16 --batch-size 2 --device cpu -q --out"
+    words = "generate --generator embedded:?steps=5 --limit 16 --batch-size 2 --device cpu -q --out"
     command = [sys.executable, "-m", "holdfast.cli.main", *words.split(), str(pool)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment) as process:
@@ -369,7 +369,7 @@ def test_kill_9_in_the_middle_and_the_same_pool_in_the_end(tmp_path: Path) -> No
     said = again.stdout.split()
     made, already = int(said[0]), int(said[3])
     assert already > 0 and made > 0 and made + already == 16
-    generate(GenerateSpec("embedded:?steps=1", limit=16, batch_size=2, device="cpu"), whole)
+    generate(GenerateSpec("embedded:?steps=5", limit=16, batch_size=2, device="cpu"), whole)
     assert images(pool) == images(whole) and len(images(whole)) == 16
     assert manifest(pool) == manifest(whole)
     assert not list(pool.rglob(".unfinished*"))

@@ -99,7 +99,7 @@ def rejections(
     return rejected / repetitions
 
 
-@pytest.mark.parametrize("photos", [60, 250])
+@pytest.mark.parametrize("photos", [60, pytest.param(250, marks=pytest.mark.slow)])
 def test_type_one_error_and_coverage_without_interaction(photos):
     """3–7 % rejections at .05; intervals of a difference of drops cover in 93–97 %."""
     rng = np.random.default_rng(photos)

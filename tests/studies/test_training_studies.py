@@ -283,6 +283,7 @@ def right_by_hand(model: str, files: list[Path], labels: list[str]) -> float:
     return float(np.mean([answer == label for answer, label in zip(answers, labels, strict=True)]))
 
 
+@pytest.mark.slow
 def test_adversarial_training_swaps_the_images_both_ways(tmp_path: Path) -> None:
     said = lend(tmp_path / "lent", plain="resnet_rho80", adversarial="resnet_rho95_strong")
     out = tmp_path / "study"

@@ -65,6 +65,7 @@ def test_start_agrees_with_the_run_and_goes_on_where_it_was(tmp_path: Path) -> N
     assert sorted((tmp_path / "runs" / "walks" / "predictions").iterdir()) == parts
 
 
+@pytest.mark.slow
 def test_step_size_counts_every_size(tmp_path: Path) -> None:
     study("step-size", tmp_path, "step_sizes=0.1,0.002")
     found = table(tmp_path, "what-the-step-size-does")

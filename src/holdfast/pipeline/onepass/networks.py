@@ -11,7 +11,6 @@ import logging
 import multiprocessing
 import os
 import time
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -21,6 +20,7 @@ from holdfast.core.errors import first_line
 from holdfast.engine import core_count
 from holdfast.models.torch_classifier import Geometry, TorchClassifier, out_of_memory
 from holdfast.pipeline.onepass.views import KNOWN, blank
+from holdfast.scenarios.tensors.compiled import with_own_code
 
 if TYPE_CHECKING:
     import torch
@@ -104,12 +104,8 @@ def _seeing(network: Any, mean: Sequence[float], std: Sequence[float], number: t
             logits: Tensor = self.network(seen)
             return logits.float().softmax(1)
 
-    # torch.compile remembers few versions of one piece of code, and all networks of a run would share this one.
-    forward: Any = Seeing.forward
-    again = types.FunctionType(
-        forward.__code__.replace(), forward.__globals__, "forward", forward.__defaults__, forward.__closure__
-    )
-    Seeing.forward = again  # type: ignore[method-assign]
+    # All networks of a run would share it else.
+    Seeing.forward = with_own_code(Seeing.forward)  # type: ignore[method-assign]
     return Seeing()
 
 

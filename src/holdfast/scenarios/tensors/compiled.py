@@ -38,12 +38,21 @@ class Compiled:
 
 
 def _bound(function: Callable[..., Tensor], fixed: dict[str, Any]) -> Any:
-    """A function with its numbers, in a piece of code of its own: torch remembers few versions of one piece."""
-
     def bound(*tensors: Tensor) -> Tensor:
         return function(*tensors, **fixed)
 
-    return types.FunctionType(bound.__code__.replace(), bound.__globals__, "bound", closure=bound.__closure__)
+    return with_own_code(bound)
+
+
+def with_own_code(function: Any) -> Any:
+    """The same function in a piece of code of its own: torch.compile remembers few versions of one piece."""
+    return types.FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
 
 
 def compile_for(

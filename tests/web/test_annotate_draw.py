@@ -150,7 +150,7 @@ def test_everything_by_keys(artist: Artist, tmp_path: Path) -> None:
     artist.press("Escape")
     artist.page.wait_for_selector("dialog[open]", state="detached")  # a browser closes it when it has time
     artist.press("/")
-    artist.page.wait_for_function("document.activeElement.type === 'search'")
+    artist.page.wait_for_selector("input[type=search]:focus")
     artist.page.keyboard.type("ball/0")
     artist.page.wait_for_selector("[data-range]:text-is('no image is like that')")
     artist.page.locator("select[name=show]").select_option("done")

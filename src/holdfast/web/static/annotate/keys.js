@@ -69,7 +69,7 @@ function isTyped({ altKey, key }) {
 /** Whether the key belongs to what has the focus. */
 function isTaken(event) {
   const { target, key } = event;
-  if (target.closest("dialog")) return true;
+  if (target.closest("dialog[open]")) return true; // the focus leaves a closed one a moment later
   if (target.matches("input[type=range]")) return key.startsWith("Arrow") || key.startsWith("Page");
   if (target.matches("input[type=checkbox]")) return key === " ";
   if (target.matches("input, select, textarea")) return key !== "Escape";

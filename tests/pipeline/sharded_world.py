@@ -26,6 +26,7 @@ class Carried:
 
     width = 2
     shares_memory = False
+    remote = True
 
     def __init__(self, answers: int | None = None) -> None:
         self.answers = answers

@@ -203,7 +203,7 @@ def killed(_: object) -> None:
 def test_a_writer_that_is_killed_ends_the_run_with_a_sentence(photos: Path, network: str, tmp_path: Path) -> None:
     spec = EvaluateSpec(str(photos), models=(network,), scenarios="original", device="cpu", fast=True, workers=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows.Recording, "of", lambda *_: killed)
+        patch.setattr(rows.Recording, "of", lambda *_, **__: killed)
         with pytest.raises(HoldfastError, match="process that writes rows was killed"):
             evaluate(spec, tmp_path / "run")
     run, summary = evaluate(replace(spec, workers=1), tmp_path / "run")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -198,3 +201,30 @@ def test_memory_of_killed_processes_is_given_back(tmp_path: Path) -> None:
         arrival._clear_abandoned(tmp_path)
     assert not abandoned.exists()
     assert alive.exists() and begun.exists()
+
+
+FORGETFUL = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.pipeline.onepass.arrival import Arrival, Crew
+from holdfast.pipeline.onepass.decoding import Decoder, Unit
+
+if __name__ == "__main__":
+    crew = Crew(Decoder([], 1), processes=1, piece=4096, gpu=False)
+    next(iter(Arrival([Unit(0, [])], Decoder([], 1), crew)))
+    print(Path(crew.pieces.paths[0]).parent, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_decoder_gives_back_the_memory_of_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "forgetful.py"
+    script.write_text(FORGETFUL)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    folder = Path(done.stdout.strip())
+    assert done.returncode == -9 and folder.name.startswith(arrival.PREFIX), done.stderr
+    for _ in range(200):
+        if not folder.exists():
+            break
+        time.sleep(0.05)
+    assert not folder.exists()

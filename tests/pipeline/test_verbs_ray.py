@@ -1,4 +1,4 @@
-"""perturb, generate, mine, train and segment on a real Ray cluster: the same tables, also where workers are killed."""
+"""perturb, eval --fast, generate, mine, train and segment on a real Ray cluster, also where workers are killed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from sharded_world import assert_same, in_order, pictures, rows_of
 from holdfast.engine import Executor, open_executor
 from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.pipeline.dynamic.rows import Details
+from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.generated.generate import GenerateSpec, generate
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
@@ -92,6 +93,22 @@ def test_walks_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -> N
     for ours, theirs in zip(Details.of(one.path).all(), Details.of(other.path).all(), strict=True):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
     assert pictures(one.path) == pictures(other.path)
+
+
+def test_one_pass_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -> None:
+    spec = EvaluateSpec(
+        "diorama:test?n=240", models=("embedded:resnet_rho95", "embedded:vit_rho95"), scenarios="static", fast=True,
+        device="cpu",
+    )  # fmt: skip
+    one, _ = evaluate(spec, tmp_path / "one")
+    killed: list[int] = []
+    done = tmp_path / "other" / "predictions"
+    thread = kill_when(lambda: any(done.glob("part-*.parquet")), killed)
+    other, summary = evaluate(spec, tmp_path / "other", executor=ray)
+    thread.join(10)
+    assert killed and not psutil.pid_exists(killed[0])
+    assert summary.rows == 240 * 13 * 2
+    assert_same(rows_of(one), rows_of(other))
 
 
 def test_images(ray: Executor, tmp_path: Path) -> None:

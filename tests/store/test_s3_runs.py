@@ -220,7 +220,7 @@ def test_what_was_not_sent_is_not_there_after_a_kill(server: s3fs.S3FileSystem) 
 class AnotherMachine:
     """Does work as a worker elsewhere would: a copy of it, on a disk that does not have the folder."""
 
-    width, shares_memory = 2, False
+    width, shares_memory, remote = 2, False, True
 
     def __init__(self, folder: Path, found: dict[str, bytes] | None = None) -> None:
         self.folder, self.found = folder.parent, found or {}
@@ -261,7 +261,7 @@ def test_workers_on_other_disks(server: s3fs.S3FileSystem, whole: bool) -> None:
     executor = AnotherMachine(folder, {f"{folder.name}/predictions/part-old.parquet": b"of a killed run"})
     with workplace(url, executor, whole=whole) as (folder, sending):
         write_atomic(folder / "plan.txt", b"21")
-        assert (sending.width, sending.shares_memory) == (2, False)
+        assert (sending.width, sending.shares_memory, sending.remote) == (2, False, True)
         assert list(sending.map(Doubling(folder, reads=whole), [0, 1])) == [42, 42]
         tables = sorted(path.name for path in (folder / "predictions").iterdir())
         assert tables == ["part-0.parquet", "part-1.parquet"]

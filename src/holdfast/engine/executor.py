@@ -33,6 +33,11 @@ class Executor(Protocol):
         """Whether work runs in this very process and may use what is loaded here."""
         ...
 
+    @property
+    def remote(self) -> bool:
+        """Whether workers may be on other machines, each with cores and a GPU of its own."""
+        ...
+
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Results as they are ready, in any order.
 

@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import os
 import platform
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +77,17 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        for folder in _left_by_parent:
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
+
+
+_left_by_parent: set[str] = set()
+
+
+def clear_after_parent(folder: str) -> None:
+    """Have a worker delete a folder of its parent's should that be killed; no other could be so quick."""
+    _left_by_parent.add(folder)
 
 
 _work: object = None
@@ -142,6 +153,11 @@ class LocalExecutor:
     def shares_memory(self) -> bool:
         """True where this process is the one that works."""
         return self.width == 1
+
+    @property
+    def remote(self) -> bool:
+        """They are all here."""
+        return False
 
     def close(self) -> None:
         """Nothing is kept between two calls of ``map``."""

@@ -90,6 +90,11 @@ class RayExecutor:
         """Workers are other processes, on other machines perhaps."""
         return False
 
+    @property
+    def remote(self) -> bool:
+        """A cluster on this machine works as any other."""
+        return True
+
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Results as they are ready, in any order; an error that work raises is raised here as it is."""
         rest = iter(shards)

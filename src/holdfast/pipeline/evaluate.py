@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.evaluation import (
     EvaluateSpec,
@@ -51,7 +51,7 @@ def evaluate(
     """Run every model on every sample under every condition, and write the rows that are not there yet.
 
     ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
-    pass is done in this process.
+    pass is done in this process, or by workers of other machines.
     """
     executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
@@ -62,14 +62,9 @@ def evaluate(
         _check_not_mixed(run, spec)
         collection = read(spec)
         check_applicable(collection.samples, conditions)
-        fast = OnePass(spec, collection, conditions, run) if spec.fast else None
+        fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
         try:
-            if fast is not None or executor.shares_memory or any(one.definition.paints for one in conditions):
-                tested = load_models(spec, collection)
-                check_attacks(conditions, tested)
-            else:
-                tested = know_models(spec, collection, conditions)
-            tested = fast.try_out(tested) if fast is not None else tested
+            tested = _models(spec, collection, conditions, executor, fast)
             painter = load_painter(spec, collection, conditions)
             prepared = prepare(spec, collection, progress)
             recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
@@ -85,6 +80,22 @@ def evaluate(
             if fast is not None:
                 fast.close()
     return run, summary
+
+
+def _models(
+    spec: EvaluateSpec,
+    collection: Collection,
+    conditions: Sequence[Condition],
+    executor: Executor,
+    fast: OnePass | None,
+) -> list[Tested]:
+    """The models, loaded where this process asks them; of others only what a plan needs to know."""
+    here = executor.shares_memory or (fast is not None and not executor.remote)
+    if not here and not any(one.definition.paints for one in conditions):
+        return know_models(spec, collection, conditions, fast.try_out if fast is not None else None)
+    tested = load_models(spec, collection)
+    check_attacks(conditions, tested)
+    return [fast.try_out(model) for model in tested] if fast is not None else tested
 
 
 def _passes(setup: _Setup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> int:

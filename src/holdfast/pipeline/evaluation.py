@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,12 +150,21 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     return tested
 
 
-def know_models(spec: EvaluateSpec, collection: Collection, conditions: Sequence[Condition]) -> list[Tested]:
-    """What a plan needs of the models, one loaded at a time and on no GPU: workers load their own."""
+def know_models(
+    spec: EvaluateSpec,
+    collection: Collection,
+    conditions: Sequence[Condition],
+    look: Callable[[Tested], Tested] | None = None,
+) -> list[Tested]:
+    """What a plan needs of the models, one loaded at a time and on no GPU: workers load their own.
+
+    ``look`` sees each while it is loaded, and may say something else of it.
+    """
     known = []
     for name in spec.models:
         (model,) = load_models(replace(spec, models=(name,), device="cpu"), collection)
         check_attacks(conditions, [model])
+        model = look(model) if look is not None else model
         one = model.classifier
         known.append(replace(model, classifier=Named(one.name, one.labels, one.fingerprint)))
     _check_names(known)

@@ -27,6 +27,6 @@ class Summary:
         self.rows += other.rows
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
-        self.notes += other.notes
+        self.notes += [note for note in other.notes if note not in self.notes]  # of many workers
         for name, seconds in other.times.items():
             self.times[name] = self.times.get(name, 0.0) + seconds

@@ -135,6 +135,11 @@ class MirroringExecutor:
         """As of the executor within."""
         return bool(self.executor.shares_memory)
 
+    @property
+    def remote(self) -> bool:
+        """As of the executor within."""
+        return bool(self.executor.remote)
+
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
         """Results as they are ready; after the last one, what workers on other machines wrote is here, too."""
         self.mirror.deliver(thorough=True)

@@ -27,6 +27,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine import Processes
+from holdfast.engine.local import clear_after_parent
 from holdfast.pipeline.onepass.decoding import Decoder, Facts, Group, Unit
 
 AHEAD = 2
@@ -126,6 +127,7 @@ class Filling:
     def __call__(self, task: tuple[Unit, str]) -> tuple[Facts, list[Group | _Placed]]:
         """Facts, and the groups or where they lie."""
         unit, path = task
+        clear_after_parent(str(Path(path).parent))
         facts, groups = self._decoder(unit)
         answer: list[Group | _Placed] = []
         offset = 0
@@ -144,30 +146,49 @@ class Filling:
         return facts, answer
 
 
-class Arrival:
-    """Units as they are decoded, in order: in this process where there are no others, else some ahead."""
+class Crew:
+    """Processes that decode and the memory they decode into, for one pass or for several."""
 
-    def __init__(self, units: Iterable[Unit], decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
-        self._units, self._decoder = iter(units), decoder
-        self._processes: Processes[Any, Any] | None = None
-        if processes:
-            self._pieces = Pieces(AHEAD * processes + SPARE, piece)
-            self._processes = Processes(Filling(decoder, piece), processes)
-            self._pending: deque[tuple[Future[Any], int]] = deque()
-            self._most = AHEAD * processes
-            self._ask()
-            # Takes some tenths of a second a gigabyte, which networks that are being compiled hide.
-            self._registering = threading.Thread(target=self._pieces.register, daemon=True) if gpu else None
-            if self._registering is not None:
-                self._registering.start()
+    def __init__(self, decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
+        self.most = AHEAD * processes
+        self.pieces = Pieces(self.most + SPARE, piece)
+        self.processes: Processes[Any, Any] = Processes(Filling(decoder, piece), processes)
+        self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
+
+    def begin_registering(self) -> None:
+        """Takes some tenths of a second a gigabyte, which networks that are being compiled hide."""
+        if self._registering is not None and self._registering.ident is None:
+            self._registering.start()
+
+    def registered(self) -> None:
+        """Wait until a GPU can read the memory by itself."""
+        if self._registering is not None and self._registering.ident is not None:
+            self._registering.join()
+
+    def close(self) -> None:
+        """End the processes."""
+        self.registered()
+        self.processes.close()
+        self.pieces.close()
+
+
+class Arrival:
+    """Units as they are decoded, in order: in this process where there is no crew, else some ahead."""
+
+    def __init__(self, units: Iterable[Unit], decoder: Decoder, crew: Crew | None) -> None:
+        self._units, self._decoder, self._crew = iter(units), decoder, crew
+        self._pending: deque[tuple[Future[Any], int]] = deque()
+        if crew is not None:
+            self._ask(crew)
+            crew.begin_registering()
 
     def __iter__(self) -> Iterator[Arrived]:
-        if self._processes is None:
+        crew = self._crew
+        if crew is None:
             for unit in self._units:
                 yield *self._decoder(unit), _nothing
             return
-        if self._registering is not None:
-            self._registering.join()
+        crew.registered()
         while self._pending:
             future, number = self._pending.popleft()
             try:
@@ -177,34 +198,29 @@ class Arrival:
                     "a process that decodes images was killed (out of memory?); what was finished is kept: run the "
                     "same command again, with fewer --workers"
                 ) from error
-            yield facts, [self._group(one, number) for one in groups], partial(self._pieces.free.append, number)
-            self._ask()
+            yield facts, [_group(one, number, crew.pieces) for one in groups], partial(crew.pieces.free.append, number)
+            self._ask(crew)
 
     def close(self) -> None:
-        """End the processes."""
-        if self._processes is not None:
-            if self._registering is not None:
-                self._registering.join()
-            self._processes.close()
-            for future, _ in self._pending:
-                future.cancel()
-            self._pieces.close()
+        """Forget what has not been asked for yet."""
+        for future, _ in self._pending:
+            future.cancel()
 
-    def _ask(self) -> None:
-        assert self._processes is not None
-        while len(self._pending) < self._most and self._pieces.free:
+    def _ask(self, crew: Crew) -> None:
+        while len(self._pending) < crew.most and crew.pieces.free:
             unit = next(self._units, None)
             if unit is None:
                 return
-            number = self._pieces.free.popleft()
-            self._pending.append((self._processes.submit((unit, self._pieces.paths[number])), number))
+            number = crew.pieces.free.popleft()
+            self._pending.append((crew.processes.submit((unit, crew.pieces.paths[number])), number))
 
-    def _group(self, group: Group | _Placed, number: int) -> Group:
-        if isinstance(group, Group):
-            return group
-        return Group(group.places, **{
-            name: self._pieces.view(number, shape, kind, offset) for name, shape, kind, offset in group.arrays
-        })  # fmt: skip
+
+def _group(group: Group | _Placed, number: int, pieces: Pieces) -> Group:
+    if isinstance(group, Group):
+        return group
+    return Group(
+        group.places, **{name: pieces.view(number, shape, kind, offset) for name, shape, kind, offset in group.arrays}
+    )
 
 
 def _nothing() -> None:

@@ -125,13 +125,15 @@ class Flow:
         self.drain()
 
     def finish(self) -> None:
-        """Nothing more will come: batches are filled up, and all answers waited for."""
+        """Nothing more will come: batches are filled up, all answers waited for, and all memory given back."""
         for size in list(self._by_size):
             self._render(size)
         for subject in self._subjects:
             if subject.count:
                 self._answer(subject)
         self.drain(everything=True)
+        while self._reading:
+            self._give_back()
 
     def finished(self) -> Iterator[Chunk]:
         """The chunks that have become complete."""
@@ -191,9 +193,12 @@ class Flow:
         torch.cuda.current_stream(self._device).wait_stream(self._uploads)
         self._reading.append((self._uploads.record_event(), release))
         while self._reading and (len(self._reading) > READING or self._reading[0][0].query()):
-            event, told = self._reading.popleft()
-            self._wait(event)
-            told()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        event, told = self._reading.popleft()
+        self._wait(event)
+        told()
 
     def _wait(self, event: Any) -> None:
         start = time.perf_counter()

@@ -29,7 +29,7 @@ from holdfast.engine import Processes
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluation import DETAILS, EvaluateSpec, Job, Named, Tested, row_key, shared_key, stored_details
 from holdfast.pipeline.onepass import answers
-from holdfast.pipeline.planning import Names, Plan
+from holdfast.pipeline.planning import Names
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
@@ -106,7 +106,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class Recording:
-    """Makes a part file of finished chunks; ``prepared`` and ``tested`` are without samples and networks."""
+    """Makes a table of finished chunks; ``prepared`` and ``tested`` are without samples and networks.
+
+    Where it ``writes``, the table becomes a part file at once. On many machines it does not: a piece of work must leave
+    one file, whose name follows from its rows, and chunks are finished in another order each time.
+    """
 
     spec: EvaluateSpec
     prepared: Prepared
@@ -114,26 +118,36 @@ class Recording:
     conditions: Sequence[Condition]
     positions: Sequence[int]
     folder: Path
+    writes: bool = True
 
     @classmethod
     def of(
-        cls, spec: EvaluateSpec, plan: Plan, tested: Sequence[Tested], conditions: Sequence[Condition], run: Run
+        cls,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        positions: Sequence[int],
+        tested: Sequence[Tested],
+        conditions: Sequence[Condition],
+        folder: Path,
+        *,
+        writes: bool = True,
     ) -> Recording:
-        """For what a plan owes."""
+        """For the models at these positions."""
         named = [
             replace(one, classifier=Named(one.classifier.name, one.classifier.labels, one.fingerprint))
             for one in tested
         ]
-        prepared = replace(plan.prepared.for_workers(), pool=DonorPool([]))
-        return cls(spec, prepared, named, conditions, plan.portion.positions, run.path)
+        prepared = replace(prepared.for_workers(), pool=DonorPool([]))
+        return cls(spec, prepared, named, conditions, tuple(positions), folder, writes)
 
-    def __call__(self, chunks: Sequence[Finished]) -> Summary:
-        """Write them; nothing where there are none."""
+    def __call__(self, chunks: Sequence[Finished]) -> tuple[pa.Table | None, Summary]:
+        """What is still to be written, and what was made; nothing of no chunks."""
         if not chunks:
-            return Summary()
+            return None, Summary()
         run = Run(self.folder)
         table = self.table(chunks, run.run_id)
-        run.predictions.write(table)
+        if self.writes:
+            run.predictions.write(table)
         summary = Summary(table.num_rows)
         for chunk in chunks:
             sample_of = np.nonzero(chunk.owed)[0]
@@ -143,7 +157,7 @@ class Recording:
             unusable[list(chunk.failed)] = False
             for row in np.flatnonzero(unusable).tolist():
                 summary.add(chunk.samples[sample_of[row]].sample_id, f"error: {NOT_PROBABILITIES}")
-        return summary
+        return None if self.writes else table, summary
 
     def table(self, chunks: Sequence[Finished], run_id: str) -> pa.Table:
         """The rows of finished chunks, model by model."""
@@ -242,19 +256,23 @@ class Recording:
 
 
 class Writer:
-    """Has part files made of finished chunks: in a process of its own (``apart``), or in a thread."""
+    """Has tables made of finished chunks: in a process of its own (``apart``), or in a thread."""
 
-    def __init__(self, recording: Recording, plan: Plan, *, apart: bool) -> None:
-        self._prepared = plan.prepared
-        self._enough = max(PART_ROWS, plan.owed // PARTS)
+    def __init__(self, recording: Recording, *, apart: bool) -> None:
         self._process = Processes(recording, 1) if apart else None
         self._thread = None if apart else ThreadPoolExecutor(1)
         self._recording = recording
         self._waiting: list[Chunk] = []
-        self._pending: deque[Future[Summary]] = deque()
-        self._last = time.monotonic()
+        self._pending: deque[Future[tuple[pa.Table | None, Summary]]] = deque()
+        self._tables: list[pa.Table] = []
         if apart:
             self._submit([])  # it starts now, while networks are compiled
+
+    def begin(self, prepared: Prepared, owed: int) -> None:
+        """Rows of these samples will come, so many."""
+        self._prepared = prepared
+        self._enough = max(PART_ROWS, owed // PARTS)
+        self._last = time.monotonic()
 
     def add(self, chunk: Chunk) -> None:
         """Take a finished chunk."""
@@ -264,17 +282,23 @@ class Writer:
             self._send()
 
     def done(self, *, everything: bool = False) -> Iterator[Summary]:
-        """What has been written since; at the end, or where writing has fallen behind, waits for it."""
+        """What has been made since; at the end, or where that has fallen behind, waits for it."""
         if everything and self._waiting:
             self._send()
         while self._pending and (everything or len(self._pending) > BEHIND or self._pending[0].done()):
             try:
-                yield self._pending.popleft().result()
+                table, summary = self._pending.popleft().result()
             except BrokenProcessPool as error:
                 raise HoldfastError(
                     "the process that writes rows was killed (out of memory?); what was finished is kept: run the same "
                     "command again"
                 ) from error
+            if table is not None:
+                self._tables.append(table)
+            yield summary
+        if everything and self._tables:
+            tables, self._tables = self._tables, []
+            Run(self._recording.folder).predictions.write(pa.concat_tables(tables).unify_dictionaries())
 
     def close(self) -> None:
         """End it when the file in hand is whole; what is not written yet is forgotten."""

@@ -1,0 +1,118 @@
+"""The pass on many machines: workers that keep networks and processes from one piece of the samples to the next."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError, first_line
+from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.pipeline.evaluation import EvaluateSpec, Job, Named, Tested, load_models
+from holdfast.pipeline.onepass import networks
+from holdfast.pipeline.onepass.networks import Network, Warming
+from holdfast.pipeline.onepass.passing import Pass
+from holdfast.pipeline.planning import Plan, Portion
+from holdfast.pipeline.samples import Prepared
+from holdfast.pipeline.sharding import check_same
+from holdfast.pipeline.summary import Summary
+
+SAMPLES, PIECES = 2048, 3
+"""Samples a piece at most: one or two seconds of a large GPU, so that its end, when batches run empty, weighs little.
+Fewer where a worker would have fewer pieces than that: a slow one is not waited for."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Jobs of some samples, with the hashes that their rows are named by."""
+
+    jobs: list[Job]
+    images: dict[str, str]
+    masks: dict[str, str]
+
+    @property
+    def owed(self) -> int:
+        """How many rows."""
+        return sum(len(rows) for job in self.jobs for _, rows in job.owed)
+
+    def parts(self, size: int) -> Iterator[list[Job]]:
+        """The jobs, so many at a time."""
+        for start in range(0, len(self.jobs), size):
+            yield self.jobs[start : start + size]
+
+
+def pieces(plan: Plan, width: int) -> Iterator[Piece]:
+    """What a plan owes, for so many workers."""
+    size = max(1, min(SAMPLES, -(-plan.jobs // (PIECES * width))))
+    known = plan.prepared
+    for jobs in plan.shards(size, named=False):
+        ids = [job.sample.sample_id for job in jobs]
+        yield Piece(jobs, {one: known.images[one] for one in ids}, {one: known.masks[one] for one in ids})
+
+
+class Passing:
+    """The work of a piece. Travels without its networks, which are loaded (and compiled) on first use and kept."""
+
+    def __init__(
+        self,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        portion: Portion,
+        tested: Sequence[Tested],
+        folder: Path,
+        *,
+        compiles: bool,
+    ) -> None:
+        # How many processes decode is a matter of the worker's own cores.
+        self._spec = replace(spec, workers=1)
+        self._prepared, self._portion, self._folder = prepared.for_workers(), portion, folder
+        self._compiles = compiles  # networks on a GPU; elsewhere only where the user has said so
+        self._tested = [
+            replace(one, classifier=Named(one.classifier.name, one.classifier.labels, one.fingerprint))
+            for one in tested
+        ]
+        self._pass: Pass | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pass": None}
+
+    def __call__(self, piece: Piece) -> Summary:
+        """Do these jobs and write their rows, as one part."""
+        self._pass = self._pass or self._open()
+        prepared = replace(self._prepared, images=piece.images, masks=piece.masks)
+        summary = Summary()
+        for part in self._pass.through(prepared, piece.parts, [job.sample for job in piece.jobs], piece.owed):
+            summary.merge(part)
+        return summary
+
+    def _open(self) -> Pass:
+        positions, spec = self._portion.positions, self._spec
+        mine = replace(spec, models=tuple(spec.models[position] for position in positions))
+        loaded = load_models(mine, self._prepared.collection)
+        planned = [self._tested[position].fingerprint for position in positions]
+        check_same(", ".join(mine.models), planned, [model.fingerprint for model in loaded])
+        chosen = {position: _network(one, spec.batch_size) for position, one in zip(positions, loaded, strict=True)}
+        cuda = next(iter(chosen.values())).device.startswith("cuda")
+        compiles = (self._compiles and cuda) if spec.compile is None else spec.compile
+        warming = None
+        if compiles and cuda and len(chosen) > 1:
+            device = next(iter(chosen.values())).device
+            warming = Warming(mine.models, device, self._prepared.collection.classes, spec.batch_size)
+        made = Pass(
+            spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
+            warming=warming, writes=False,
+        )  # fmt: skip
+        weakref.finalize(self, made.close)  # nobody tells a worker that it was the last piece
+        return made
+
+
+def _network(model: Tested, asked: int) -> Network:
+    assert isinstance(model.classifier, TorchClassifier), "it was one where the command was started"
+    try:
+        return networks.build(model.classifier, asked)
+    except Exception as error:
+        raise HoldfastError(
+            f"{model.classifier.name} cannot go the fast way on a worker ({first_line(error)}); leave out --fast"
+        ) from error

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
-from holdfast.core.names import parse_name, parse_options, split_list
+from holdfast.core.names import parse_name, parse_options, split_list, write_options
 from holdfast.core.schema import KEY, PREDICTIONS, row_id
 from holdfast.core.seeds import generator, seed_from
 
@@ -110,3 +110,12 @@ def test_import_and_help_stay_light() -> None:
     code = f"import sys, holdfast, holdfast.cli.main; print([m for m in {heavy!r} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet="ab +&=?%/@é", min_size=1)
+
+
+@given(st.dictionaries(st.text(alphabet="ab_&=", min_size=1), VALUES))
+def test_options_survive_being_written(options: dict[str, object]) -> None:
+    read = parse_name(f"timm:x{write_options(options)}").options
+    assert read == options and [type(one) for one in read.values()] == [type(one) for one in options.values()]

@@ -71,7 +71,7 @@ def test_a_worker_with_other_weights_refuses(spec: EvaluateSpec, tmp_path: Path)
             for shard in shards:
                 if isinstance(shard, elsewhere.Piece):
                     model = spec.models[1].replace("seed=1", "seed=2")
-                    work._spec = replace(work._spec, models=(spec.models[0], model))
+                    work._work._spec = replace(work._work._spec, models=(spec.models[0], model))
                 yield work(shard)
 
     with pytest.raises(UserError, match="is not the same on a worker"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,19 @@ from holdfast.core.errors import UserError
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.pipeline.dynamic.rows import Details
+from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.generated.generate import GenerateSpec, generate
 from holdfast.pipeline.generated.plan import plan
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
+from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.segmented.segment import SegmentSpec, segment
 from holdfast.pipeline.segmented.testing import details as segment_details
 from holdfast.pipeline.sharding import shard_size
+from holdfast.pipeline.synth import SynthSpec, synth
 from holdfast.pipeline.trained.plan import TrainSpec
 from holdfast.pipeline.trained.train import train
-from shapes import make_photos
+from shapes import CLASSES, make_photos
 
 SMALL = 200_000
 """Bytes that no work needs to travel, and that every model has more of."""
@@ -217,3 +221,42 @@ def test_segmenters_in_shards_answer_the_same(tmp_path: Path) -> None:
     assert_same(in_order(segment_details(one.path).rows()), in_order(segment_details(other.path).rows()))
     assert pictures(one.path) == pictures(other.path) and pictures(one.path)
     assert carried.rows == summary.rows == 48
+
+
+class Blind(Carried):
+    """Workers of a machine without the disk on which the images are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def map(self, work: Any, shards: Any) -> Iterator[Any]:
+        self.folder.rename(self.folder.with_name("elsewhere"))
+        yield from super().map(work, shards)
+
+
+def verbs(data: str, model: str) -> dict[str, Any]:
+    """Everything that workers read images for."""
+    fit = {"folds": 2, "epochs": 1, "size": 32, "device": "cpu"}
+    walks = PerturbSpec(
+        data, models=(model,), generator="pixel:", oracle=f"classifier:{model}", device="cpu",
+        walk=WalkOptions(steps=1, step_size=0.02),
+    )  # fmt: skip
+    return {
+        "eval": partial(evaluate, EvaluateSpec(data, models=(model,), device="cpu")),
+        "eval --fast": partial(evaluate, EvaluateSpec(data, models=(model,), device="cpu", fast=True)),
+        "synth": partial(synth, SynthSpec(data)),
+        "mask": partial(make_masks, MaskSpec(data, annotator="threshold")),
+        "perturb": partial(perturb, walks),
+        "train": partial(train, TrainSpec(data, architectures=("timm:test_resnet",), **fit)),  # type: ignore[arg-type]
+        "segment": partial(segment, SegmentSpec(data, architectures=("smp:Unet@resnet18",), **fit)),  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize("verb", verbs("", ""))
+def test_a_machine_without_the_images_is_told_so(verb: str, tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos")
+    (tmp_path / "labels.txt").write_text("\n".join(CLASSES))
+    model = f"timm:test_resnet?pretrained=false&num_classes=3&seed=1&size=32&labels={tmp_path}/labels.txt"
+    with pytest.raises(UserError, match=r"the worker on .* does not see .*photos.*same path on every machine"):
+        verbs(str(photos), model)[verb](tmp_path / "out", executor=Blind(photos))

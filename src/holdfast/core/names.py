@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from holdfast.core.errors import UserError
 
@@ -27,6 +27,13 @@ def parse_options(text: str) -> dict[str, Any]:
         raise UserError(f"options read option=value&option=value, which {text!r} does not")
     # Not parse_qsl, which makes a space of the + in a file's name.
     return {unquote(key): _value(unquote(value)) for key, _, value in (part.partition("=") for part in parts)}
+
+
+def write_options(options: Mapping[str, Any]) -> str:
+    """What ``parse_options`` reads, with the question mark before it; nothing of none."""
+    told = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+    query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in told.items())
+    return f"?{query}" if query else ""
 
 
 def _value(text: str) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, write_options
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, Oracle, Verdict
 from holdfast.core.types import ClassKeys, Image
 from holdfast.oracle.loading import LabelMapping, Resources, Rule, take_rule
@@ -183,8 +183,7 @@ def load(name: Name, resources: Resources) -> Oracle:
     rule, options = take_rule(name)
     if not name.name:
         raise UserError("classifier: names a model, as in classifier:packaged:efficientnet_lite0")
-    query = "&".join(f"{quote(key)}={quote(str(value), safe='/')}" for key, value in options.items())
-    model = f"{name.name}?{query}" if query else name.name
+    model = f"{name.name}{write_options(options)}"
     classifier = resources.load_classifier(model, device=resources.device, classes=resources.classes)
     return _made(classifier, resources, resources.keys, rule)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.names import Name
+from holdfast.core.names import Name, write_options
 from holdfast.core.protocols import Oracle, TensorOracle, Verdict
 from holdfast.core.types import Image
 from holdfast.oracle.classifier import places_of
@@ -106,8 +105,7 @@ def load(name: Name, resources: Resources) -> Ensemble:
     if len(texts) < 2:
         example = "ensemble:clip:embedded+classifier:embedded:resnet_rho0"
         raise UserError(f"an ensemble has two members or more, as in {example}, not {name.name!r}")
-    query = "&".join(f"{quote(key)}={quote(str(value), safe='/')}" for key, value in options.items())
-    members = [load_member(f"{text}?{query}" if query else text, resources) for text in texts]
+    members = [load_member(f"{text}{write_options(options)}", resources) for text in texts]
     if len({member.fingerprint for member in members}) < len(members):
         raise UserError(f"ensemble:{name.name} has one member twice, whose vote would count double")
     shown = f"ensemble:{'+'.join(member.name for member in members)}" + (f"?rule={rule}" if rule != RULES[0] else "")

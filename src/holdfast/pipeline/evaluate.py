@@ -25,6 +25,7 @@ from holdfast.pipeline.onepass import OnePass
 from holdfast.pipeline.planning import Names, Portion, make_plan
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
+from holdfast.pipeline.sharding import seeing
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
@@ -159,7 +160,8 @@ def _pass(
             # It also holds enough rows to fill a few batches of each model.
             few = 4 * setup.spec.batch_size // max(1, len(portion.conditions))
             work = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.tested, painter)
-            results = executor.map(work, plan.shards(max(8, plan.jobs // 500, few)))
+            seen = seeing(work, setup.prepared.collection.samples, executor)
+            results = executor.map(seen, plan.shards(max(8, plan.jobs // 500, few)))
         done = 0
         setup.progress(step, 0, plan.owed)
         for part in results:

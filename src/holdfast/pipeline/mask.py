@@ -20,6 +20,7 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, Prepared, prepare, read
+from holdfast.pipeline.sharding import seeing
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Parts, writing
 
@@ -81,7 +82,7 @@ def make_masks(
         summary.already = len(there)
         shards = [owed[start : start + 8] for start in range(0, len(owed), 8)]
         progress("mask", 0, len(owed))
-        for made in executor.map(Masking(spec, out), shards):
+        for made in executor.map(seeing(Masking(spec, out), collection.samples, executor), shards):
             parts.write(pa.Table.from_pylist(made, schema=MASKS))
             rows.update({row["row_id"]: row for row in made})
             summary.rows += len(made)

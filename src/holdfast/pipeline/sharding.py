@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Generic, TypeGuard, TypeVar
 
 from holdfast.core.errors import UserError
+from holdfast.core.places import address
+from holdfast.core.types import Sample
 from holdfast.engine import Executor
+
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
 
 _BATCHES = 4  # a shard: a batch that runs empty at its end costs little, and a killed worker not much more
 _SHARDS = 3  # a worker at least, so that one that is slower than others is not waited for
@@ -28,3 +36,29 @@ def check_same(name: str, planned: object, loaded: object) -> None:
             f"{name} is not the same on a worker as where the command was started: other weights or versions, or "
             "another precision since only one of them has a GPU; start the command on a machine like the workers"
         )
+
+
+def seeing(work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor) -> Callable[[Shard], Result]:
+    """Work that is refused by a machine without the images; it would turn thousands of them into rows with errors.
+
+    One image that is a file here stands for all.
+    """
+    if not executor.remote:
+        return work
+    paths = (str(getattr(sample.image, "path", "")) for sample in samples)
+    seen = next((path for path in paths if path and not address(path) and Path(path).is_file()), "")
+    return _Seeing(work, seen) if seen else work
+
+
+class _Seeing(Generic[Shard, Result]):
+    def __init__(self, work: Callable[[Shard], Result], path: str) -> None:
+        self._work, self._path, self._looked = work, path, False
+
+    def __call__(self, shard: Shard) -> Result:
+        if not self._looked and not Path(self._path).is_file():
+            raise UserError(
+                f"the worker on {socket.gethostname()} does not see {self._path}: images must be readable under the "
+                "same path on every machine, or be in s3://"
+            )
+        self._looked = True
+        return self._work(shard)

@@ -32,6 +32,7 @@ from holdfast.pipeline.samples import (
     render_conditions,
     stored_conditions,
 )
+from holdfast.pipeline.sharding import seeing
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.synth_files import (
     DETAILS,
@@ -165,7 +166,7 @@ def _write(
     summary.already += already
     step, before = "paint" if work.painter else "synth", summary.rows
     progress(step, 0, owed)
-    for part in executor.map(work, batches):
+    for part in executor.map(seeing(work, work.prepared.collection.samples, executor), batches):
         summary.merge(part)
         progress(step, summary.rows - before, owed)
 

@@ -38,7 +38,7 @@ from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import Tested
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import prepare, samples_table
-from holdfast.pipeline.sharding import elsewhere, shard_size
+from holdfast.pipeline.sharding import elsewhere, seeing, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing
 
@@ -234,7 +234,9 @@ def _parts(work: _Work, owed: Sequence[Walks], executor: Executor | None) -> Ite
     """Walk them here, batches full from the first sample of a model to its last, or elsewhere in shards."""
     if elsewhere(executor):
         size = shard_size(sum(len(one.jobs) for one in owed), executor, work.spec.walk.batch_size)
-        yield from executor.map(work.walking, [shard for one in owed for shard in one.cut(size)])
+        samples = [job[0] for one in owed for job in one.jobs[:1]]
+        walking = seeing(work.walking, samples, executor)
+        yield from executor.map(walking, [shard for one in owed for shard in one.cut(size)])
         return
     for one in owed:
         yield from work.walking.parts(one)

@@ -25,7 +25,7 @@ from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
+from holdfast.pipeline.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.registry import unknown
 from holdfast.stats.mining_selection import half_of
 from holdfast.store import Parts, Run
@@ -265,7 +265,8 @@ def _judge(
     if elsewhere(executor):
         size = min(size, shard_size(len(missing), executor, size))
     progress("judge", 0, len(missing))
-    for count in executor.map(judging, [missing[start : start + size] for start in range(0, len(missing), size)]):
+    shards = [missing[start : start + size] for start in range(0, len(missing), size)]
+    for count in executor.map(seeing(judging, collection.samples, executor), shards):
         done += count
         progress("judge", done, len(missing))
     known = {row["row_id"]: row for row in judging.parts.rows().to_pylist()}

@@ -17,6 +17,7 @@ from holdfast.pipeline.onepass.elsewhere import Passing, pieces
 from holdfast.pipeline.onepass.networks import Network, Warming
 from holdfast.pipeline.onepass.passing import Pass
 from holdfast.pipeline.planning import Plan, Portion
+from holdfast.pipeline.sharding import seeing
 from holdfast.pipeline.summary import Summary
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
@@ -105,7 +106,8 @@ class OnePass:
         run, prepared = self.run.path, plan.prepared
         if self._executor.remote:
             work = Passing(self.spec, prepared, plan.portion, self._tested, run, compiles=self._worth)
-            yield from self._executor.map(work, pieces(plan, self._executor.width))
+            seen = seeing(work, prepared.collection.samples, self._executor)
+            yield from self._executor.map(seen, pieces(plan, self._executor.width))
             return
         made = Pass(
             self.spec, prepared, plan.portion, self._tested, self._networks, run, compiles=self._compiles,

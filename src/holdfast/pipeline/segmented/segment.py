@@ -22,7 +22,7 @@ from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segmented import networks, testing
 from holdfast.pipeline.segmented.training import SegmentTraining
-from holdfast.pipeline.sharding import check_same, elsewhere, shard_size
+from holdfast.pipeline.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained import recipes
 from holdfast.pipeline.trained.pictures import Renderer, Showing, Team, showing, tensors_of
@@ -135,7 +135,8 @@ def _evaluate(
         size = min(TESTED, shard_size(total, executor, TESTED)) if elsewhere(executor) else TESTED
         shards = [(place, shown[at : at + size]) for place, shown in owed for at in range(0, len(shown), size)]
         progress("segment", 0, total)
-        for part in executor.map(Showings(spec, prepared, run, tested), shards):
+        showings = Showings(spec, prepared, run, tested)
+        for part in executor.map(seeing(showings, collection.samples, executor), shards):
             summary.merge(part)
             progress("segment", summary.rows, total)
     return run, summary

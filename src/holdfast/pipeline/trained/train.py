@@ -19,6 +19,7 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
+from holdfast.pipeline.sharding import seeing
 from holdfast.pipeline.summary import Summary
 from holdfast.pipeline.trained import architectures
 from holdfast.pipeline.trained.architectures import Architecture
@@ -150,7 +151,8 @@ def _work(
     training = kind.training(spec, prepared, run.path.absolute(), device, watch)
     progress("jobs", 0, len(owed))
     done = 0
-    for jobs, part in executor.map(training, _shards(owed, workers)):
+    seen = seeing(training, prepared.collection.samples, executor)
+    for jobs, part in executor.map(seen, _shards(owed, workers)):
         done += jobs
         progress("jobs", done, len(owed))
         write_jobs(run)

@@ -144,5 +144,11 @@ def test_the_whole_rehearsal(tmp_path: Path) -> None:
     page = run_study("ximagenet12", tmp_path / "out", quick=True, device="cpu").read_text(encoding="utf8")
     names = [name for name in re.findall(r'<section[^>]* id="([a-z-]+)"', page) if name in ORDER]
     assert names == list(ORDER[:-1])
-    rows = {name: api.open_run(tmp_path / "out" / "runs" / name).rows() for name in ("segmented", "detected")}
-    assert all(set(table["status"].to_pylist()) == {"ok"} for table in rows.values())
+    segmented, detected = (
+        api.open_run(tmp_path / "out" / "runs" / name).rows().to_pandas() for name in ("segmented", "detected")
+    )
+    assert set(segmented["status"]) == {"ok"}
+    # Of 72 scenes some are the only one of their class in their part of a fold: nobody lends those a background.
+    alone = detected[detected["status"] != "ok"]
+    assert set(alone["condition"]) <= {"same_class_background"} and len(alone) < 6
+    assert alone["error"].str.contains("no readable image of the same class").all()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from sharded_world import Carried, StoppedError, assert_same, rows_of
 
 from holdfast.core.errors import UserError
+from holdfast.models import load_classifier
+from holdfast.pipeline import evaluation
 from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.onepass import elsewhere
+from holdfast.pipeline.onepass.rows import Writer
 from shapes import CLASSES
 
 
@@ -52,6 +60,57 @@ def test_what_is_cut_short_goes_on(spec: EvaluateSpec, tmp_path: Path) -> None:
     _, summary = evaluate(spec, tmp_path / "run", executor=Carried())
     assert summary.rows == len(lost)
     assert_same(rows_of(whole), rows_of(run))
+
+
+class Failing(Carried):
+    """The first piece of the pass ends with an error on its worker, which goes on with the next."""
+
+    def map(self, work: Any, shards: Any) -> Iterator[Any]:
+        work, first = pickle.loads(pickle.dumps(work)), True
+        for shard in shards:
+            if first and isinstance(shard, elsewhere.Piece):
+                with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+                    patch.setattr(Writer, "_send", lambda _: 1 // 0)  # when its answers are there
+                    work(shard)
+            first = False
+            yield work(shard)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_piece_that_failed_leaves_nothing_to_the_next(processes: int, spec: EvaluateSpec, tmp_path: Path) -> None:
+    here, _ = evaluate(spec, tmp_path / "here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.pipeline.onepass.passing._processes", lambda *_: processes)
+        there, summary = evaluate(spec, tmp_path / "there", executor=Failing())
+    assert summary.rows == there.rows().num_rows
+    assert_same(rows_of(here), rows_of(there))
+
+
+def test_who_plans_keeps_no_model_and_sends_no_names(
+    spec: EvaluateSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+
+    def remembered(*words: Any, **options: Any) -> Any:
+        classifier = load_classifier(*words, **options)
+        loaded.append(weakref.ref(classifier))
+        return classifier
+
+    class Looking(Carried):
+        def map(self, work: Any, shards: Any) -> Iterator[Any]:
+            gc.collect()
+            assert loaded and not [one for one in loaded if one() is not None]
+            work = pickle.loads(pickle.dumps(work))
+            for shard in shards:
+                if isinstance(shard, elsewhere.Piece):
+                    assert not any(name for job in shard.jobs for _, rows in job.owed for _, name in rows)
+                yield work(shard)
+
+    monkeypatch.setattr(evaluation, "load_classifier", remembered)
+    run, summary = evaluate(spec, tmp_path / "run", executor=Looking())
+    run.predictions.drop_ids(run.rows(["row_id"])["row_id"].to_pylist()[::5])  # names tell which are left
+    _, again = evaluate(spec, tmp_path / "run", executor=Looking())
+    assert 0 < again.rows < summary.rows and again.already + again.rows == summary.rows
 
 
 def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
+import os
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,20 +16,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import row_id
 from holdfast.core.types import ClassKeys, Collection, LabelSpace, Sample
-from holdfast.data.images import FileImage
+from holdfast.data.images import ArrayImage, FileImage
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
 from holdfast.pipeline.evaluation import EvaluateSpec, row_key
 from holdfast.pipeline.evaluation import Tested as Model
 from holdfast.pipeline.onepass import answers, arrival
+from holdfast.pipeline.onepass.arrival import Arrival, Crew
+from holdfast.pipeline.onepass.decoding import Decoder, Order, Unit
 from holdfast.pipeline.onepass.views import blank, by_matrices, see
 from holdfast.pipeline.planning import Names, Portion, make_plan
 from holdfast.pipeline.samples import Prepared
-from holdfast.scenarios import parse_conditions
+from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
 from holdfast.store.stored_ids import StoredIds
 
@@ -191,40 +192,38 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> 
     assert peak < 2_000_000  # the ids alone of all rows would be eight million
 
 
-def test_memory_of_killed_processes_is_given_back(tmp_path: Path) -> None:
-    abandoned, alive, begun = (tmp_path / f"{arrival.PREFIX}{name}" for name in ("abandoned", "alive", "begun"))
-    for folder in (abandoned, alive, begun):
-        folder.mkdir()
-        (folder / "0").write_bytes(b"pixels")
-    (abandoned / "lock").touch()
-    with arrival._lock(alive):
-        arrival._clear_abandoned(tmp_path)
-    assert not abandoned.exists()
-    assert alive.exists() and begun.exists()
+def unit(*sizes: tuple[int, int]) -> Unit:
+    """A flat picture of each size, no two of them alike."""
+    pictures = [np.full((*size, 3), place + 1, np.uint8) for place, size in enumerate(sizes)]
+    return Unit(0, [Order(Sample(f"{one}", "a", ArrayImage(picture)), (0,)) for one, picture in enumerate(pictures)])
 
 
-FORGETFUL = """
-import os, signal, sys
-from pathlib import Path
-from holdfast.pipeline.onepass.arrival import Arrival, Crew
-from holdfast.pipeline.onepass.decoding import Decoder, Unit
+def test_memory_for_pictures_has_no_name_that_a_killed_process_could_leave() -> None:
+    decoder = Decoder([Condition("original")], 1000)
+    crew = Crew(decoder, processes=1, piece=4096, gpu=False)
+    try:
+        assert os.fstat(crew.pieces.file.fileno()).st_nlink == 0
+        for _ in range(2):  # as for two pieces of work
+            arrived = Arrival([unit((10, 10), (20, 20), (20, 20)), unit((5, 5))], decoder, crew)  # too large, it fits
+            seen = []
+            for _, groups, release in arrived:
+                seen += [int(one.max()) for group in groups for one in group.images]
+                release()
+            assert seen == [1, 2, 3, 1]
+            assert len(crew.pieces.free) == arrival.AHEAD + arrival.SPARE
+    finally:
+        crew.close()
 
-if __name__ == "__main__":
-    crew = Crew(Decoder([], 1), processes=1, piece=4096, gpu=False)
-    next(iter(Arrival([Unit(0, [])], Decoder([], 1), crew)))
-    print(Path(crew.pieces.paths[0]).parent, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
-
-def test_a_decoder_gives_back_the_memory_of_a_killed_parent(tmp_path: Path) -> None:
-    script = tmp_path / "forgetful.py"
-    script.write_text(FORGETFUL)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    folder = Path(done.stdout.strip())
-    assert done.returncode == -9 and folder.name.startswith(arrival.PREFIX), done.stderr
-    for _ in range(200):
-        if not folder.exists():
-            break
-        time.sleep(0.05)
-    assert not folder.exists()
+def test_a_decoder_that_was_killed_between_two_pieces_of_work_is_told() -> None:
+    decoder = Decoder([Condition("original")], 1000)
+    crew = Crew(decoder, processes=1, piece=4096, gpu=False)
+    try:
+        assert len(list(Arrival([unit((5, 5))], decoder, crew))) == 1
+        (process,) = crew.processes._pool._processes.values()
+        process.kill()
+        process.join()
+        with pytest.raises(HoldfastError, match="a process that decodes images was killed"):
+            list(Arrival([unit((5, 5))], decoder, crew))
+    finally:
+        crew.close()

@@ -25,6 +25,7 @@ from holdfast.engine import LocalExecutor
 from holdfast.pipeline.synth import make_spec, synth
 from holdfast.store import Run, delivered, fetched, in_store, remote, workplace
 from object_store import SECRET, objects, upload
+from shapes import CLASSES
 
 Table = Callable[..., list[dict[str, object]]]
 
@@ -54,6 +55,19 @@ def test_eval_from_s3_to_s3_is_eval_on_the_disk(
     names = objects(server, "bucket/run")
     assert not [name for name in names if ".lock" in name or "unfinished" in name or "writer" in name]
     assert not Path("s3:").exists()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])  # rows are written in a thread, or by a process of their own
+def test_one_pass_leaves_its_rows_in_s3(
+    workers: str, server: s3fs.S3FileSystem, tmp_path: Path, elsewhere: Callable[[], None]
+) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(CLASSES))
+    model = f"timm:test_resnet?pretrained=false&num_classes=3&seed=1&size=32&labels={tmp_path}/labels.txt"
+    words = ["eval", "s3://bucket/photos", "--models", model, "--scenarios", "original", "--fast", "--device", "cpu"]
+    out = f"s3://bucket/fast-{workers}"
+    assert "6 made" in run(*words, "--workers", workers, "--out", out, "-q").stdout
+    elsewhere()
+    assert Run.open(out).rows().num_rows == 6
 
 
 def test_pages_go_into_the_store(server: s3fs.S3FileSystem) -> None:

@@ -36,7 +36,8 @@ def hearing(tell: Callable[[str], None]) -> Iterator[None]:
         _listeners.remove(tell)
 
 
-def _tell(path: str | Path) -> None:
+def completed(path: str | Path) -> None:
+    """Tell those who hear; also of a file that another process completed for this one."""
     for tell in _listeners:
         tell(str(path))
 
@@ -54,7 +55,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-        _tell(path)
+        completed(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -72,7 +73,7 @@ def write_atomic(path: str | Path, data: bytes) -> None:
             os.makedirs(folder, exist_ok=True)
             _write(temporary, data)
         os.replace(temporary, path)
-        _tell(path)
+        completed(path)
     except BaseException:
         with suppress(OSError):  # the folder itself may be what is wrong
             os.unlink(temporary)

@@ -6,7 +6,6 @@ import ctypes
 import multiprocessing
 import os
 import platform
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -77,17 +76,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        for folder in _left_by_parent:
-            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
-
-
-_left_by_parent: set[str] = set()
-
-
-def clear_after_parent(folder: str) -> None:
-    """Have a worker delete a folder of its parent's should that be killed; no other could be so quick."""
-    _left_by_parent.add(folder)
 
 
 _work: object = None

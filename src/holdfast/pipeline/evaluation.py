@@ -96,6 +96,12 @@ class Named:
         raise HoldfastError(f"{self.name} is not loaded in this process")
 
 
+def unloaded(model: Tested) -> Tested:
+    """What a plan needs to know of a model, without its weights."""
+    one = model.classifier
+    return replace(model, classifier=Named(one.name, one.labels, one.fingerprint))
+
+
 TASK, PROTOCOL = "classify", "argmax"
 
 
@@ -164,9 +170,7 @@ def know_models(
     for name in spec.models:
         (model,) = load_models(replace(spec, models=(name,), device="cpu"), collection)
         check_attacks(conditions, [model])
-        model = look(model) if look is not None else model
-        one = model.classifier
-        known.append(replace(model, classifier=Named(one.name, one.labels, one.fingerprint)))
+        known.append(unloaded(look(model) if look is not None else model))
     _check_names(known)
     return known
 

@@ -135,7 +135,7 @@ class Plan:
     def shards(self, size: int, *, named: bool = True) -> Iterator[list[Job]]:
         """The jobs, so many at a time, made when they are asked for.
 
-        Without ``named``, rows have an empty name unless it is needed to tell which of them are stored.
+        Without ``named``, rows have empty names: they would be most of what travels to a worker.
         """
         shard: list[Job] = []
         for sample, conditions in _wanted(self.prepared, self.portion):
@@ -155,6 +155,7 @@ class Plan:
         positions = self.portion.positions
         ids = [one for condition in conditions for one in self.names.of(sample, condition, positions)]
         owed = (self.stored.places(ids) < 0).tolist()  # once a sample: asking takes longer than looking
+        ids = ids if named else [""] * len(ids)
         job = Job(sample, [])
         for place, condition in enumerate(conditions):
             own = range(place * len(positions), (place + 1) * len(positions))

@@ -73,7 +73,7 @@ class Parts:
         """The finished part files."""
         return sorted(self.folder.glob("part-*.parquet"))
 
-    def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> None:
+    def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> Path:
         """Add rows as one part file, in the place of one that was written for the same rows.
 
         A worker may be killed after it has written its part and before it has said so. Whoever does the work again
@@ -83,10 +83,15 @@ class Parts:
             rows: of the table's schema.
             of: what was asked for, where which rows come of it may differ from one time to the next: the name then
                 follows from this.
+
+        Returns:
+            The file.
         """
         rows = rows.cast(self.schema)
         names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))
-        write_table(self.folder / f"part-{fingerprint(names)[:32]}.parquet", rows)
+        path = self.folder / f"part-{fingerprint(names)[:32]}.parquet"
+        write_table(path, rows)
+        return path
 
     def dataset(self) -> ds.Dataset:
         """All parts as one Arrow dataset, for out-of-core reading."""

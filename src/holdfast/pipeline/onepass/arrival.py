@@ -7,7 +7,6 @@ piece is lent to the next.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import shutil
@@ -17,9 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import reduction
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +27,6 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine import Processes
-from holdfast.engine.local import clear_after_parent
 from holdfast.pipeline.onepass.decoding import Decoder, Facts, Group, Unit
 
 AHEAD = 2
@@ -36,29 +35,17 @@ AHEAD = 2
 SPARE = 8
 """Pieces that the device may still be reading from while all others are with the processes."""
 
-PREFIX = "holdfast-pictures-"
 NAMES = ("images", "masks", "backgrounds")
 Arrived = tuple[Facts, list[Group], Callable[[], None]]
 """What was decoded, and what is to be called when its pixels have been read."""
 
 
 class Pieces:
-    """Files of one size that lie in memory, and who has which of them."""
+    """Parts of one size of a file that lies in memory, and who has which of them."""
 
     def __init__(self, count: int, size: int) -> None:
-        memory = Path("/dev/shm")  # noqa: S108  (a folder of its own is made there, with a name nobody can guess)
-        if memory.is_dir():
-            _clear_abandoned(memory)
-        roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * count * size
-        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=memory if roomy else None)
-        self._lock = _lock(Path(self._folder.name))
-        self.paths = [str(Path(self._folder.name) / str(number)) for number in range(count)]
-        self._maps = []
-        for path in self.paths:
-            with open(path, "w+b") as file:  # noqa: PTH123  (a file descriptor is needed)
-                # Space that is only promised would end a process that writes into it with SIGBUS.
-                os.posix_fallocate(file.fileno(), 0, size)
-                self._maps.append(mmap.mmap(file.fileno(), size))
+        self.file = _nameless(count * size)
+        self._maps = [mmap.mmap(self.file.fileno(), size, offset=number * size) for number in range(count)]
         self.free = deque(range(count))
         self._registered: list[int] = []
 
@@ -85,29 +72,32 @@ class Pieces:
             torch.cuda.synchronize()
             for address in self._registered:
                 runtime.cudaHostUnregister(address)
-        self._lock.close()
-        self._folder.cleanup()  # mapped memory goes with the last array that lies in it
+        self.file.close()  # mapped memory goes with the last array that lies in it
 
 
-def _lock(folder: Path) -> IO[bytes]:
-    """Says that somebody lives here as long as it is open; the kernel closes it with the process."""
-    file = (folder / "lock").open("wb")
+def _nameless(size: int) -> IO[bytes]:
+    """A file in memory where there is room, else on the disk.
+
+    Without a name: the kernel takes it back with the last process that has it open, also where all of them are killed
+    at once, as Ray does.
+    """
+    memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
+    if roomy:
+        with suppress(OSError):  # another worker may have taken the room meanwhile
+            return _allocated(size, memory)
+    return _allocated(size, None)
+
+
+def _allocated(size: int, folder: Path | None) -> IO[bytes]:
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (it stays open)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Space that is only promised would end a process that writes into it with SIGBUS.
+        os.posix_fallocate(file.fileno(), 0, size)
     except OSError:
         file.close()
         raise
     return file
-
-
-def _clear_abandoned(memory: Path) -> None:
-    """Delete what killed processes left: hundreds of megabytes of memory each."""
-    for folder in memory.glob(f"{PREFIX}*"):
-        # One without a lock is being made at this moment, by somebody; others' folders cannot be looked into.
-        with suppress(OSError):
-            if (folder / "lock").exists():
-                with _lock(folder):
-                    shutil.rmtree(folder)
 
 
 @dataclass
@@ -119,19 +109,28 @@ class _Placed:
 
 
 class Filling:
-    """The work of a process: decodes a unit into a piece of memory. What does not fit travels by itself."""
+    """The work of a process: decodes a unit into a piece of memory. What does not fit travels by itself.
 
-    def __init__(self, decoder: Decoder, size: int) -> None:
-        self._decoder, self._size = decoder, size
+    Travels to processes that are started with it, which have the file open from then on.
+    """
 
-    def __call__(self, task: tuple[Unit, str]) -> tuple[Facts, list[Group | _Placed]]:
+    def __init__(self, decoder: Decoder, file: int, size: int) -> None:
+        self._decoder, self._file, self._size = decoder, file, size
+
+    def __getstate__(self) -> tuple[Decoder, Any, int]:
+        return self._decoder, reduction.DupFd(self._file), self._size
+
+    def __setstate__(self, state: tuple[Decoder, Any, int]) -> None:
+        self._decoder, file, self._size = state
+        self._file = file.detach()
+
+    def __call__(self, task: tuple[Unit, int]) -> tuple[Facts, list[Group | _Placed]]:
         """Facts, and the groups or where they lie."""
-        unit, path = task
-        clear_after_parent(str(Path(path).parent))
+        unit, number = task
         facts, groups = self._decoder(unit)
         answer: list[Group | _Placed] = []
         offset = 0
-        with open(path, "r+b") as file, mmap.mmap(file.fileno(), self._size) as piece:  # noqa: PTH123
+        with mmap.mmap(self._file, self._size, offset=number * self._size) as piece:
             for group in groups:
                 arrays = [getattr(group, name) for name in NAMES]
                 if offset + sum(array.nbytes for array in arrays) > self._size:
@@ -152,7 +151,7 @@ class Crew:
     def __init__(self, decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
         self.most = AHEAD * processes
         self.pieces = Pieces(self.most + SPARE, piece)
-        self.processes: Processes[Any, Any] = Processes(Filling(decoder, piece), processes)
+        self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
         self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
 
     def begin_registering(self) -> None:
@@ -191,13 +190,8 @@ class Arrival:
         crew.registered()
         while self._pending:
             future, number = self._pending.popleft()
-            try:
+            with _telling():
                 facts, groups = future.result()
-            except BrokenProcessPool as error:
-                raise HoldfastError(
-                    "a process that decodes images was killed (out of memory?); what was finished is kept: run the "
-                    "same command again, with fewer --workers"
-                ) from error
             yield facts, [_group(one, number, crew.pieces) for one in groups], partial(crew.pieces.free.append, number)
             self._ask(crew)
 
@@ -212,7 +206,20 @@ class Arrival:
             if unit is None:
                 return
             number = crew.pieces.free.popleft()
-            self._pending.append((crew.processes.submit((unit, crew.pieces.paths[number])), number))
+            with _telling():
+                self._pending.append((crew.processes.submit((unit, number)), number))
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Of a process that is lost; whoever asks it for more hears of it, too."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise HoldfastError(
+            "a process that decodes images was killed (out of memory?); what was finished is kept: run the same "
+            "command again, with fewer --workers (of --engine ray: fewer --cpus a worker)"
+        ) from error
 
 
 def _group(group: Group | _Placed, number: int, pieces: Pieces) -> Group:

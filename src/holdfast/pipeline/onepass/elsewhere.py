@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.pipeline.evaluation import EvaluateSpec, Job, Named, Tested, load_models
+from holdfast.pipeline.evaluation import EvaluateSpec, Job, Tested, load_models, unloaded
 from holdfast.pipeline.onepass import networks
 from holdfast.pipeline.onepass.networks import Network, Warming
 from holdfast.pipeline.onepass.passing import Pass
@@ -69,23 +69,33 @@ class Passing:
         self._spec = replace(spec, workers=1)
         self._prepared, self._portion, self._folder = prepared.for_workers(), portion, folder
         self._compiles = compiles  # networks on a GPU; elsewhere only where the user has said so
-        self._tested = [
-            replace(one, classifier=Named(one.classifier.name, one.classifier.labels, one.fingerprint))
-            for one in tested
-        ]
+        self._tested = [*map(unloaded, tested)]
         self._pass: Pass | None = None
+        self._closing: Callable[[], object] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pass": None}
+        return {**self.__dict__, "_pass": None, "_closing": None}
 
     def __call__(self, piece: Piece) -> Summary:
         """Do these jobs and write their rows, as one part."""
-        self._pass = self._pass or self._open()
+        if self._pass is None:
+            self._pass = self._open()
+            self._closing = weakref.finalize(self, self._pass.close)  # nobody tells a worker that it was the last piece
         prepared = replace(self._prepared, images=piece.images, masks=piece.masks)
         summary = Summary()
-        for part in self._pass.through(prepared, piece.parts, [job.sample for job in piece.jobs], piece.owed):
-            summary.merge(part)
+        try:
+            for part in self._pass.through(prepared, piece.parts, [job.sample for job in piece.jobs], piece.owed):
+                summary.merge(part)
+        except BaseException:
+            # Rows of this piece are under way in it, and memory that nobody gives back: the next would suffer for it.
+            self._close()
+            raise
         return summary
+
+    def _close(self) -> None:
+        closing, self._pass, self._closing = self._closing, None, None
+        if closing is not None:
+            closing()
 
     def _open(self) -> Pass:
         positions, spec = self._portion.positions, self._spec
@@ -100,12 +110,10 @@ class Passing:
         if compiles and cuda and len(chosen) > 1:
             device = next(iter(chosen.values())).device
             warming = Warming(mine.models, device, self._prepared.collection.classes, spec.batch_size)
-        made = Pass(
+        return Pass(
             spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
             warming=warming, writes=False,
         )  # fmt: skip
-        weakref.finalize(self, made.close)  # nobody tells a worker that it was the last piece
-        return made
 
 
 def _network(model: Tested, asked: int) -> Network:

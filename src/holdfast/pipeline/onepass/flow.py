@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,8 +80,6 @@ class Flow:
         pool: DonorPool,
         compiled: Compiled | None = None,
     ) -> None:
-        import torch
-
         self._spec, self._device, self._conditions, self._pool = spec, device, list(conditions), pool
         self._subjects, self._compiled = subjects, compiled
         self.waited = 0.0  # seconds, for answers or for uploads
@@ -90,7 +89,7 @@ class Flow:
         self._answers: deque[tuple[Any, Tensor, NDArray[np.int64]]] = deque()
         self._finished: list[Chunk] = []
         self._cuda = device.startswith("cuda")
-        self._uploads: Any = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call]
+        self._uploads: Any = _upload_stream(device) if self._cuda else None
         self._reading: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def expect(self, unit: Unit, chunk: Chunk) -> None:
@@ -306,6 +305,14 @@ class Flow:
         for number in np.unique(numbers):
             chosen = np.flatnonzero(numbers == number)
             yield int(number), rows[chosen] % STRIDE, chosen
+
+
+@cache
+def _upload_stream(device: str) -> Any:
+    """One for all pieces of work: torch keeps the memory that was taken for a stream for that stream alone."""
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def at_once(height: int, width: int) -> int:

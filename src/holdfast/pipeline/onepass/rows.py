@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import completed
 from holdfast.core.schema import KEY, PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import NOT_PROBABILITIES
 from holdfast.engine import Processes
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluation import DETAILS, EvaluateSpec, Job, Named, Tested, row_key, shared_key, stored_details
+from holdfast.pipeline.evaluation import (
+    DETAILS,
+    EvaluateSpec,
+    Job,
+    Tested,
+    row_key,
+    shared_key,
+    stored_details,
+    unloaded,
+)
 from holdfast.pipeline.onepass import answers
 from holdfast.pipeline.planning import Names
 from holdfast.pipeline.samples import Prepared
@@ -133,21 +144,16 @@ class Recording:
         writes: bool = True,
     ) -> Recording:
         """For the models at these positions."""
-        named = [
-            replace(one, classifier=Named(one.classifier.name, one.classifier.labels, one.fingerprint))
-            for one in tested
-        ]
         prepared = replace(prepared.for_workers(), pool=DonorPool([]))
-        return cls(spec, prepared, named, conditions, tuple(positions), folder, writes)
+        return cls(spec, prepared, [*map(unloaded, tested)], conditions, tuple(positions), folder, writes)
 
-    def __call__(self, chunks: Sequence[Finished]) -> tuple[pa.Table | None, Summary]:
-        """What is still to be written, and what was made; nothing of no chunks."""
+    def __call__(self, chunks: Sequence[Finished]) -> tuple[Path | pa.Table | None, Summary]:
+        """The part file or the table that is still to be written, and what was made; nothing of no chunks."""
         if not chunks:
             return None, Summary()
         run = Run(self.folder)
         table = self.table(chunks, run.run_id)
-        if self.writes:
-            run.predictions.write(table)
+        written = run.predictions.write(table) if self.writes else None
         summary = Summary(table.num_rows)
         for chunk in chunks:
             sample_of = np.nonzero(chunk.owed)[0]
@@ -157,7 +163,7 @@ class Recording:
             unusable[list(chunk.failed)] = False
             for row in np.flatnonzero(unusable).tolist():
                 summary.add(chunk.samples[sample_of[row]].sample_id, f"error: {NOT_PROBABILITIES}")
-        return None if self.writes else table, summary
+        return written or table, summary
 
     def table(self, chunks: Sequence[Finished], run_id: str) -> pa.Table:
         """The rows of finished chunks, model by model."""
@@ -263,7 +269,7 @@ class Writer:
         self._thread = None if apart else ThreadPoolExecutor(1)
         self._recording = recording
         self._waiting: list[Chunk] = []
-        self._pending: deque[Future[tuple[pa.Table | None, Summary]]] = deque()
+        self._pending: deque[Future[tuple[Path | pa.Table | None, Summary]]] = deque()
         self._tables: list[pa.Table] = []
         if apart:
             self._submit([])  # it starts now, while networks are compiled
@@ -287,14 +293,12 @@ class Writer:
             self._send()
         while self._pending and (everything or len(self._pending) > BEHIND or self._pending[0].done()):
             try:
-                table, summary = self._pending.popleft().result()
+                summary = self._take(self._pending.popleft())
             except BrokenProcessPool as error:
                 raise HoldfastError(
                     "the process that writes rows was killed (out of memory?); what was finished is kept: run the same "
                     "command again"
                 ) from error
-            if table is not None:
-                self._tables.append(table)
             yield summary
         if everything and self._tables:
             tables, self._tables = self._tables, []
@@ -302,11 +306,22 @@ class Writer:
 
     def close(self) -> None:
         """End it when the file in hand is whole; what is not written yet is forgotten."""
-        wait([one for one in self._pending if not one.cancel()])
+        rest = [one for one in self._pending if not one.cancel()]
+        for one in wait(rest).done:
+            with suppress(Exception):  # whatever it is, the run has ended
+                self._take(one)
         if self._process is not None:
             self._process.close()
         if self._thread is not None:
             self._thread.shutdown()
+
+    def _take(self, made: Future[tuple[Path | pa.Table | None, Summary]]) -> Summary:
+        written, summary = made.result()
+        if isinstance(written, Path):
+            completed(written)  # who sends files to a store hears nothing of what another process writes
+        elif written is not None:
+            self._tables.append(written)
+        return summary
 
     def _send(self) -> None:
         self._last = time.monotonic()

@@ -11,7 +11,7 @@ from holdfast.core.errors import first_line
 from holdfast.core.types import Collection
 from holdfast.engine import Executor
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
-from holdfast.pipeline.evaluation import EvaluateSpec, Tested
+from holdfast.pipeline.evaluation import EvaluateSpec, Tested, unloaded
 from holdfast.pipeline.onepass import networks
 from holdfast.pipeline.onepass.elsewhere import Passing, pieces
 from holdfast.pipeline.onepass.networks import Network, Warming
@@ -74,8 +74,10 @@ class OnePass:
                     self._networks[len(self._tested)] = network
         if reason:
             self._reasons.append(f"{model.classifier.name} goes the ordinary way: {reason}")
-        self._tested.append(replace(model, fast="") if reason else model)
-        return self._tested[-1]
+        tried = replace(model, fast="") if reason else model
+        # Networks of all models at once are for workers to hold.
+        self._tested.append(unloaded(tried) if self._executor.remote else tried)
+        return tried
 
     def split(self, conditions: tuple[Condition, ...], summary: Summary) -> list[Portion]:
         """What goes this way, then what goes the ordinary one."""

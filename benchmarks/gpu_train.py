@@ -3,10 +3,13 @@
     python benchmarks/gpu_train.py                     # an H200; about 4 minutes
     python benchmarks/gpu_train.py --compile           # the steps compiled, which takes about a minute more
     python benchmarks/gpu_train.py --quick --device cpu
+    python benchmarks/gpu_train.py --pictures --images 2048 --renderers 16    # makes them, trains nothing: no GPU
 
-Prints, for pictures held in memory and for pictures rendered anew in every epoch: images/s, the share of the same
-steps on tensors that lie on the device already (nothing but the network), the share of the time that lies in steps and
-not between epochs (checkpoints), and nvidia-smi's utilisation, sampled five times a second from the second epoch on.
+Prints how fast pictures are made, and how much processor time this process, which collects them, takes for each: no
+number of processes makes more of them than that allows. Then, for pictures held in memory and for pictures rendered
+anew in every epoch: images/s, the share of the same steps on tensors that lie on the device already (nothing but the
+network), the share of the time that lies in steps and not between epochs (checkpoints), and nvidia-smi's utilisation,
+sampled five times a second from the second epoch on.
 
 Nothing here imports torch at the top: every process that renders imports this file, and sixteen that import torch take
 half a minute to start.
@@ -89,10 +92,13 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--renderers", type=int, default=0, help="processes that make pictures; 0: one a core")
+    parser.add_argument("--pictures", action="store_true", help="make the pictures and train nothing")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--skip", default="", help="kinds of pictures left out, by the beginning of their name")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    import torch  # here, so that its import is no part of what is timed
+
     if options.quick:
         options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 64, 2
     with tempfile.TemporaryDirectory() as name:
@@ -103,10 +109,15 @@ def main() -> None:
         pool = make_pool(samples, None, max_pixels=10**8)
         team = Team(options.renderers or core_count())
         renderer, shown = Renderer(pool, options.size, team=team), showing(samples, condition)
-        start = time.perf_counter()
+        start, own = time.perf_counter(), time.process_time()
         held = tensors_of(renderer, shown, ("day", "night"))
-        rate = len(held) / (time.perf_counter() - start)
-        print(f"rendering: {rate:.0f} images/s, once for all epochs, folds and networks", flush=True)
+        rate, own = len(held) / (time.perf_counter() - start), (time.process_time() - own) / len(held)
+        print(
+            f"rendering: {rate:.0f} images/s, once for all epochs, folds and networks; collected in "
+            f"{1000 * own:.2f} ms of processor time each", flush=True,
+        )  # fmt: skip
+        if options.pictures:
+            return
         sources: dict[str, Source] = {
             "nothing but the network": InMemory(held.images[: options.batch].to(options.device).repeat(
                 len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
@@ -125,8 +136,6 @@ def main() -> None:
                 f"steps{told}", flush=True,
             )  # fmt: skip
         if options.device.startswith("cuda"):
-            import torch
-
             print(torch.cuda.get_device_name(), torch.__version__)
 
 

@@ -260,3 +260,9 @@ def test_a_machine_without_the_images_is_told_so(verb: str, tmp_path: Path) -> N
     model = f"timm:test_resnet?pretrained=false&num_classes=3&seed=1&size=32&labels={tmp_path}/labels.txt"
     with pytest.raises(UserError, match=r"the worker on .* does not see .*photos.*same path on every machine"):
         verbs(str(photos), model)[verb](tmp_path / "out", executor=Blind(photos))
+
+
+def test_so_is_one_without_the_masks(tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos")
+    with pytest.raises(UserError, match=r"does not see .*masks.*same path on every machine"):
+        synth(SynthSpec(str(photos)), tmp_path / "out", executor=Blind(photos / "masks"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,43 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path: Path, killed_after: int)
     assert process.returncode == -signal.SIGKILL
     assert len(list((tmp_path / "run").glob("epoch-*"))) == (1 if killed_after else 0)
     assert numbers_of(train(tmp_path / "run")) == numbers_of(train(None))
+
+
+def heard(process: subprocess.Popen[str], words: str) -> str:
+    """Read what a job prints up to these words; returns what follows them."""
+    assert process.stdout is not None
+    while words not in (line := process.stdout.readline()):
+        assert line, "the job ended by itself"
+    return line.partition(words)[2]
+
+
+def test_two_live_attempts_leave_each_other_alone_and_a_third_goes_on(tmp_path: Path) -> None:
+    """One sleeps while another gets ahead, wakes, and writes where the other is."""
+    job = [sys.executable, str(Path(__file__).with_name("training_job.py")), str(tmp_path)]
+    with ExitStack() as stack:
+
+        def begun() -> subprocess.Popen[str]:
+            process = stack.enter_context(subprocess.Popen(job, stdout=subprocess.PIPE, text=True))
+            stack.callback(process.kill)  # else one that is stopped would be waited for, should a line below fail
+            return process
+
+        first = begun()
+        heard(first, "epoch 1")
+        first.send_signal(signal.SIGSTOP)
+        second = begun()
+        heard(second, "epoch 4")  # so that the checkpoint of the fourth epoch, number 3, is written
+        second.send_signal(signal.SIGSTOP)
+        first.send_signal(signal.SIGCONT)
+        heard(first, "epoch 3")  # it has written, or found written, what is behind it
+        first.kill()
+        newest = max(one.name for one in tmp_path.glob("epoch-*"))
+        assert newest >= "epoch-00004", "it has deleted a later epoch than its own"
+        called: list[int] = []
+        third = numbers_of(train(tmp_path, lambda epoch: called.append(epoch.number)))
+        second.send_signal(signal.SIGCONT)
+        assert third == json.loads(heard(second, "ended in")) == numbers_of(train(None))
+        assert second.wait() == 0 and min(called, default=EPOCHS) >= 4
+    assert [one.name for one in tmp_path.glob("epoch-*")] == [f"epoch-{EPOCHS:05d}"]
 
 
 def test_half_written_checkpoints_do_not_count(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -64,4 +65,4 @@ def _announce(epoch: Epoch) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train(Path(sys.argv[1]), _announce)
+    print("ended in", json.dumps(numbers_of(train(Path(sys.argv[1]), _announce))))

@@ -41,24 +41,30 @@ def check_same(name: str, planned: object, loaded: object) -> None:
 def seeing(work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor) -> Callable[[Shard], Result]:
     """Work that is refused by a machine without the images; it would turn thousands of them into rows with errors.
 
-    One image that is a file here stands for all.
+    One image and one mask that are files here stand for all.
     """
     if not executor.remote:
         return work
-    paths = (str(getattr(sample.image, "path", "")) for sample in samples)
-    seen = next((path for path in paths if path and not address(path) and Path(path).is_file()), "")
-    return _Seeing(work, seen) if seen else work
+    samples = list(samples)
+    seen = [_first_file(sample.image for sample in samples), _first_file(sample.mask for sample in samples)]
+    return _Seeing(work, [path for path in seen if path]) if any(seen) else work
+
+
+def _first_file(references: Iterable[object]) -> str:
+    paths = (str(getattr(one, "path", "")) for one in references)
+    return next((path for path in paths if path and not address(path) and Path(path).is_file()), "")
 
 
 class _Seeing(Generic[Shard, Result]):
-    def __init__(self, work: Callable[[Shard], Result], path: str) -> None:
-        self._work, self._path, self._looked = work, path, False
+    def __init__(self, work: Callable[[Shard], Result], paths: list[str]) -> None:
+        self._work, self._paths = work, paths
 
     def __call__(self, shard: Shard) -> Result:
-        if not self._looked and not Path(self._path).is_file():
+        missing = next((path for path in self._paths if not Path(path).is_file()), "")
+        if missing:
             raise UserError(
-                f"the worker on {socket.gethostname()} does not see {self._path}: images must be readable under the "
-                "same path on every machine, or be in s3://"
+                f"the worker on {socket.gethostname()} does not see {missing}: images and masks must be readable under "
+                "the same path on every machine, or be in s3://"
             )
-        self._looked = True
+        self._paths = []  # once is enough
         return self._work(shard)

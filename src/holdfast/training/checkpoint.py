@@ -3,15 +3,20 @@
 A checkpoint is a folder ``epoch-00007``: ``weights.safetensors``, ``average.safetensors`` where weights are averaged,
 and ``state.pt`` (optimiser and progress; tensors, numbers and text only, so that reading it runs no code). It gets its
 name when it is complete.
+
+Two processes may be at the same training in one folder: a worker that was cut off lives on while its job is begun again
+elsewhere. Whoever is ahead writes and clears away what has fewer epochs; folders vanish at once, not file by file.
 """
 
 from __future__ import annotations
 
 import pickle
 import shutil
+import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +28,9 @@ if TYPE_CHECKING:
     import torch
 
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "average.safetensors", "state.pt"
+_PREFIX = "epoch-"
+_TRIALS = 3  # of writing a checkpoint that another attempt clears away with the folder of a job it has finished
+_ABANDONED = 3600.0  # seconds after which nobody is at work on half a checkpoint any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +50,72 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the newest checkpoint and forget the older ones."""
+    """Write the newest checkpoint and forget the older ones; nothing where another attempt has come as far."""
+    from safetensors import SafetensorError
+
+    name = f"{_PREFIX}{checkpoint.progress['epochs_done']:05d}"
+    if any(other.name >= name for other in _complete(folder)):
+        return
+    for trial in range(1, _TRIALS + 1):
+        unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
+        try:
+            _write(unfinished, checkpoint)
+            _publish(unfinished, folder / name)
+            break
+        except (OSError, RuntimeError, SafetensorError):
+            if trial == _TRIALS or unfinished.exists():  # a full disk, say
+                raise
+    for older in _listed(folder, _PREFIX):
+        if older.name < name:
+            remove(older)
+    for half in _listed(folder, UNFINISHED):
+        with suppress(OSError):
+            if time.time() - half.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(half)
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
     import torch
     from safetensors.torch import save_file
 
-    unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
-    unfinished.mkdir(parents=True)
-    save_file(dict(checkpoint.weights), unfinished / WEIGHTS)
+    folder.mkdir(parents=True)
+    save_file(dict(checkpoint.weights), folder / WEIGHTS)
     if checkpoint.average:
-        save_file(dict(checkpoint.average), unfinished / AVERAGE)
+        save_file(dict(checkpoint.average), folder / AVERAGE)
     state = {"optimiser": checkpoint.optimiser, "progress": checkpoint.progress}
-    torch.save(state, unfinished / STATE)
-    complete = folder / f"epoch-{checkpoint.progress['epochs_done']:05d}"
-    if complete.exists():  # an earlier try at this epoch: a run that had ended is told to go on
-        shutil.rmtree(complete)
-    unfinished.rename(complete)
-    for other in (*folder.glob("epoch-*"), *folder.glob(f"{UNFINISHED}*")):
-        if other != complete:
-            shutil.rmtree(other)
+    torch.save(state, folder / STATE)
+
+
+def _publish(unfinished: Path, complete: Path) -> None:
+    """Give a checkpoint its name; one of another attempt that has it already is as good."""
+    if complete.exists() and not (complete / STATE).is_file():  # half of one, from a store
+        remove(complete)
+    try:
+        unfinished.rename(complete)
+    except OSError:
+        if not (complete / STATE).is_file():
+            raise
+        remove(unfinished)
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder that others may be reading, writing or deleting: it is gone at once, or was before."""
+    gone = folder.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
+    with suppress(OSError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _listed(folder: Path, prefix: str) -> list[Path]:
+    """What begins so in a folder, which may vanish, in the order of names."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(one for one in folder.iterdir() if one.name.startswith(prefix))
+    return []
+
+
+def _complete(folder: Path) -> list[Path]:
+    # In a store a folder has no name of its own to be given at the end: its last file says that it is complete.
+    return [one for one in _listed(folder, _PREFIX) if (one / STATE).is_file()]
 
 
 @dataclass(slots=True)
@@ -114,18 +170,19 @@ def newest(folder: Path) -> Checkpoint | None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    # In a store a folder has no name of its own to be given at the end: its last file says that it is complete.
-    complete = sorted(one for one in folder.glob("epoch-*") if (one / STATE).is_file())
-    if not complete:
-        return None
-    where = complete[-1]
-    try:
-        weights = load_file(where / WEIGHTS)
-        average = load_file(where / AVERAGE) if (where / AVERAGE).is_file() else {}
-        state = torch.load(where / STATE, map_location="cpu", weights_only=True)
-        return Checkpoint(weights, average, state["optimiser"], state["progress"])
-    except (OSError, KeyError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
-        raise UserError(f"the checkpoint {where.name} cannot be read; delete it to train from the beginning") from error
+    while complete := _complete(folder):
+        where = complete[-1]
+        try:
+            weights = load_file(where / WEIGHTS)
+            average = load_file(where / AVERAGE) if (where / AVERAGE).is_file() else {}
+            state = torch.load(where / STATE, map_location="cpu", weights_only=True)
+            return Checkpoint(weights, average, state["optimiser"], state["progress"])
+        except (OSError, KeyError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+            if not where.exists():  # another attempt has written a newer one meanwhile
+                continue
+            message = f"the checkpoint {where.name} cannot be read; delete it to train from the beginning"
+            raise UserError(message) from error
+    return None
 
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

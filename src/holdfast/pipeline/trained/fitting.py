@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.seeds import seed_from
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
@@ -22,7 +23,7 @@ from holdfast.pipeline.trained import architectures, recipes
 from holdfast.pipeline.trained.pictures import InMemory, Source
 from holdfast.pipeline.trained.plan import Job, TrainSpec
 from holdfast.pipeline.trained.recipes import Recipe
-from holdfast.training import augment
+from holdfast.training import augment, checkpoint
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
 from holdfast.training.saving import DRAWN_WORLD, write_model
 
@@ -81,6 +82,7 @@ class Fit:
         self.recipe: Recipe = self.spec.settled()
         self.rows: list[dict[str, float]] = []
         self.work = self.run / "jobs" / self.job.folder
+        self.folder = self.run / "models" / self.job.folder
         labels = self.source.labels.cpu()[self.places.train]
         self.counts = torch.bincount(labels, minlength=len(self.classes))
         self.size = min(self.recipe.batch_size, len(self.places.train))
@@ -91,6 +93,7 @@ class Fit:
         self.scale = (1 / (255 * torch.tensor(architecture.std, device=self.device))).view(-1, 1, 1)
         self.weights = (len(labels) / (len(self.classes) * self.counts.clamp(min=1).float())).to(self.device)
         self._writer: Any = None
+        self._kept: set[Path] = set()  # weights of best epochs that this attempt has written
 
     def train(self) -> dict[str, Any]:
         """Train, resume or find trained; returns what ``jobs.parquet`` says of it."""
@@ -122,18 +125,16 @@ class Fit:
             with self._fastest():
                 fitted = fit(
                     module, self.batches, self.loss, optimiser, options, schedule=recipe.schedule,
-                    on_epoch=self.on_epoch, stop=self.stop if self.spec.early_stopping else None,
+                    on_epoch=self.on_epoch, stop=self.stop,
                 )  # fmt: skip
         finally:
             if self._writer:
                 self._writer.close()
         self.rows = [dict(row) for row in fitted.history]
-        best = best_epoch(self.rows)
-        facts = self.facts(best, fitted.seconds)
-        self._save(fitted.model, best, facts)
-        shutil.rmtree(self.work / "checkpoints", ignore_errors=True)
+        facts = self._save(fitted.model, fitted.seconds)
+        checkpoint.remove(self.work / "checkpoints")
         for file in self.work.glob("best-*"):
-            file.unlink()
+            file.unlink(missing_ok=True)
         return facts
 
     @property
@@ -213,14 +214,14 @@ class Fit:
         row = {**epoch.metrics, **measured}
         before = [dict(one) for one in epoch.history]
         self.rows = [*before, row]
-        # Named by epoch: what was best before stays until this epoch's checkpoint is written, so that a kill between
-        # the two loses neither.
-        kept = best_epoch(before)
-        for file in self.work.glob("best-*"):
-            if file.name != _best_name(kept):
-                file.unlink()
+        # Named by its row: what was best before stays until this epoch's checkpoint is written, so that a kill between
+        # the two loses neither. What another attempt has written, it or who goes on from it may need to the end.
+        for file in self._kept - {self._best(before)}:
+            file.unlink(missing_ok=True)
+            self._kept.remove(file)
         if measured and best_epoch(self.rows) == len(self.rows):
-            _write_weights(self.work / _best_name(len(self.rows)), epoch.model)
+            _write_weights(self._best(self.rows), epoch.model)
+            self._kept.add(self._best(self.rows))
         self._tell(epoch.number, row)
         return measured
 
@@ -255,8 +256,15 @@ class Fit:
         return {"validation_loss": loss / max(count, 1), "validation_accuracy": right / max(count, 1)}
 
     def stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Whether the best epoch lies so far back that training ends."""
-        return len(history) - best_epoch(history) >= self.spec.early_stopping
+        """Whether the best epoch lies so far back that training ends, or another attempt at this job has ended it."""
+        late = self.spec.early_stopping and len(history) - best_epoch(history) >= self.spec.early_stopping
+        return bool(late) or trained_as(self.folder, self.job.identity) is not None
+
+    def _best(self, history: Sequence[Mapping[str, float]]) -> Path:
+        """Where the weights of the best epoch of a history are; two attempts at a job have two histories."""
+        best = best_epoch(history)
+        named = bytes_sha256(repr(sorted(history[best - 1].items())).encode())[:12] if history else ""
+        return self.work / f"best-{best:05d}-{named}.safetensors"
 
     def _tell(self, number: int, row: Mapping[str, float]) -> None:
         if self._writer is None:
@@ -297,14 +305,25 @@ class Fit:
             "identity": self.job.identity,
         }
 
-    def _save(self, module: torch.nn.Module, best: int, facts: Mapping[str, Any]) -> None:
-        """The best epoch's weights in single precision, with their configuration and card."""
+    def _save(self, module: torch.nn.Module, seconds: float) -> dict[str, Any]:
+        """The best epoch's weights in single precision, with their configuration and card; returns the facts."""
         from safetensors.torch import load_file
 
-        file = self.work / _best_name(best)
-        state = load_file(file) if file.is_file() else module.state_dict()
+        best, file = best_epoch(self.rows), self._best(self.rows)
+        try:
+            state = load_file(file) if best < len(self.rows) else module.state_dict()
+        except FileNotFoundError:
+            state = {}
+        there = trained_as(self.folder, self.job.identity)
+        if there is not None:  # another attempt was faster: its network, curves and rows are the job's
+            self.rows = []
+            return there
+        if not state:
+            raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
+        facts = self.facts(best, seconds)
         weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
-        self.write(self.run / "models" / self.job.folder, module, weights, facts)
+        self.write(self.folder, module, weights, facts)
+        return facts
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """The folder of the trained network."""
@@ -364,14 +383,8 @@ def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemo
     return InMemory(images, labels)
 
 
-def _best_name(epoch: int) -> str:
-    return f"best-{epoch:05d}.safetensors"
-
-
 def _write_weights(path: Path, module: torch.nn.Module) -> None:
     from safetensors.torch import save
-
-    from holdfast.core.files import write_atomic
 
     state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in module.state_dict().items()}
     write_atomic(path, save(state))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from made_board import CLASSES, hard_rows, make_board, make_run, retable, rewrite, static_rows, trained_rows, walk_rows
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from holdfast.board.add import add
 from holdfast.board.check import check
@@ -29,6 +30,20 @@ def test_a_run_becomes_entries_that_check_finds_nothing_wrong_with(tmp_path: Pat
         assert (entry.dataset.images, entry.dataset.classes) == (30 if entry.protocol.name == "static" else 24, 3)
         assert entry.run is not None
         assert entry.run.holdfast == "0.1.0"
+
+
+def test_matrices_are_multiplied_in_one_thread_while_entries_are_checked(tmp_path: Path) -> None:
+    def threads() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    add(make_run(tmp_path / "run", static_rows("python:m")), tmp_path / "board")
+    seen: list[set[int]] = []
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        assert 1 not in before
+        assert check(tmp_path / "board", keep=lambda entry, table: seen.append(threads())) == []
+        assert threads() == before
+    assert 1 in seen[0]
 
 
 def test_the_same_run_elsewhere_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from holdfast.board.add import add
 from holdfast.board.entry import Dataset, Entry, Model, Protocol, Score, Source, entry_id, entry_json, read_entry
 from holdfast.board.printed import printed_entries
-from holdfast.board.site import memory
+from holdfast.board.site import downloads, memory
 from holdfast.board.site.build import build
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
@@ -164,6 +164,34 @@ def test_what_was_measured_before_is_recalled_until_anything_changes(board: Path
     copy = Path(shutil.copytree(board, tmp_path / "board"))
     (copy / "datasets.json").write_text("{}")
     assert memory.key_of(copy / file.name) != key
+
+
+def test_what_is_kept_bears_the_keys_of_the_files_as_they_were_before_reading(board: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(board, tmp_path / "board"))
+    files = sorted(copy.glob("*.json"))
+    recalled, keys = memory.recall_all(tmp_path / "cache", files)
+    assert recalled == {}
+    assert keys == {file: memory.key_of(file) for file in files}
+    build(copy, tmp_path / "one", cache=tmp_path / "cache")
+    assert {f"{key}.json" for key in keys.values()} == {path.name for path in (tmp_path / "cache").iterdir()}
+    files[0].write_text(files[0].read_text() + " ")
+    recalled, keys = memory.recall_all(tmp_path / "cache", files)
+    assert list(recalled) == files[1:]
+    assert list(keys) == files[:1]
+
+
+def test_texts_that_a_spreadsheet_would_run_are_quoted_and_numbers_are_not() -> None:
+    row: dict[str, object] = dict.fromkeys(downloads.SCHEMA.names) | {
+        "entry": "plain", "title": "=1+1", "model": 'a, "b"', "paper": " @x", "estimate": -0.1 + 0.3, "n": 7,
+    }  # fmt: skip
+    rows = [row, row | {"title": "plain", "paper": "", "estimate": -2.0}]
+    read = list(csv.DictReader(io.StringIO(downloads.as_csv(rows).decode())))
+    assert [one["title"] for one in read] == ["'=1+1", "plain"]
+    assert [one["paper"] for one in read] == ["' @x", ""]
+    assert [one["model"] for one in read] == ['a, "b"'] * 2
+    assert [float(one["estimate"]) for one in read] == [-0.1 + 0.3, -2.0]
+    assert read[0]["n"] == "7"
+    assert read[0]["low"] == read[0]["code"] == ""
 
 
 def test_printed_numbers_stand_beside_measured_ones_where_the_protocol_is_the_same(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_influences_are_derivatives_of_the_scores() -> None:
     rows = static_rows("m", photos=60, seed=1)
     table = table_of(rows)
     whole = rows_of(table)
-    design = design_of(whole, scored(whole, "static"))
+    design = scored(whole, "static")
     assert design is not None
     score = {one.name: one.estimate for one in numbers(table, "static")}
     for number in (0, 7, 31):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from threadpoolctl import ThreadpoolController
 
 from holdfast import registry
 from holdfast.board.entry import (
@@ -112,9 +115,22 @@ def check(
     board = Board(keep, datasets=read_datasets(home / DATASETS))
     if against is not None:
         _believe(board, Path(against), {stem.resolve() for stem in stems})
-    for stem in stems:
-        problems += [Problem(f"{stem.name}.json", message) for message in _entry(stem, board)]
+    with one_thread():
+        for stem in stems:
+            problems += [Problem(f"{stem.name}.json", message) for message in _entry(stem, board)]
     return problems
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Matrices multiplied in one thread meanwhile: these are small, and the others wait for work at full speed."""
+    limit: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
+    return limit
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """What multiplies matrices here; looking for it takes a millisecond."""
+    return ThreadpoolController()
 
 
 def read_datasets(path: Path) -> dict[str, _Known] | None:
@@ -293,8 +309,10 @@ def _rows(entry: Entry, rows: pa.Table) -> list[str]:
 def _unanswered(rows: pa.Table) -> list[str]:
     """Errors are few. Else a model would be perfect whose wrong answers are called errors."""
     status, names = coded(rows["status"])
-    conditions, known = coded(rows["condition"])
     fine = np.isin(status, [place for place, name in enumerate(names) if name in ("ok", "rejected")])
+    if fine.all():
+        return []
+    conditions, known = coded(rows["condition"])
     # without a mask there is no change to make; an original takes none
     skipped = np.isin(status, [place for place, name in enumerate(names) if name == "skipped"])
     for number, name in enumerate(known):
@@ -309,8 +327,10 @@ def _whole(rows: pa.Table) -> list[str]:
     """No row counts twice, and no condition leaves out pictures that the originals have."""
     # One after the other, so that the number of combinations stays that of the rows.
     way = np.zeros(len(rows), np.intp)
-    for name in ("trained_on", "condition", "variant", "parameters"):
-        numbers_of, names = coded(rows[name])
+    (conditions, known), (variants, kinds) = coded(rows["condition"]), coded(rows["variant"])
+    for numbers_of, names in (
+        coded(rows["trained_on"]), (conditions, known), (variants, kinds), coded(rows["parameters"])
+    ):  # fmt: skip
         way = np.unique(way * (len(names) + 1) + numbers_of, return_inverse=True)[1]
     samples, names = coded(rows["sample_id"])
     fold = np.unique(rows["fold"].fill_null(-1).to_numpy(), return_inverse=True)[1]
@@ -319,8 +339,6 @@ def _whole(rows: pa.Table) -> list[str]:
     twice = np.unique(cell * np.intp(fold.max(initial=0) + 1) + fold, return_inverse=True)[1]
     several = len(np.unique(twice * np.intp(seed.max(initial=0) + 1) + seed))
     found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
-    conditions, known = coded(rows["condition"])
-    variants, kinds = coded(rows["variant"])
     stored = np.isin(variants, [place for place, kind in enumerate(kinds) if kind == "as_stored"])
     if ORIGINAL not in known:
         return found

@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.quick import Estimate, Rows, accuracies, pooled_accuracy, rows_of
-from holdfast.stats.quick_score import design_of, mean_accuracy, paired_difference, spread
+from holdfast.stats.quick_score import Design, design_of, mean_accuracy, paired_difference, spread
 from holdfast.stats.quick_walks import setting_of, walk_measures
 
 __all__ = ["answers_of", "numbers", "ordered", "read_table", "scored", "settings"]
@@ -77,7 +77,7 @@ def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
     return found | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
 
 
-_last: list[tuple[weakref.ref[pa.Table], Rows]] = []
+_last: list[tuple[weakref.ref[pa.Table], Rows, dict[str, Design | None]]] = []
 
 
 def answers_of(table: pa.Table) -> Rows:
@@ -85,8 +85,19 @@ def answers_of(table: pa.Table) -> Rows:
     if _last and _last[0][0]() is table:
         return _last[0][1]
     rows = rows_of(table, order=_order())
-    _last[:] = [(weakref.ref(table), rows)] if len(table) < _KEPT else []
+    _last[:] = [(weakref.ref(table), rows, {})] if len(table) < _KEPT else []
     return rows
+
+
+def scored(rows: Rows, which: str) -> Design | None:
+    """What a score is over: ``static``, or ``background``: the conditions that leave the object.
+
+    Those of the last answers are kept with them.
+    """
+    kept = _last[0][2] if _last and _last[0][1] is rows else {}
+    if which not in kept:
+        kept[which] = design_of(rows, _of(rows, _names(which)))
+    return kept[which]
 
 
 def _seed(table: pa.Table) -> dict[str, Any]:
@@ -95,14 +106,13 @@ def _seed(table: pa.Table) -> dict[str, Any]:
 
 
 def _static(rows: Rows) -> list[Score]:
-    static, background = _names("static"), _names("background")
     found: list[Score] = []
-    design = design_of(rows, _of(rows, static))
+    design = scored(rows, "static")
     if design is None:
         raise UserError("a static entry needs the originals and at least one static condition")
     parts = [part for part in (design.cross, design.inner) if part]
     found.append(_complement("robustness_score", spread(design, parts)))
-    kept = design_of(rows, _of(rows, background))
+    kept = scored(rows, "background")
     if kept is not None:
         own = [part for part in (kept.cross, kept.inner) if part]
         found.append(_complement("robustness_score_background", spread(kept, own)))
@@ -164,11 +174,6 @@ def _scenario(name: str) -> str:
 
 def _of(rows: Rows, scenarios: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in rows.conditions if _scenario(name) in scenarios)
-
-
-def scored(rows: Rows, which: str) -> frozenset[str]:
-    """The conditions of a table that a score is over: ``static``, or ``background``: those that leave the object."""
-    return _of(rows, _names(which))
 
 
 @cache

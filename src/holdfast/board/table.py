@@ -168,8 +168,8 @@ def _schema(schema: pa.Schema, name: str) -> None:
 
 
 def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
-    ids, distinct = coded(rows["row_id"])
-    if (ids < 0).any() or len(distinct) != len(rows):
+    ids = {*rows["row_id"].cast(pa.string()).to_pylist()}
+    if None in ids or len(ids) != len(rows):
         raise UserError(f"{name} has a row_id twice, or a row without one")
     for column in rows.column_names:
         values = rows[column]

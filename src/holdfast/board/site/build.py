@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.board.check import Board, Problem, check, files_of, remember
+from holdfast.board.check import Board, Problem, check, files_of, one_thread, remember
 from holdfast.board.entry import Entry, entry_json, read_entry
 from holdfast.board.printed import printed_entries
 from holdfast.board.site import downloads, memory, pages
@@ -79,9 +79,9 @@ def build(
     problems, stems = files_of([folder])
     files = [stem.with_name(f"{stem.name}.json") for stem in stems]
     memories = None if cache is None else Path(cache)
-    recalled = memory.recall_all(memories, files) if memories is not None else {}
-    unknown = [file for file in files if file not in recalled]
-    with _running(workers, len(unknown)) as run:
+    recalled, keys = ({}, {}) if memories is None else memory.recall_all(memories, files)
+    unknown = [(file, keys.get(file, "")) for file in files if file not in recalled]
+    with one_thread(), _running(workers, len(unknown)) as run:
         found, trouble = _measured(files, recalled, unknown, memories, run)
         problems += trouble
         if problems and not skip_bad:
@@ -113,9 +113,13 @@ def _may_write(board: Path, out: Path) -> None:
 
 
 def _measured(
-    files: Sequence[Path], recalled: dict[Path, Measured], unknown: Sequence[Path], cache: Path | None, run: Run
+    files: Sequence[Path],
+    recalled: dict[Path, Measured],
+    unknown: Sequence[tuple[Path, str]],
+    cache: Path | None,
+    run: Run,
 ) -> tuple[list[Measured], list[Problem]]:
-    """Every entry that nothing is wrong with, and what is wrong with the others."""
+    """Every entry that nothing is wrong with, and what is wrong with the others. Unknown ones come with their keys."""
     chunks = [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)]
     results = list(run(_chunk, chunks))
     known = recalled | {file: one for found, _ in results for file, one in found}
@@ -140,13 +144,13 @@ def _running(workers: int, entries: int) -> Iterator[Run]:
         yield pool.map
 
 
-def _chunk(given: tuple[list[Path], Path | None]) -> tuple[list[tuple[Path, Measured]], list[Problem]]:
+def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tuple[Path, Measured]], list[Problem]]:
     """Some entries, each read, checked and measured once."""
     pa.set_cpu_count(1)
     files, cache = given
     found: list[tuple[Path, Measured]] = []
     problems: list[Problem] = []
-    for file in files:
+    for file, key in files:
         kept: list[Measured] = []
 
         def keep(entry: Entry, table: pa.Table, kept: list[Measured] = kept) -> None:
@@ -158,7 +162,7 @@ def _chunk(given: tuple[list[Path], Path | None]) -> tuple[list[tuple[Path, Meas
             continue
         one = kept[0] if kept else Measured(read_entry(file))
         if cache is not None:
-            memory.remember(cache, memory.key_of(file), one)
+            memory.remember(cache, key, one)
         found.append((file, one))
     return found, problems
 

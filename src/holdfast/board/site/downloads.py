@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ SCHEMA = pa.schema(
         ("source", pa.string()),
     ]
 )  # fmt: skip
-
+TEXTS = [column.name for column in SCHEMA if column.type == pa.string()]
 
 Ranks = Mapping[str, Mapping[str, tuple[int, int]]]
 """Measure → entry → first and last rank."""
@@ -64,23 +65,18 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(SCHEMA.names)
-    names, texts = SCHEMA.names, dict[str, str]()  # most of an entry's texts stand in all its rows
-    for row in rows:
-        cells = []
-        for value in map(row.__getitem__, names):
-            if isinstance(value, str):
-                if value not in texts:
-                    texts[value] = guarded(value)
-                cells.append(texts[value])
-            else:
-                cells.append("" if value is None else repr(value))
-        writer.writerow(cells)
+    texts = {text for name in TEXTS for text in map(itemgetter(name), rows) if text is not None}
+    changed = {text: safe for text in texts if (safe := guarded(text)) != text}
+    lines: Iterable[Iterable[Any]] = map(itemgetter(*SCHEMA.names), rows)
+    if changed:
+        lines = ([changed.get(value, value) for value in line] for line in lines)
+    writer.writerows(lines)
     return out.getvalue().encode()
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
     """The same as a list of objects, one a line."""
-    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    lines = ",\n".join(map(json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode, rows))
     return f"[\n{lines}\n]\n".encode()
 
 

@@ -16,7 +16,6 @@ from holdfast.stats.quick import Estimate, Rows, coded, equals
 from holdfast.stats.quick_holds import evidence_of
 from holdfast.stats.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
 from holdfast.stats.quick_parts import walk_influence as influence_of_walks
-from holdfast.stats.quick_score import design_of
 from holdfast.stats.quick_walks import setting_of, walks_of
 
 NONE = "-"
@@ -90,8 +89,8 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         table: its rows, as ``read_table`` gives them.
     """
     protocol = entry.protocol.name
-    fine = equals(table["status"], "ok") & equals(table["task"], "classify")
     states, names = coded(table["status"])
+    fine = (states == (names.index("ok") if "ok" in names else -2)) & equals(table["task"], "classify")
     statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
     answered = table if fine.all() else table.filter(pa.array(fine))
     rows = answers_of(table)
@@ -126,7 +125,7 @@ def _verdict(entry: Entry, answered: pa.Table, rows: Rows) -> tuple[str, str, li
 def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:
     found: dict[str, Floats] = {}
     for name, which in (("robustness_score", "static"), ("robustness_score_background", "background")):
-        design = design_of(rows, scored(rows, which))
+        design = scored(rows, which)
         if design is None:
             continue
         parts = score_influence(design)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,12 @@ def _code() -> bytes:
     return digest.digest()
 
 
-def recall_all(folder: Path, files: Sequence[Path]) -> dict[Path, Measured]:
-    """What was kept of these entries; the folder is made where there is none."""
+def recall_all(folder: Path, files: Sequence[Path]) -> tuple[dict[Path, Measured], dict[Path, str]]:
+    """What was kept of these entries, and the keys of the others; the folder is made where there is none."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = {file: recall(folder, key_of(file)) for file in files}
-    return {file: one for file, one in found.items() if one is not None}
+    keys = {file: key_of(file) for file in files}
+    found = {file: one for file, key in keys.items() if (one := recall(folder, key)) is not None}
+    return found, {file: key for file, key in keys.items() if file not in found}
 
 
 def recall(folder: Path, key: str) -> Measured | None:
@@ -75,10 +76,10 @@ def _arrays(kind: Any, told: dict[str, Any] | None, number: Any) -> Any:
 
 
 def remember(folder: Path, key: str, one: Measured) -> None:
-    """Keep what was measured."""
-    told = {item.name: getattr(one, item.name) for item in fields(one)} | {
+    """Keep what was measured. The key is of the files as they were before they were read."""
+    told = vars(one) | {
         "entry": one.entry.model_dump(mode="json"),
-        "classes": None if one.classes is None else asdict(one.classes),
-        "cells": None if one.cells is None else asdict(one.cells),
+        "classes": None if one.classes is None else vars(one.classes),
+        "cells": None if one.cells is None else vars(one.cells),
     }
     write_atomic(folder / f"{key}.json", json.dumps(told, default=lambda array: array.tolist()).encode())

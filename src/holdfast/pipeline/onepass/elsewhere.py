@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, first_line
-from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.evaluation import EvaluateSpec, Job, Tested, load_models, unloaded
 from holdfast.pipeline.onepass import networks
 from holdfast.pipeline.onepass.networks import Network, Warming
@@ -79,8 +80,8 @@ class Passing:
     def __call__(self, piece: Piece) -> Summary:
         """Do these jobs and write their rows, as one part."""
         if self._pass is None:
-            self._pass = self._open()
-            self._closing = weakref.finalize(self, self._pass.close)  # nobody tells a worker that it was the last piece
+            self._pass, opened = self._open()
+            self._closing = weakref.finalize(self, opened.close)  # nobody tells a worker that it was the last piece
         prepared = replace(self._prepared, images=piece.images, masks=piece.masks)
         summary = Summary()
         try:
@@ -97,23 +98,28 @@ class Passing:
         if closing is not None:
             closing()
 
-    def _open(self) -> Pass:
+    def _open(self) -> tuple[Pass, ExitStack]:
+        """The pass, and what closes it."""
         positions, spec = self._portion.positions, self._spec
-        mine = replace(spec, models=tuple(spec.models[position] for position in positions))
-        loaded = load_models(mine, self._prepared.collection)
-        planned = [self._tested[position].fingerprint for position in positions]
-        check_same(", ".join(mine.models), planned, [model.fingerprint for model in loaded])
-        chosen = {position: _network(one, spec.batch_size) for position, one in zip(positions, loaded, strict=True)}
-        cuda = next(iter(chosen.values())).device.startswith("cuda")
+        device = resolve_device(spec.device)
+        cuda = device.startswith("cuda")
         compiles = (self._compiles and cuda) if spec.compile is None else spec.compile
-        warming = None
-        if compiles and cuda and len(chosen) > 1:
-            device = next(iter(chosen.values())).device
-            warming = Warming(mine.models, device, self._prepared.collection.classes, spec.batch_size)
-        return Pass(
-            spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
-            warming=warming, writes=False,
-        )  # fmt: skip
+        mine = replace(spec, models=tuple(spec.models[position] for position in positions))
+        with ExitStack() as opening:
+            warming = None
+            if compiles and cuda and len(positions) > 1:  # while this process loads them
+                warming = Warming(mine.models, device, self._prepared.collection.classes, spec.batch_size)
+                opening.callback(warming.close)
+            loaded = load_models(mine, self._prepared.collection)
+            planned = [self._tested[position].fingerprint for position in positions]
+            check_same(", ".join(mine.models), planned, [model.fingerprint for model in loaded])
+            chosen = {position: _network(one, spec.batch_size) for position, one in zip(positions, loaded, strict=True)}
+            made = Pass(
+                spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
+                warming=warming, writes=False,
+            )  # fmt: skip
+            opening.callback(made.close)
+            return made, opening.pop_all()
 
 
 def _network(model: Tested, asked: int) -> Network:

@@ -355,6 +355,7 @@ def test_an_image_maker_of_others(tmp_path: Path, lists: dict[str, Any]) -> None
         registry.image_makers.remove("silent")
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_and_the_same_pool_in_the_end(tmp_path: Path) -> None:
     pool, whole = tmp_path / "pool", tmp_path / "whole"
     words = "generate --generator embedded:?steps=5 --limit 16 --batch-size 2 --device cpu -q --out"

@@ -120,12 +120,14 @@ def test_type_one_error_with_many_contrasts():
     assert 0.03 <= rejections(logits, 120, 1000, "gee", seed=1) <= 0.07
 
 
+@pytest.mark.slow
 def test_type_one_error_of_the_bootstrap_under_separation():
     """Originals are all right, so that logits are infinite, and every model loses the same number of points."""
     logits = np.stack([np.full(3, 60.0), np.full(3, 0.4), np.full(3, -0.3)], axis=1)
     assert 0.03 <= rejections(logits, 100, 600, "bootstrap", seed=2) <= 0.07
 
 
+@pytest.mark.slow
 def test_type_one_error_of_the_bootstrap_with_few_photos():
     logits = np.array([0.6, 0.3, 0.0, -0.3])[:, None] + np.linspace(0.3, -0.3, 5)[None, :]
     assert 0.03 <= rejections(logits, 50, 500, "bootstrap", seed=3) <= 0.07

@@ -92,6 +92,7 @@ def table(out: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(out / "results" / f"{name}.parquet")
 
 
+@pytest.mark.slow
 def test_the_drops_are_those_of_the_runs(rehearsal: Path) -> None:
     found = table(rehearsal, "what-each-strategy-costs").set_index(["strategy", "model"])
     originals = api.open_run(rehearsal / "runs" / "originals").rows().to_pandas()
@@ -106,6 +107,7 @@ def test_the_drops_are_those_of_the_runs(rehearsal: Path) -> None:
         assert row["drop_low"] <= row["drop"] <= row["drop_high"] and row["scenes"] == len(after)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_prompts_the_pictures_and_what_it_measured_with(rehearsal: Path) -> None:
     page = (rehearsal / "report" / "index.html").read_text(encoding="utf8")
     assert "Known-truth world" in page and "image and text towers of clip:embedded" in " ".join(page.split())
@@ -118,6 +120,7 @@ def test_the_page_has_the_prompts_the_pictures_and_what_it_measured_with(rehears
     assert page.count("data:image") >= 9
 
 
+@pytest.mark.slow
 def test_a_finished_study_makes_its_page_again_without_painting(rehearsal: Path) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (rehearsal / "work").rglob("*.png")}
     asked = table(rehearsal, "what-each-strategy-costs")

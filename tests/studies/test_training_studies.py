@@ -309,6 +309,7 @@ def test_adversarial_training_swaps_the_images_both_ways(tmp_path: Path) -> None
     assert "Known-truth world; says nothing about photos." in page.read_text(encoding="utf8")
 
 
+@pytest.mark.slow
 def test_augmentation_trains_on_and_tests_again(tmp_path: Path) -> None:
     said = [lend(tmp_path / "lent", plain="resnet_rho80"), "step_size=0.02"]
     out = tmp_path / "study"
@@ -329,6 +330,7 @@ def test_augmentation_trains_on_and_tests_again(tmp_path: Path) -> None:
     assert all(file.stat().st_mtime_ns == files[file] for file in kept)
 
 
+@pytest.mark.slow
 def test_robust_training_compares_the_orders(tmp_path: Path) -> None:
     said = [
         lend(tmp_path / "lent", plain="resnet_rho0", augmix="resnet_rho80", dat="resnet_rho95"),
@@ -367,6 +369,7 @@ def test_greyscale_compares_colour_and_grey(tmp_path: Path) -> None:
     assert (frame["colour_shift"] > 0).all()
 
 
+@pytest.mark.slow
 def test_heads_are_trained_and_swept(tmp_path: Path) -> None:
     out = tmp_path / "study"
     run_study("heads", out, quick=True, device="cpu")

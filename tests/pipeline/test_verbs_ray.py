@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -56,8 +57,10 @@ def work_processes() -> list[psutil.Process]:
     return found
 
 
-def kill_when(ready: Callable[[], bool], killed: list[int]) -> threading.Thread:
-    """Send SIGKILL to the worker that has computed most, once something is there."""
+@contextmanager
+def killing_a_worker(ready: Callable[[], bool]) -> Iterator[None]:
+    """Send SIGKILL to the worker that has computed most, once something is there; somebody must have been killed."""
+    killed: list[int] = []
 
     def wait() -> None:
         end = time.monotonic() + 300
@@ -69,7 +72,9 @@ def kill_when(ready: Callable[[], bool], killed: list[int]) -> threading.Thread:
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    return thread
+    yield
+    thread.join(10)
+    assert killed and not psutil.pid_exists(killed[0])
 
 
 def walks(scenes: int, steps: int) -> PerturbSpec:
@@ -83,12 +88,9 @@ def walks(scenes: int, steps: int) -> PerturbSpec:
 def test_walks_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -> None:
     spec = walks(scenes=16, steps=6)
     one, _ = perturb(spec, tmp_path / "one")
-    killed: list[int] = []
     done = tmp_path / "other" / "predictions"
-    thread = kill_when(lambda: any(done.glob("part-*.parquet")), killed)
-    other, _ = perturb(spec, tmp_path / "other", executor=ray)
-    thread.join(10)
-    assert killed and not psutil.pid_exists(killed[0])
+    with killing_a_worker(lambda: any(done.glob("part-*.parquet"))):
+        other, _ = perturb(spec, tmp_path / "other", executor=ray)
     assert_same(rows_of(one), rows_of(other))
     for ours, theirs in zip(Details.of(one.path).all(), Details.of(other.path).all(), strict=True):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
@@ -101,12 +103,9 @@ def test_one_pass_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -
         device="cpu",
     )  # fmt: skip
     one, _ = evaluate(spec, tmp_path / "one")
-    killed: list[int] = []
     done = tmp_path / "other" / "predictions"
-    thread = kill_when(lambda: any(done.glob("part-*.parquet")), killed)
-    other, summary = evaluate(spec, tmp_path / "other", executor=ray)
-    thread.join(10)
-    assert killed and not psutil.pid_exists(killed[0])
+    with killing_a_worker(lambda: any(done.glob("part-*.parquet"))):
+        other, summary = evaluate(spec, tmp_path / "other", executor=ray)
     assert summary.rows == 240 * 13 * 2
     assert_same(rows_of(one), rows_of(other))
 
@@ -144,12 +143,9 @@ def test_training_also_where_a_worker_is_killed(ray: Executor, tmp_path: Path) -
         folds=2, epochs=12, size=64, batch_size=4, device="cpu",
     )  # fmt: skip
     one, _ = train(spec, tmp_path / "one")
-    killed: list[int] = []
     jobs = tmp_path / "other" / "jobs"
-    thread = kill_when(lambda: any(jobs.rglob("epoch-00003")), killed)
-    other, _ = train(spec, tmp_path / "other", executor=ray)
-    thread.join(10)
-    assert killed and not psutil.pid_exists(killed[0])
+    with killing_a_worker(lambda: any(jobs.rglob("epoch-00003"))):
+        other, _ = train(spec, tmp_path / "other", executor=ray)
     assert weight_hashes(one.path / "models") == weight_hashes(other.path / "models")
     assert_same(rows_of(one), rows_of(other))
     tables = [

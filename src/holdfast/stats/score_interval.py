@@ -42,7 +42,7 @@ def spread_interval(
     if float(np.trace(covariance)) <= 1e-15:
         return observed, observed
     # Only what can count makes a direction: for one-sided spreads the losses.
-    counted = deviations**2 > 0 if quadratic else np.array([float(value(row)) > 0 for row in np.diag(deviations)])
+    counted = np.array([float(value(row)) > 0 for row in np.diag(deviations)])
     if not counted.any():
         counted[:] = True
         deviations = -np.sqrt(np.maximum(np.diag(covariance), 0))
@@ -59,13 +59,10 @@ def spread_interval(
     tail = (1 - level) / 2
 
     crossed, noise = 2 * (epsilon @ direction) + along, (epsilon**2).sum(axis=1)
-    room = np.empty_like(noise)
 
     def simulated(size: float) -> Floats:
-        if quadratic:  # size² + size · crossed + noise, asked for about 75 times
-            np.multiply(crossed, size, out=room)
-            np.add(room, size**2, out=room)
-            return np.asarray(np.add(room, noise, out=room))
+        if quadratic:
+            return np.asarray(size**2 + size * crossed + noise)
         return np.asarray(value(size * direction + epsilon) + size * along)
 
     def surprisingly_large(size: float) -> bool:

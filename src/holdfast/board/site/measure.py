@@ -89,8 +89,8 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         table: its rows, as ``read_table`` gives them.
     """
     protocol = entry.protocol.name
+    fine = equals(table["status"], "ok") & equals(table["task"], "classify")
     states, names = coded(table["status"])
-    fine = (states == (names.index("ok") if "ok" in names else -2)) & equals(table["task"], "classify")
     statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
     answered = table if fine.all() else table.filter(pa.array(fine))
     rows = answers_of(table)

@@ -53,7 +53,7 @@ def pieces(plan: Plan, width: int) -> Iterator[Piece]:
         yield Piece(jobs, {one: known.images[one] for one in ids}, {one: known.masks[one] for one in ids})
 
 
-class Passing:
+class RemotePass:
     """The work of a piece. Travels without its networks, which are loaded (and compiled) on first use and kept."""
 
     def __init__(

@@ -13,7 +13,7 @@ from holdfast.engine import Executor
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.evaluation import EvaluateSpec, Tested, unloaded
 from holdfast.pipeline.onepass import networks
-from holdfast.pipeline.onepass.elsewhere import Passing, pieces
+from holdfast.pipeline.onepass.elsewhere import RemotePass, pieces
 from holdfast.pipeline.onepass.networks import Network, Warming
 from holdfast.pipeline.onepass.passing import Pass
 from holdfast.pipeline.planning import Plan, Portion
@@ -107,7 +107,7 @@ class OnePass:
             return
         run, prepared = self.run.path, plan.prepared
         if self._executor.remote:
-            work = Passing(self.spec, prepared, plan.portion, self._tested, run, compiles=self._worth)
+            work = RemotePass(self.spec, prepared, plan.portion, self._tested, run, compiles=self._worth)
             seen = seeing(work, prepared.collection.samples, self._executor)
             yield from self._executor.map(seen, pieces(plan, self._executor.width))
             return

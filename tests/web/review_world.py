@@ -81,9 +81,16 @@ class Reviewer:
 
     def state(self, *wanted: str) -> str:
         """Wait for one of these states."""
-        self.page.wait_for_function(
-            "wanted => wanted.includes(document.getElementById('review').dataset.state)", arg=list(wanted)
-        )
+        try:
+            self.page.wait_for_function(
+                "wanted => wanted.includes(document.getElementById('review').dataset.state)", arg=list(wanted)
+            )
+        except Exception as error:
+            shown = self.page.locator("#review").get_attribute("data-state")
+            raise AssertionError(
+                f"waited for {wanted}, the page is at {shown!r}: {self.page.inner_text('body')!r}, troubles"
+                f" {self.troubles}, last requests {self.requests[-8:]}"
+            ) from error
         return str(self.page.locator("#review").get_attribute("data-state"))
 
     def at(self, position: str) -> str:

@@ -98,7 +98,7 @@ async function taken() {
   const before = task?.token;
   const turn = await ask("POST", `/api/review/campaigns/${campaign}/task`);
   if (before && before !== turn.task?.token) {
-    task = null;
+    task = step = null; // a picture that is about to be followed by the next one must not open one of the new set
     return show("expired");
   }
   if (!turn.task) {
@@ -159,7 +159,7 @@ async function finish() {
 
 function end() {
   const status = ended;
-  ended = task = null;
+  ended = task = step = null;
   show(status === "finished" ? "finished" : "discarded");
 }
 

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import os
+
+# Before anything imports NumPy or torch, and for the commands that tests start: processes that share the cores wait for
+# each other's threads, and sums of another number of threads have other last digits.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Callable
 from pathlib import Path
 

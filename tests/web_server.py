@@ -130,7 +130,7 @@ def server_process(state: Path, *arguments: str, port: int = 0) -> Iterator[Serv
     command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--state", str(state), "--port", str(port)]
     process = subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
         assert process.stdout is not None

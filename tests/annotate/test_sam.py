@@ -41,14 +41,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(params=KINDS)
 def sam(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Sam]:
-    import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     loaded = load_guided(f"sam:{folders[request.param]}?device=cpu")
     assert isinstance(loaded, Sam)
     yield loaded
-    torch.set_num_threads(threads)
 
 
 def picture(height: int = 50, width: int = 90, seed: int = 0) -> Image:

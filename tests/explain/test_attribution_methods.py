@@ -33,8 +33,6 @@ from holdfast.explain.layers import find_layer, grid_of
 from holdfast.models import load_classifier
 from holdfast.models.smp import load_embedded
 
-torch.set_num_threads(1)
-
 
 def seeded(build):
     with torch.random.fork_rng(devices=[]):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from holdfast import api
 from holdfast.stats.failure_modes import UNEXPLAINED
 
@@ -13,7 +11,6 @@ TIED, UNTIED = "embedded:resnet_rho95_strong", "embedded:resnet_rho0"
 
 
 def test_errors_go_with_the_background_where_training_tied_it_and_nowhere_else(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     run = tmp_path / "run"
     api.evaluate("diorama:test?n=360&context=0", models=[TIED, UNTIED], out=run, scenarios="original", device="cpu")
     _, (found,) = api.modes([run])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast import api
 from holdfast.core.names import parse_name
@@ -22,7 +21,6 @@ SHAPE, BACKGROUND = "embedded:resnet_rho0", "embedded:vit_rho95"
 
 @pytest.fixture(scope="module")
 def painted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("painted")
     api.synth(SCENES, out=out, scenarios="generated_background", generator="embedded:?steps=6", device="cpu")
     return out

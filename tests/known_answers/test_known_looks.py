@@ -14,7 +14,6 @@ from holdfast import api
 from holdfast.diorama import CLASSES
 from holdfast.explain import Network, gradcam, integrated_gradients, look, occlusion
 
-torch.set_num_threads(1)
 CHOSEN = slice(0, 240, 24)
 
 

@@ -19,11 +19,6 @@ NAMES = ("background", "cat", "dog")
 MEAN, STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def picture(size: int = 64) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8)
 

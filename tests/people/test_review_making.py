@@ -203,9 +203,6 @@ def test_a_destroyed_copy_has_no_part_where_it_was(rows: int, columns: int, seed
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    torch.set_num_threads(1)
     spec = PerturbSpec(
         f"diorama:test?n={SCENES}", models=("embedded:resnet_rho0",), generator="pixel:",
         oracle="clip:embedded?min_score=0.9", random_walk=False, keep_images=True, frames=SCENES,

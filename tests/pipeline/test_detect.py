@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from tiny_pipelines import save_pipeline
 from typer.testing import CliRunner
 
@@ -21,11 +20,6 @@ from holdfast.stats.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, ac
 from shapes import make_photos
 
 SMALL = {"architectures": ("timm:test_resnet",), "size": 32, "batch_size": 8, "device": "cpu", "folds": 2}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import holdfast
@@ -26,7 +25,6 @@ from holdfast.pipeline.explained.looking import Item, Looking
 from holdfast.pipeline.explained.subjects import classifier_subject, segmenter_subject
 from holdfast.report.looking.cascade import STAGES
 
-torch.set_num_threads(1)
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]
 
 

@@ -6,7 +6,6 @@ import csv
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 from tiny_pipelines import save_pipeline
 
 from holdfast import api
@@ -30,14 +28,6 @@ from holdfast.pipeline.synth import SynthSpec, synth
 from holdfast.scenarios import parse_conditions
 
 SCENARIO = "generated_background"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from drawn_pool import SURROGATES, TARGET, make_pool
 
 import holdfast
@@ -37,7 +36,6 @@ def vote(samples: Iterable[Sample], accepted: set[str], folder: Path) -> Path:
 
 
 def test_mining_with_people_as_the_oracle(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     pool = make_pool(tmp_path / "pool", 72)
     samples = load_collection(str(pool)).samples
     judged, unseen = samples[:-10], samples[-10:]
@@ -54,7 +52,6 @@ def test_mining_with_people_as_the_oracle(tmp_path: Path) -> None:
 
 
 def test_votes_on_a_runs_images_correct_its_fmr(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     spec = PerturbSpec(
         "diorama:test?n=12", models=("embedded:resnet_rho95",), generator="pixel:", oracle="clip:embedded",
         random_walk=False, walk=WalkOptions(steps=2, step_size=0.02), keep_images=True,

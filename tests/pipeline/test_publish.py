@@ -10,7 +10,6 @@ from pathlib import Path
 import cv2
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
@@ -33,7 +32,6 @@ SPEC = PerturbSpec(
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     return perturb(replace(SPEC, keep_images=True), tmp_path_factory.mktemp("walked") / "run")[0].path
 
 

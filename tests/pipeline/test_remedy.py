@@ -33,11 +33,6 @@ from holdfast.store import Parts
 from holdfast.testing import check_classifier
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn_pool.make_hard(tmp_path_factory.mktemp("drawn"))

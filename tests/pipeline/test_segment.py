@@ -63,7 +63,6 @@ def load_without_background(name: object, *, device: str) -> ByColour:
 
 @pytest.fixture(scope="module", autouse=True)
 def known() -> None:
-    torch.set_num_threads(1)
     for scheme, load in (("known", load_known), ("bare", load_without_background)):
         if scheme not in registry.segmenters:
             registry.segmenters.register(scheme, load, summary="for this test")
@@ -123,7 +122,7 @@ def test_a_changed_mask_replaces_its_rows(tmp_path: Path) -> None:
     assert set(details) == set(after["row_id"])
 
 
-def test_one_picture_that_fails_is_a_row(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_picture_that_fails_is_a_row(data: Path, tmp_path: Path) -> None:
     _, mask = draw("disc", 2, 64, 64)
     bad = ByColour(fails_on=int((mask > 0).sum()))
     registry.segmenters.register("failing", lambda name, *, device: bad, summary="for this test")
@@ -224,10 +223,7 @@ def test_going_on_trains_nothing_twice_and_the_same_again(trained: holdfast.Resu
     assert [file for file in files if file.stat().st_mtime_ns != before[file][0]] == [lost]
 
 
-def test_kill_9_and_rerun_end_in_the_same_counts(
-    data: Path, tmp_path: Path, table_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_kill_9_and_rerun_end_in_the_same_counts(data: Path, tmp_path: Path, table_of) -> None:
     asked = [
         "segment", str(data), "--architectures", FPN, "--scenarios", "original", "--folds", "1", "--epochs", "12",
         "--size", "64", "--batch-size", "6", "--validation", "0.3", "--device", "cpu", "-q",

@@ -33,7 +33,6 @@ SPEC = PerturbSpec(
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     return perturb(replace(SPEC, keep_latents=True), tmp_path_factory.mktemp("walked") / "run")[0].path
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from tiny_pipelines import save_pipeline
 
 from holdfast.core.errors import UserError
@@ -35,14 +33,6 @@ def unsure(images):
     return np.array(rows, np.float32).reshape(-1, 3)
 unsure.labels = ("cross", "disc", "square")
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import torch
 from killed import kill_in_training, weight_hashes
 from typer.testing import CliRunner
 
@@ -25,11 +24,6 @@ from shapes import CLASSES, make_photos
 NETWORKS = ("timm:test_resnet", "timm:test_vit")
 SCENARIOS = ("original", "grey", "random_background")
 SMALL = {"size": 32, "batch_size": 8, "device": "cpu"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -195,10 +189,7 @@ def test_pictures_that_do_not_fit_are_rendered_in_every_epoch(data: Path, tmp_pa
     assert found[0] == found[1] and len(found[0]) == 1
 
 
-def test_kill_9_and_rerun_end_in_the_same_metrics(
-    data: Path, tmp_path: Path, table_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_kill_9_and_rerun_end_in_the_same_metrics(data: Path, tmp_path: Path, table_of) -> None:
     out = tmp_path / "killed"
     command = [
         "train", str(data), "--architectures", NETWORKS[0], "--scenarios", "original,grey", "--folds", "1",
@@ -223,10 +214,7 @@ def test_kill_9_and_rerun_end_in_the_same_metrics(
 
 
 @pytest.mark.slow
-def test_jobs_side_by_side_end_in_the_same_table(
-    data: Path, tmp_path: Path, table_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_jobs_side_by_side_end_in_the_same_table(data: Path, tmp_path: Path, table_of) -> None:
     settings = {"architectures": NETWORKS, "scenarios": "original,grey", "folds": 2, "epochs": 1, **SMALL}
     found = [holdfast.train(data, workers=count, out=tmp_path / str(count), **settings) for count in (1, 2)]
     assert table_of(found[0]) == table_of(found[1])

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from killed import weight_hashes
 from sharded_world import assert_same, rows_of
 
@@ -98,13 +97,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> TrainSpec:
 
 @pytest.fixture(scope="module")
 def undisturbed(spec: TrainSpec, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    torch.set_num_threads(1)  # as in the attempts: sums of more threads have other last digits
     return train(spec, tmp_path_factory.mktemp("undisturbed") / "run")[0]
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.mark.slow

@@ -31,11 +31,6 @@ RESNET, VIT = "timm:test_resnet", "timm:test_vit"
 SMALL = {"size": 32, "batch_size": 8, "device": "cpu", "folds": 2, "epochs": 1}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def shapes(tmp_path: Path) -> Path:
     return make_photos(tmp_path / "photos", 6)
@@ -165,7 +160,6 @@ def test_a_checkpoint_of_another_architecture_is_not_trained_on(shapes: Path, tm
 MEMORY_LIMIT = """
 import resource, sys, torch
 from holdfast.training import TooLargeError, TrainingOptions, fit
-torch.set_num_threads(1)
 
 def train(images):
     torch.manual_seed(0)

@@ -24,7 +24,6 @@ OPTIONS = WalkOptions(steps=3, step_size=0.3, batch_size=5)
 
 @cache
 def world() -> tuple[LatentGenerator, UnderTest, Oracle]:
-    torch.set_num_threads(1)
     scenes = load_collection("diorama:test?n=12")
     classifier = load_classifier("embedded:resnet_rho95", device="cpu")
     oracle = load_oracle(

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -22,11 +21,8 @@ SMALLER = ["train=48", "batch=24"]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("dose")
     run_study("dose", out, assignments=SMALLER, quick=True, device="cpu")
-    torch.set_num_threads(threads)
     return out
 
 

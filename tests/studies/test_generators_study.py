@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -16,7 +15,6 @@ from holdfast.studies.study import run_study
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("generators")
     run_study("generators", out, quick=True, device="cpu")
     return out

@@ -82,7 +82,6 @@ def test_a_seam_is_seen_where_a_picture_was_pasted_and_not_where_it_was_not() ->
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("prompts")
     run_study("prompts", out, quick=True, device="cpu")
     return out

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -143,7 +142,6 @@ def test_no_model_has_a_say_in_its_own_hard_set() -> None:
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("metrics")
     run_study("metrics", out, quick=True, device="cpu", assignments=FEW)
     return out

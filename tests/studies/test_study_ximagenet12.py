@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from holdfast import api
 from holdfast.core.errors import UserError
@@ -22,11 +21,6 @@ from holdfast.studies.ximagenet12 import SETTINGS, run
 from holdfast.studies.ximagenet12_page import ORDER, cost, in_order, unfinished
 
 SMALL = ("scenarios=original,grey", "scenes=24", "maps=4", "parts=classify,look")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,6 @@ FIRST, SECOND = "embedded:resnet_rho95", "embedded:vit_rho95"
 SAID = [f"models={FIRST},{SECOND}", "scenes=12"]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def study(name: str, out: Path, *said: str) -> str:
     return run_study(name, out, assignments=[*SAID, *said], quick=True, device="cpu").read_text(encoding="utf8")
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,14 +19,6 @@ from training_job import EPOCHS, batches, loss, net, numbers_of, train
 
 from holdfast.core.errors import UserError
 from holdfast.training import DivergedError, Epoch, TrainingOptions, checkpoint, fit, one_cycle
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_it_learns_and_averages() -> None:

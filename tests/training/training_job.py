@@ -64,5 +64,4 @@ def _announce(epoch: Epoch) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     print("ended in", json.dumps(numbers_of(train(Path(sys.argv[1]), _announce))))

@@ -41,7 +41,7 @@ def test_the_link_lands_on_the_campaign(tmp_path: Path) -> None:
     ]
     process = subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
         assert process.stdout is not None

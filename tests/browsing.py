@@ -42,3 +42,51 @@ def a_browser() -> Iterator[Any]:
         browser = kind.launch(executable_path=CHROMIUM, args=ARGUMENTS, headless=True)
         yield browser
         browser.close()
+
+
+class Held:
+    """Requests of a page that wait until the test lets them go: ``.next().continue_()``, or ``.fulfill`` them."""
+
+    def __init__(self, page: Any, pattern: str, method: str = "") -> None:
+        self.page, self.pattern, self.method = page, pattern, method
+        self.waiting: list[Any] = []
+        page.route(pattern, self._hold)
+
+    def _hold(self, route: Any) -> None:
+        if self.method in ("", route.request.method):
+            self.waiting.append(route)
+        else:
+            route.fallback()
+
+    def next(self) -> Any:
+        """The one that has waited longest; comes back when there is one."""
+        for _ in range(6000):
+            if self.waiting:
+                return self.waiting.pop(0)
+            self.page.wait_for_timeout(10)
+        raise AssertionError(f"nobody asked for {self.pattern}")
+
+    def stop(self) -> None:
+        """Hold nothing any more."""
+        self.page.unroute(self.pattern, self._hold)
+        for route in self.waiting:
+            route.continue_()
+
+
+ANSWERS = """() => {
+    const text = Response.prototype.text;
+    window.answers = [];
+    Response.prototype.text = async function () {
+        const words = await text.call(this);
+        setTimeout(() => window.answers.push(this.url)); // after what the page does with it at once
+        return words;
+    };
+}"""
+"""Run in a page: from then on ``window.answers`` has the addresses of all answers that it has read and acted upon."""
+
+
+def acted(page: Any, part: str, times: int = 1) -> None:
+    """Wait until the page has read so many answers of addresses with this part and done what it does at once."""
+    page.wait_for_function(
+        "([part, times]) => window.answers.filter(one => one.includes(part)).length >= times", arg=[part, times]
+    )

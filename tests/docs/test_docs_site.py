@@ -129,7 +129,7 @@ def test_every_statistic_named_is_there() -> None:
 def _search(page: Page, word: str) -> None:
     page.locator("[data-md-component=search-query]").first.click()
     page.keyboard.type(word)
-    page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=20_000)
+    page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=120_000)
 
 
 def _entries(nav: list[Any], name: str = "") -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from made_walks import make_walks
-from test_report_browser import HOSTILE, Opened, browser
+from test_report_browser import HOSTILE, Opened, browser, make_interactive
 
 from holdfast.report import build
 
@@ -49,8 +49,7 @@ def test_nothing_overflows_complains_or_reaches_out(
         sizes = page.evaluate("[...document.querySelectorAll('.filmstrip img')].map(i => [i.naturalWidth, i.width])")
         assert sizes and all(natural > 0 and shown > 40 for natural, shown in sizes)
         for figure in page.locator("figure[data-chart]").all():
-            figure.locator("button.interactive").click()
-            figure.locator(".live svg.marks").wait_for()
+            make_interactive(figure)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert opened.troubles == []
         assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []

@@ -112,6 +112,11 @@ class Artist:
         for key in keys:
             self.page.keyboard.press(key)
 
+    def tool(self, name: str) -> None:
+        """Take a tool by a tap on its button, which becomes a click a moment later."""
+        self.page.tap(f"[data-tool-button={name}]")
+        self.page.wait_for_selector(f"#annotate[data-tool={name}]")
+
     def saved(self) -> None:
         """Wait until the server has everything, and the page says so."""
         self.page.wait_for_selector("#annotate[data-saved=true]", state="attached")

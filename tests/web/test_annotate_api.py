@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import cv2
 import httpx
@@ -127,9 +128,11 @@ class Looker:
 
     name = fingerprint = "looker"
 
-    def __init__(self, pause: float = 0.02) -> None:
+    def __init__(self) -> None:
         self.embedded: list[int] = []
-        self.at_work, self.most_at_work, self.pause = 0, 0, pause
+        self.at_work, self.most_at_work = 0, 0
+        self.may_go_on = Event()
+        self.may_go_on.set()
 
     def embed(self, image: np.ndarray) -> np.ndarray:
         self.embedded.append(int(image.sum()))
@@ -143,7 +146,8 @@ class Looker:
     ) -> MaskProposal:
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
-        time.sleep(self.pause)
+        time.sleep(0.02)
+        assert self.may_go_on.wait(120)
         self.at_work -= 1
         mask = np.zeros(embedding.shape[:2], bool)
         mask[int(inside[-1][1]), int(inside[-1][0])] = True
@@ -176,7 +180,7 @@ def test_an_image_is_embedded_once(tmp_path: Path, looker: Looker) -> None:
 
 
 def test_images_that_were_passed_are_not_prepared(tmp_path: Path, looker: Looker) -> None:
-    looker.pause = 1.0
+    looker.may_go_on.clear()
     with serving(tmp_path / "state") as server:
         take_in(
             server.house, str(scene(tmp_path / "data", 5)), masks=tmp_path / "masks", guide="looker", progress=silent
@@ -192,6 +196,7 @@ def test_images_that_were_passed_are_not_prepared(tmp_path: Path, looker: Looker
                 waiting.append(threads.submit(client.post, f"/api/annotate/masks/{drawing}/prepare"))
             assert all(one.result().status_code == 204 for one in waiting[:3])
             assert not busy.done(), "nobody waits for what they passed"
+            looker.may_go_on.set()
             assert busy.result().status_code == 200 and waiting[3].result().status_code == 204
     assert len(looker.embedded) == 2, "the image at work and the one that is open"
 

@@ -127,9 +127,11 @@ def test_box_and_a_click_give_a_rough_mask(artist: Artist, tmp_path: Path) -> No
     artist.page.mouse.move(*artist.at(80, 60))
     artist.page.mouse.down()
     artist.page.mouse.up()
+    artist.page.wait_for_selector("[data-part=busy]", state="hidden")
     artist.page.wait_for_selector("[data-part=message]:has-text('Rough mask')")
     artist.saved()
-    assert (stored(tmp_path) & scribble).sum() == scribble.sum()
+    both = stored(tmp_path)
+    assert (both & scribble).sum() == scribble.sum() and both.sum() > scribble.sum()
 
 
 def test_everything_by_keys(artist: Artist, tmp_path: Path) -> None:
@@ -183,11 +185,12 @@ def test_touch_on_a_small_screen(browser: Any, server: Serving, tmp_path: Path) 
         touch("touchMove", (left - 10 * step, middle), (right + 10 * step, middle))
     touch("touchEnd")
     assert np.array_equal(stored(tmp_path), drawn)
-    phone.page.touchscreen.tap((left + right) / 2, middle)
+    with phone.page.expect_response(lambda answer: answer.request.method == "PUT"):
+        phone.page.touchscreen.tap((left + right) / 2, middle)
     phone.saved()
     assert np.array_equal(stored(tmp_path), drawn | stroke((80, 60)))
     phone.page.get_by_role("button", name="Images").tap()
-    assert phone.page.locator("[data-part=list] ol li").first.is_visible()
+    phone.page.locator("[data-part=list] ol li").first.wait_for()
     assert not phone.troubles
     phone.context.close()
 

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 from annotate_world import Artist, open_set, scene, silent, stored, stroke
 
+from browsing import Held
 from holdfast.web.workshop import take_in
 from web_server import Serving, serving
+
+ASKED = """() => {
+    const before = window.fetch;
+    window.asked = 0;
+    window.fetch = (url, options) => { window.asked += url.includes("/next"); return before(url, options); };
+}"""
+"""Run in a page: from then on ``asked`` says how often it asked for the next image."""
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def test_a_pinch_is_no_tap(phone: Artist, tmp_path: Path) -> None:
         session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
 
     for tool in ("inside", "fill", "polygon"):
-        phone.page.tap(f"[data-tool-button={tool}]")
+        phone.tool(tool)
         (left, middle), (right, _) = phone.at(60, 60), phone.at(100, 60)
         for _ in range(3):  # three corners would be a polygon
             touch("touchStart", (left, middle))
@@ -47,12 +55,12 @@ def test_a_pinch_is_no_tap(phone: Artist, tmp_path: Path) -> None:
         assert not asked and phone.page.locator("[data-do=undo]").is_disabled(), tool
     # A tap still is one, and the only step.
     phone.page.keyboard.press("0")
-    phone.page.tap("[data-tool-button=fill]")
+    phone.tool("fill")
     phone.page.touchscreen.tap(*phone.at(10, 10))
     phone.saved()
     assert stored(tmp_path).all()
     phone.page.tap("[data-do=undo]")
-    assert phone.page.locator("[data-do=undo]").is_disabled()
+    phone.page.wait_for_selector("[data-do=undo]:disabled")
 
 
 def test_the_list_on_a_phone_opens_and_closes(phone: Artist, tmp_path: Path) -> None:
@@ -62,10 +70,12 @@ def test_the_list_on_a_phone_opens_and_closes(phone: Artist, tmp_path: Path) -> 
     phone.page.get_by_role("button", name="Close").tap()
     images.wait_for(state="hidden")
     phone.page.get_by_role("button", name="Images").tap()
+    images.wait_for()  # a tap is a click a moment later
     phone.page.keyboard.press("Escape")
     images.wait_for(state="hidden")
     # What is next to it closes it, and draws nothing.
     phone.page.get_by_role("button", name="Images").tap()
+    images.wait_for()
     phone.page.touchscreen.tap(385, 400)
     images.wait_for(state="hidden")
     assert phone.page.locator("[data-do=undo]").is_disabled() and not stored(tmp_path).any()
@@ -98,6 +108,7 @@ def test_keys_after_a_click_on_a_button_are_the_pictures(artist: Artist, tmp_pat
 
 def test_the_list_by_keys(artist: Artist, tmp_path: Path) -> None:
     focused = artist.page.locator("[data-part=list] ol button:focus")
+    artist.page.wait_for_selector("[data-part=list] ol [aria-current]")
     artist.press("l")
     assert focused.get_attribute("data-id") == "1"
     artist.press("l")
@@ -123,42 +134,38 @@ def test_brackets_of_other_keyboards(artist: Artist) -> None:
 
 
 def test_done_twice_is_done_once(artist: Artist) -> None:
-    saves: list[float] = []
-
-    def slowly(route: Any) -> None:
-        if route.request.method == "PUT":
-            saves.append(1)
-            if len(saves) == 2:
-                artist.ready(2)  # the next image is there before the second save's answer
-        route.continue_()
-
-    artist.page.route("**/api/annotate/masks/1", slowly)
+    saves = Held(artist.page, "**/api/annotate/masks/1", "PUT")
+    artist.page.evaluate(ASKED)
+    artist.press("d")
+    first = saves.next()
     artist.page.evaluate("""() => {
-        const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "d", bubbles: true}));
         const before = window.fetch;
         window.fetch = async (url, options) => {
-            if (String(url).includes("/next") && !window.again) { window.again = true; press(); }
+            if (url.includes("/next")) {
+                window.fetch = before;
+                document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "d", bubbles: true}));
+            }
             return before(url, options);
         };
-        press();
     }""")
+    first.continue_()
     artist.ready(2)
-    artist.page.wait_for_timeout(700)
-    assert len(saves) == 2
-    assert artist.page.locator("#annotate").get_attribute("data-image") == "2", "no image is passed over"
+    saves.next().continue_()  # the next image is there before the second save's answer
+    artist.saved()
+    assert artist.page.evaluate("() => asked") == 1, "no image is passed over"
 
 
 def test_work_after_done_is_not_left_behind(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
         artist = Artist(browser, server, open_set(server.house, tmp_path)).open(1)
         port = int(server.url.rpartition(":")[2])
+    artist.page.evaluate(ASKED)
     artist.press("d")
     artist.page.wait_for_selector("#saving.trouble")
     artist.drag((30, 40), (90, 71))
     with serving(tmp_path / "state", port=port):
         artist.saved()
-        artist.page.wait_for_timeout(500)
-        assert artist.page.locator("#annotate").get_attribute("data-image") == "1", "they went on drawing here"
+        assert artist.page.evaluate("() => asked") == 0, "they went on drawing here"
         assert np.array_equal(stored(tmp_path), stroke((30, 40), (90, 71)))
 
 
@@ -179,30 +186,6 @@ def test_comparing_while_the_server_is_away(artist: Artist) -> None:
     assert artist.page.evaluate("document.activeElement.tagName") == "CANVAS", "the focus is not lost with the button"
     artist.saved()
     artist.troubles = [words for words in artist.troubles if "ERR_FAILED" not in words]
-
-
-def test_opening_an_image_again_at_once(artist: Artist, tmp_path: Path) -> None:
-    """The question for the mask may overtake the stroke's save, and its answer come after it."""
-
-    def late(route: Any) -> None:
-        if route.request.method == "PUT":
-            artist.page.wait_for_timeout(300)
-            route.continue_()
-        else:
-            answer = route.fetch()
-            artist.page.wait_for_timeout(800)
-            route.fulfill(response=answer)
-
-    artist.page.route("**/api/annotate/masks/1", late)
-    artist.drag((30, 40), (90, 71))
-    with artist.page.expect_response(lambda answer: answer.url.endswith("masks/1") and answer.request.method == "GET"):
-        artist.page.locator("[data-part=list] ol button").first.click()
-    artist.ready(1)
-    artist.page.unroute("**/api/annotate/masks/1")
-    artist.drag((30, 100), (90, 101))
-    artist.saved()
-    assert not artist.page.get_by_role("dialog").is_visible(), "nobody is in conflict with themselves"
-    assert np.array_equal(stored(tmp_path), stroke((30, 40), (90, 71)) | stroke((30, 100), (90, 101)))
 
 
 @pytest.mark.parametrize("again", [True, False])

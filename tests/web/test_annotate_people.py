@@ -134,9 +134,9 @@ def test_a_full_disk(browser: Any, server: Serving, tmp_path: Path, monkeypatch:
         artist.page.wait_for_selector("#saving.trouble")
         assert "the disk is full" in artist.says()
         assert not stored(tmp_path).any() and not history(server.house)
-        assert not list((tmp_path / "masks").rglob(".unfinished*"))
     artist.saved()
     assert np.array_equal(stored(tmp_path), stroke(*FIRST))
+    assert not list((tmp_path / "masks").rglob(".unfinished*"))  # now that nothing is tried any more
 
 
 def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_a_whole_task_by_keys(browser: Any, server: Serving, tmp_path: Path) -> 
     one.open()
     one.examples()
     one.at("Picture 1")
+    one.fetched(3)
     ahead = [request for request in one.requests if request.startswith("/media/places/")]
     assert len(ahead) == 3, "the first picture and the next two"
     tokens = [one.judge(number) for number in range(1, 9)]

@@ -10,8 +10,10 @@
     const place = figure.querySelector(".chart");
     const still = [...place.childNodes];
     let view = null;
+    let isBusy = false; // the chart is being made
     button.hidden = false;
     button.addEventListener("click", async () => {
+      if (isBusy) return;
       if (view) {
         view.finalize();
         view = null;
@@ -23,8 +25,10 @@
       const spec = Object.assign({ datasets: entry.datasets }, narrow.matches ? entry.narrow : entry.wide);
       place.replaceChildren();
       place.classList.add("live");
+      isBusy = true;
       // The interpreter instead of compiled functions: the page forbids eval.
-      view = await window.vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
+      const made = window.vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
+      view = await made.finally(() => (isBusy = false));
       button.textContent = "Back to the still figure";
     });
   }

@@ -62,11 +62,15 @@ find("#new-invitation")?.addEventListener("submit", (event) => {
   });
 });
 
+let asked = 0; // questions to the server: the answer to the newest is shown, whichever comes last
+
 /** The list of invitations as it is now, without losing the link that is shown only once. */
 async function renew() {
+  const turn = ++asked;
   const response = await fetch(location.href);
-  if (!response.ok) return;
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  const text = await response.text();
+  if (!response.ok || turn !== asked) return;
+  const fresh = new DOMParser().parseFromString(text, "text/html");
   find("#invitations").replaceWith(find("#invitations", fresh));
   localise(find("#invitations"));
 }
@@ -117,7 +121,7 @@ if (shown) {
       if (to === "closed" && !confirm("Close the campaign? People lose the tasks that they have open.")) return;
       act(shown, async () => {
         await send("PUT", `/api/campaigns/${campaign}/status`, { status: to });
-        show(shown, await send("GET", `/api/campaigns/${campaign}/progress`));
+        await refresh(shown, campaign);
       });
     });
   }
@@ -136,13 +140,19 @@ function tell(list, sentences) {
   );
 }
 
+async function refresh(root, campaign) {
+  const turn = ++asked;
+  const progress = await send("GET", `/api/campaigns/${campaign}/progress`);
+  if (turn === asked) show(root, progress);
+}
+
 async function poll(root, campaign) {
   const live = find("[data-live]", root);
   for (let pause = POLL_S; ; ) {
     await new Promise((resolve) => setTimeout(resolve, pause * 1000));
     if (document.hidden) continue;
     try {
-      show(root, await send("GET", `/api/campaigns/${campaign}/progress`));
+      await refresh(root, campaign);
       live.textContent = "Kept up to date every three seconds.";
       live.classList.remove("wrong");
       pause = POLL_S;

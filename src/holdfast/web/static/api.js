@@ -27,7 +27,7 @@ export async function send(method, url, body, { signal, seconds = 30 } = {}) {
   if (method !== "GET") headers["x-csrf-token"] = meta("csrf");
   if (body !== undefined) headers["content-type"] = "application/json";
   const limit = AbortSignal.timeout(seconds * 1000);
-  let response;
+  let response, text;
   try {
     response = await fetch(url, {
       method,
@@ -36,11 +36,11 @@ export async function send(method, url, body, { signal, seconds = 30 } = {}) {
       credentials: "same-origin",
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     });
+    text = await response.text(); // half an answer is none
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Trouble(0, "the server cannot be reached");
   }
-  const text = await response.text().catch(() => "");
   let value = null;
   try {
     value = text ? JSON.parse(text) : null;
@@ -115,8 +115,8 @@ export class Outbox {
     this.#everPut = true;
     this.#items.delete(kept.key);
     this.#items.set(kept.key, kept);
+    this.#tell(); // before it is kept: until then nothing may call it saved
     await this.#store.put(kept);
-    this.#tell();
     this.flush();
   }
 
@@ -156,8 +156,7 @@ export class Outbox {
         const answer = await send(item.method, item.url, item.body);
         this.#trouble = null;
         pause = 1;
-        await this.#done(item);
-        this.listeners.sent(item, answer);
+        await this.#done(item, () => this.listeners.sent(item, answer));
       } catch (trouble) {
         if (!(trouble instanceof Trouble)) throw trouble;
         if (trouble.passes) {
@@ -169,8 +168,8 @@ export class Outbox {
           return;
         } else {
           this.#trouble = null;
-          await this.#done(item);
-          this.listeners.refused(item, trouble);
+          await this.#done(item, () => this.listeners.refused(item, trouble));
+          this.#everPut = false; // nothing is called saved until more was put and sent
         }
       }
       this.#tell();
@@ -182,10 +181,12 @@ export class Outbox {
     this.#tell();
   }
 
-  async #done(item) {
-    if (this.#items.get(item.key)?.stamp !== item.stamp) return; // replaced while it was on its way
-    this.#items.delete(item.key);
-    await this.#store.delete(item.key);
+  /** Forget an item and tell how it ended; both at one go, or somebody finds the outbox empty and does not know. */
+  async #done(item, tell) {
+    const isNewest = () => this.#items.get(item.key)?.stamp === item.stamp; // else replaced while it was on its way
+    if (isNewest()) await this.#store.delete(item.key);
+    if (isNewest()) this.#items.delete(item.key);
+    tell();
   }
 
   #sleep(seconds) {

@@ -79,6 +79,7 @@ async function start() {
   await outbox.empty(); // answers of before, kept in this browser
   clearTimeout(slow);
   if (ended) return end();
+  await taking; // it may still be about the set before
   await take();
 }
 
@@ -97,6 +98,7 @@ async function taken() {
   sheet ??= await ask("GET", `/api/review/campaigns/${campaign}`);
   const before = task?.token;
   const turn = await ask("POST", `/api/review/campaigns/${campaign}/task`);
+  if (before !== task?.token) return; // the set was sent while we asked
   if (before && before !== turn.task?.token) {
     task = step = null; // a picture that is about to be followed by the next one must not open one of the new set
     return show("expired");
@@ -146,14 +148,20 @@ function introduce() {
 }
 
 async function finish() {
-  find("send").disabled = find("again").disabled = true;
+  const buttons = [find("send"), find("again")];
+  for (const button of buttons) button.disabled = true;
+  await deliver().finally(() => buttons.forEach((button) => (button.disabled = false)));
+}
+
+async function deliver() {
   ended = null;
   await outbox.put({ key: `finish-${task.token}`, method: "POST", url: `/api/review/tasks/${task.token}/finish` });
   await outbox.empty();
-  find("send").disabled = find("again").disabled = false;
   if (ended) return end();
   for (const item of refused.splice(0)) if (item.body) refused.push(item); // votes are sent again, this is not
-  if (task) task.doubtful = true; // the server misses something that this page believes to be there
+  await taking; // asked before the server refused
+  if (!task) return; // the time was over
+  task.doubtful = true; // the server misses something that this page believes to be there
   await take();
 }
 
@@ -356,7 +364,7 @@ function begin() {
 const KEYS = {
   intro: { Enter: begin },
   picture: { ArrowLeft: back, Backspace: back, ArrowRight: () => (isExample() ? goOn() : forward()), Enter: () => (isExample() ? goOn() : forward()) },
-  review: { ArrowLeft: back, Backspace: back, Enter: () => find("send").disabled || finish() },
+  review: { ArrowLeft: () => find("again").click(), Backspace: () => find("again").click(), Enter: () => find("send").click() },
 };
 
 document.addEventListener("keydown", (event) => {

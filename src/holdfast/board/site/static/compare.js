@@ -124,7 +124,10 @@
 
   const write = () => tell({ g: form.elements.g.value, a: form.elements.a.value, b: form.elements.b.value, c: $("select[name=c]", outcome).value, s: $("select[name=show]", outcome).value });
 
+  let asked = 0;
+
   async function read() {
+    const turn = ++asked; // what arrives after another choice was made is not shown
     const info = known.groups.find((group) => group.slug === form.elements.g.value);
     const [a, b] = [form.elements.a.value, form.elements.b.value];
     outcome.hidden = true;
@@ -132,9 +135,9 @@
     status.textContent = "Reading …";
     try {
       const [group, first, second] = await Promise.all([load(known.group, info.slug), load(known.entry, a), load(known.entry, b)]);
-      if (form.elements.a.value === a && form.elements.b.value === b) show(info, group, first, second);
+      if (turn === asked) show(info, group, first, second);
     } catch (error) {
-      status.textContent = `The answers of ${error.message} cannot be read.`;
+      if (turn === asked) status.textContent = `The answers of ${error.message} cannot be read.`;
     }
   }
 

@@ -21,6 +21,7 @@ export class Compare {
   #choice;
   #said;
   #mask = null;
+  #turn = 0; // of what was asked: an answer counts while nothing else was asked for
 
   constructor(editor, root) {
     this.#editor = editor;
@@ -41,6 +42,7 @@ export class Compare {
   }
 
   off() {
+    this.#turn++;
     this.#mask = null;
     if (this.#root.contains(document.activeElement)) this.#editor.panel.find("canvas").focus({ preventScroll: true });
     this.#root.hidden = true;
@@ -50,16 +52,18 @@ export class Compare {
 
   async #on() {
     const { drawing } = this.#editor;
+    const turn = ++this.#turn;
     await this.#trying(async () => {
       const versions = await send("GET", `/api/annotate/masks/${drawing.id}/versions`);
+      if (turn !== this.#turn) return;
       const earlier = versions.filter((one) => one.version !== this.#editor.saver.base || this.#editor.saver.isChanged);
-      if (!earlier.length || drawing !== this.#editor.drawing) {
+      if (!earlier.length) {
         this.#editor.say("There is no other version of this mask yet.");
         return;
       }
       this.#choice.replaceChildren(...earlier.map((one) => new Option(described(one), one.version)));
-      await this.#show(earlier[0].version);
-      if (drawing !== this.#editor.drawing) return;
+      await this.#show(earlier[0].version, turn);
+      if (turn !== this.#turn) return;
       this.#root.hidden = false; // with a version that does not fit, too: there may be others
       this.#editor.panel.press("compare", true);
     });
@@ -74,10 +78,10 @@ export class Compare {
     }
   }
 
-  async #show(version) {
+  async #show(version, turn = ++this.#turn) {
     const { drawing, width, height } = this.#editor;
     const found = await send("GET", `/api/annotate/masks/${drawing.id}/versions/${version}`);
-    if (drawing !== this.#editor.drawing || Number(this.#choice.value) !== version) return;
+    if (turn !== this.#turn) return;
     if (found.mask.width !== width || found.mask.height !== height) {
       this.#mask = null;
       this.#said.textContent = "";
@@ -149,16 +153,17 @@ export const kept = {
 
 /**
  * Show both masks and let the person decide; resolves to the mask to go on with, and the version that it now stands
- * upon; to null where they put it off. Nothing is saved here.
+ * upon; to null where they put it off or `isOver` before they were asked. Nothing is saved here.
  */
-export async function settle(editor, dialog, mine, baseVersion, baseMask) {
+export async function settle(editor, dialog, mine, baseVersion, baseMask, isOver) {
+  const { width, height } = editor;
   const { id } = editor.drawing;
   const newest = (await send("GET", `/api/annotate/masks/${id}`)).newest;
   if (!newest) return { mask: mine, version: 0, theirs: null, isTheirs: false, done: false }; // a server that began anew
   const { mask, ...theirs } = await send("GET", `/api/annotate/masks/${id}/versions/${newest.version}`);
-  const { width, height } = editor;
   const other = decode(mask.counts, width, height);
   const base = baseMask ?? (await earlier(id, baseVersion, width, height));
+  if (isOver()) return null;
   const { added, removed } = count(mine, other);
   const set = (name, text) => {
     dialog.querySelector(`[data-${name}]`).textContent = text;

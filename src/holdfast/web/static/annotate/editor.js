@@ -27,7 +27,8 @@ class Editor {
   slack = matchMedia("(pointer: coarse)").matches ? 22 : 10; // screen pixels within which a corner is hit
   #history = new History(this.mask, 0);
   #hover = null;
-  #turn = 0;
+  #turn = 0; // of the images that were opened
+  #going = 0; // of the ways to another image
   #finishing = 0;
 
   constructor(root) {
@@ -65,6 +66,7 @@ class Editor {
   }
 
   goTo(id) {
+    this.#going++;
     this.panel.toggleList(false);
     if (Number(location.hash.slice(1)) === id) this.open(id);
     else location.hash = `#${id}`;
@@ -72,11 +74,13 @@ class Editor {
 
   async open(id) {
     const turn = ++this.#turn;
-    this.isReady = false;
-    this.tool.leave?.();
+    this.#going++;
     this.input.lift();
+    this.tool.leave?.();
+    this.isReady = false;
     this.guide.clear();
     this.compare.off();
+    this.saver.leave();
     this.busy("opening …");
     try {
       const drawing = await send("GET", `/api/annotate/masks/${id}`);
@@ -110,11 +114,12 @@ class Editor {
   }
 
   #blank(id, trouble) {
+    const turn = this.#turn;
     this.drawing = null;
     this.view.show(null, null, 0, 0);
     this.panel.showImage(null);
     this.say(`This image could not be opened: ${trouble.message}.`, true);
-    if (trouble.passes) setTimeout(() => !this.drawing && this.open(id), AGAIN_MS);
+    if (trouble.passes) setTimeout(() => turn === this.#turn && this.open(id), AGAIN_MS);
   }
 
   async next() {
@@ -133,14 +138,19 @@ class Editor {
   }
 
   async #travel(options, otherwise) {
+    const { drawing } = this;
+    const turn = ++this.#going;
+    const isOver = () => turn !== this.#going || drawing !== this.drawing; // another image was chosen meanwhile
     try {
-      const id = await this.list.neighbour(this.drawing?.id, options);
+      const id = await this.list.neighbour(drawing?.id, options);
+      if (isOver()) return;
       if (id) this.goTo(id);
       else this.say(otherwise);
     } catch (trouble) {
       if (!(trouble instanceof Trouble)) throw trouble;
+      if (isOver()) return;
       this.say(`The next image is not known: ${trouble.message}.`, true);
-      if (!this.drawing && trouble.passes) setTimeout(() => !this.drawing && this.#follow(), AGAIN_MS);
+      if (!drawing && trouble.passes) setTimeout(() => isOver() || this.#follow(), AGAIN_MS);
     }
   }
 
@@ -240,8 +250,8 @@ class Editor {
   // The tool at hand
 
   use(name) {
-    this.tool?.leave?.();
     this.input.lift();
+    this.tool?.leave?.();
     this.tool = this.tools[name];
     this.panel.showTool(name);
     this.view.draw();

@@ -90,6 +90,7 @@ export class Guide {
       while (this.#isStale) {
         this.#isStale = false;
         const answer = await this.#answer(asking.signal);
+        while (editor.tool.draws && editor.tool.busy) await new Promise(requestAnimationFrame); // a stroke ends first
         if (asking.signal.aborted) return;
         if (this.#isStale) continue;
         this.#apply(decode(answer.counts, answer.width, answer.height));

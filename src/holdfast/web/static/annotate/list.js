@@ -18,6 +18,7 @@ export class ImageList {
   #total = 0;
   #current = 0;
   #asked = 0;
+  #counted = 0;
 
   /** `pick(id)` is called when somebody chooses an image. */
   constructor(root, set, pick) {
@@ -55,6 +56,7 @@ export class ImageList {
 
   async load() {
     const turn = ++this.#asked;
+    const count = ++this.#counted;
     const query = new URLSearchParams({ ...this.wanted, offset: this.#offset, limit: PAGE });
     const page = await send("GET", `/api/annotate/sets/${this.#set}/images?${query}`).catch(() => null);
     if (!page || turn !== this.#asked) return;
@@ -64,7 +66,7 @@ export class ImageList {
       await this.load();
       return;
     }
-    this.#progress(page.counts);
+    if (count === this.#counted) this.#progress(page.counts);
     const list = this.#root.querySelector("ol");
     list.replaceChildren(...page.images.map((image) => this.#line(image)));
     const last = Math.min(this.#offset + PAGE, page.total);
@@ -116,8 +118,9 @@ export class ImageList {
     button.classList.remove(...Object.keys(WORDS));
     button.classList.add(status);
     button.querySelector(".state").textContent = WORDS[status];
+    const count = ++this.#counted;
     const { counts } = await send("GET", `/api/annotate/sets/${this.#set}`).catch(() => ({}));
-    if (counts) this.#progress(counts);
+    if (counts && count === this.#counted) this.#progress(counts); // else a later question has the newer answer
   }
 
   /** The image after (or before) another: of the list as it is narrowed, or the next that is unfinished. */

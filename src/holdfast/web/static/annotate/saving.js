@@ -18,8 +18,9 @@ export class Saver {
   #key = ""; // tells the server which saves are this page's
   #editor;
   #dialog;
-  #settling = false;
-  #taken = null; // the newest mask that the server took from this page: { id, version, body }
+  #settling = null; // the drawing of which there are two masks
+  #decided = 0; // the version upon which they decided
+  #taken = new Map(); // image → the newest mask that the server took from this page: { version, body }
 
   constructor(editor, dialog) {
     this.#editor = editor;
@@ -33,6 +34,7 @@ export class Saver {
 
   /** The mask to begin with: what waits to be sent, or what the server has. */
   begin(answered) {
+    this.leave();
     const drawing = this.#atLeast(answered);
     const { id, width, height, version } = drawing;
     const unsent = this.outbox.get(`mask-${id}`)?.body ?? kept.get(drawing);
@@ -40,6 +42,7 @@ export class Saver {
     const stored = drawing.mask ? decode(drawing.mask.counts, width, height) : new Uint8Array(width * height);
     this.base = waiting?.base ?? version;
     this.#baseMask = this.base === version ? stored : null;
+    this.#decided = 0;
     this.#key = waiting?.editor || randomName();
     this.isDone = waiting?.done ?? drawing.status === "done";
     this.isChanged = Boolean(waiting);
@@ -49,8 +52,8 @@ export class Saver {
 
   /** What the server said of an image, or what it took from here since: the answer may have been under way. */
   #atLeast(drawing) {
-    const own = this.#taken;
-    if (own?.id !== drawing.id || own.version <= drawing.version || own.body.name !== drawing.name) return drawing;
+    const own = this.#taken.get(drawing.id);
+    if (!own || own.version <= drawing.version || own.body.name !== drawing.name) return drawing;
     return { ...drawing, version: own.version, status: own.body.done ? "done" : "draft", mask: own.body };
   }
 
@@ -81,7 +84,7 @@ export class Saver {
 
   #sent(item, answer) {
     const id = Number(item.key.slice("mask-".length));
-    this.#taken = { id, version: answer.version, body: item.body };
+    this.#taken.set(id, { version: answer.version, body: item.body });
     this.#editor.list.update(id, item.body.done ? "done" : "draft");
     if (this.#editor.drawing?.id !== id) return;
     this.base = answer.version;
@@ -96,8 +99,10 @@ export class Saver {
       this.#editor.say(`The server does not take this mask: ${trouble.message}.`, true);
       return;
     }
+    const isOpen = this.#editor.drawing?.id === id;
+    if (isOpen && item.body.base < this.#decided) return; // it was on its way while they decided
     kept.put({ id, name: item.body.name }, item.body);
-    if (this.#editor.drawing?.id === id) await this.settle();
+    if (isOpen) await this.settle();
     else this.#editor.say(`${trouble.message}: open image ${id} again to decide.`, true);
   }
 
@@ -118,14 +123,16 @@ export class Saver {
   async settle() {
     const editor = this.#editor;
     const { drawing } = editor;
-    if (this.#settling || !kept.get(drawing)) return;
-    this.#settling = true;
+    if (this.#settling === drawing || !kept.get(drawing)) return;
+    this.#settling = drawing;
+    const isOver = () => this.#settling !== drawing || drawing !== editor.drawing;
     editor.isReady = false;
     editor.tool.cancel?.();
+    editor.guide.clear();
     try {
-      const chosen = await settle(editor, this.#dialog, editor.mask.slice(), this.base, this.#baseMask);
-      if (!chosen || drawing !== editor.drawing) return;
-      this.base = chosen.version;
+      const chosen = await settle(editor, this.#dialog, editor.mask.slice(), this.base, this.#baseMask, isOver);
+      if (!chosen || isOver()) return;
+      this.base = this.#decided = chosen.version;
       this.#baseMask = chosen.theirs;
       this.isDone = chosen.isTheirs && chosen.done;
       editor.replace(chosen.mask, { quiet: true });
@@ -139,11 +146,20 @@ export class Saver {
       editor.refresh();
     } catch (trouble) {
       if (!(trouble instanceof Trouble)) throw trouble;
+      if (isOver()) return;
       editor.say(`Both masks cannot be shown yet: ${trouble.message}. Yours is kept in this browser.`, true);
       setTimeout(() => drawing === editor.drawing && this.settle(), 3000);
     } finally {
-      this.#settling = false;
-      if (drawing === editor.drawing) editor.isReady = true;
+      if (!isOver()) {
+        this.#settling = null;
+        editor.isReady = true;
+      }
     }
+  }
+
+  /** Another image is opened: what is undecided stays so. */
+  leave() {
+    this.#settling = null;
+    if (this.#dialog.open) this.#dialog.close("");
   }
 }

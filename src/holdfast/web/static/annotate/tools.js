@@ -34,6 +34,9 @@ export function brush(editor, value) {
       last = null;
       editor.revert();
     },
+    leave() {
+      this.up(); // what is drawn stays with the image that it was drawn on
+    },
     get busy() {
       return last !== null;
     },
@@ -135,6 +138,9 @@ export function boxer(editor) {
     cancel() {
       from = null;
       editor.view.draw();
+    },
+    leave() {
+      this.cancel();
     },
     get busy() {
       return from !== null;

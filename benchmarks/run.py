@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "stats": bench_stats.rows,
     "reduce": bench_reduce.rows,
     "plan": bench_plan.rows,
+    "other plans": bench_plan.others,
     "diorama": bench_diorama.rows,
     "walk": bench_walk.rows,
     "generate": bench_generate.rows,

@@ -7,6 +7,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -247,3 +249,16 @@ def test_full_reports_are_made_of_the_tables(board: Path, tmp_path: Path) -> Non
     assert made == sorted(path.stem for path in board.glob("*.json") if "-dynamic-" not in path.name)
     page = next(path for path in (tmp_path / "site" / "models").glob("*static*.html"))
     assert f"../reports/{page.stem}/index.html" in page.read_text(encoding="utf8")
+
+
+@pytest.mark.slow
+def test_several_processes_of_the_command_write_the_same_site(board: Path, tmp_path: Path) -> None:
+    build(board, tmp_path / "one", workers=1)
+    holdfast = str(Path(sys.executable).with_name("holdfast"))
+    words = [holdfast, "board", "build", str(board), "--out", str(tmp_path / "several"), "--workers", "2"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    one, several = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "one", tmp_path / "several")
+    )
+    assert len(one) > 10 and one == several

@@ -17,7 +17,7 @@ from holdfast.stats.cells import accuracy
 from holdfast.stats.dynamic import paired
 from holdfast.stats.fmr_ranking import fmr_influence
 from holdfast.stats.holds import in_words, what_it_holds
-from holdfast.stats.quick import Estimate, coded, rows_of
+from holdfast.stats.quick import Estimate, coded, codes_of, middle_95, numbered, rows_of
 from holdfast.stats.quick_holds import evidence_of
 from holdfast.stats.quick_parts import class_accuracies, pooled_influence, score_influence, walk_influence
 from holdfast.stats.quick_ranks import rank_ranges
@@ -99,6 +99,29 @@ def test_codes_point_into_the_sorted_words_that_rows_have(chunks: list[list[str 
     given_words = [word for chunk in chunks for word in chunk]
     assert names == sorted({word for word in given_words if word is not None})
     assert [None if code < 0 else names[code] for code in codes] == given_words
+
+
+@given(st.lists(st.integers(-3, 9) | st.integers(-(2**40), 2**40), max_size=12))
+def test_numbers_are_those_of_unique(values: list[int]) -> None:
+    codes = np.array(values, np.intp)
+    wanted, number = np.unique(codes, return_inverse=True)
+    found, count = numbered(codes)
+    assert found.tolist() == number.tolist() and count == len(wanted)
+
+
+@given(st.integers(1, 2100), st.integers(0, 2**31))
+def test_the_middle_is_that_of_quantile(size: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=size).round(2)
+    assert middle_95(values) == tuple(np.quantile(values, [0.025, 0.975]))
+
+
+def test_codes_are_kept_of_the_last_table_only() -> None:
+    first, second = (table_of(static_rows(name, photos=9)) for name in ("one", "other"))
+    assert codes_of(first, "model") is codes_of(first, "model")
+    assert codes_of(second, "model")[1] == ["other"]
+    assert codes_of(first, "model")[1] == ["one"]
+    with pytest.raises(ValueError, match="read-only"):
+        codes_of(first, "model")[0][0] = 1
 
 
 def test_influences_are_derivatives_of_the_scores() -> None:

@@ -7,7 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine import LocalExecutor, core_count, share_of
@@ -41,6 +43,17 @@ def test_every_shard_is_done_once(workers: int) -> None:
 def test_a_worker_has_its_share_of_the_machine() -> None:
     assert share_of(1000) == 1000
     assert sorted(LocalExecutor(2).map(share_of, [1000, 1, 5])) == [1, 2, 500]
+
+
+def threads_of_matrices(_: int) -> set[int]:
+    assert np.__version__  # this module has loaded it when the worker hears what it is to do
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+def test_a_worker_multiplies_matrices_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert list(LocalExecutor(2).map(threads_of_matrices, [0])) == [{1}]
 
 
 def test_a_killed_worker_is_reported(capfd: pytest.CaptureFixture[str]) -> None:

@@ -277,8 +277,28 @@ def test_a_cluster_that_is_not_there_is_named() -> None:
         list(open_executor("ray", address="127.0.0.1:9").map(lambda number: number, [0]))
 
 
+def test_a_cluster_that_this_machine_was_part_of_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")  # as `ray start` leaves it
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(UserError, match=r"no Ray cluster listens at 127\.0\.0\.1:9 "):
+        open_executor("ray", address="auto")
+
+
 def test_ray_is_not_needed_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert open_executor("local", workers="3").width == 3
     with pytest.raises(UserError, match=r"pip install 'holdfast\[ray\]'"):
         open_executor("ray")
+
+
+def test_a_cluster_that_takes_too_long_to_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def init(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because of something.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError, match=r"a Ray cluster on this machine does not answer \(The current node timed out"):
+        list(open_executor("ray", workers=1).map(str, [1]))

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.types import Collection, Sample
 from holdfast.data.images import FileImage
-from holdfast.pipeline import synth_files
+from holdfast.pipeline import synth_order
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.synth import Wanted, make_spec, synth
 from holdfast.pipeline.synth import _plan as plan
@@ -24,7 +24,7 @@ from holdfast.store import Parts
 def test_a_condition_at_a_time_is_the_same(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_spec(data=str(photos), scenarios="grey,blur_background@2,original,blur_background", workers=1)
     synth(spec, tmp_path / "at once")
-    monkeypatch.setattr(synth_files, "AT_ONCE", 1)
+    monkeypatch.setattr(synth_order, "AT_ONCE", 1)
     synth(spec, tmp_path / "by condition")
     one, other = (pq.read_table(tmp_path / name / "manifest.parquet") for name in ("at once", "by condition"))
     assert one.equals(other) and one.num_rows == 48

@@ -14,7 +14,6 @@ import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import torch
 from drawn_pool import ORACLE, SURROGATES, TARGET, make_pool
 from killed import weight_hashes
 from sharded_world import assert_same, in_order, pictures, rows_of
@@ -38,7 +37,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Executor]:
-    torch.set_num_threads(1)
     with ray_cluster(nodes=2) as cluster:
         executor = open_executor("ray", address=cluster.address, workers=2)
         yield executor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import torch
 from generate_world import Toy
 from killed import weight_hashes
 from mine_world import SURROGATES, TARGETS, CodedMaker, make_pool
@@ -40,11 +40,6 @@ from shapes import CLASSES, make_photos
 
 SMALL = 200_000
 """Bytes that no work needs to travel, and that every model has more of."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def test_shards_are_a_few_batches_or_enough_for_every_worker() -> None:
@@ -260,6 +255,17 @@ def test_a_machine_without_the_images_is_told_so(verb: str, tmp_path: Path) -> N
     model = f"timm:test_resnet?pretrained=false&num_classes=3&seed=1&size=32&labels={tmp_path}/labels.txt"
     with pytest.raises(UserError, match=r"the worker on .* does not see .*photos.*same path on every machine"):
         verbs(str(photos), model)[verb](tmp_path / "out", executor=Blind(photos))
+
+
+@pytest.mark.parametrize("verb", ["eval", "eval --fast", "synth", "train", "segment"])
+def test_so_is_one_without_the_backgrounds(verb: str, tmp_path: Path) -> None:
+    photos, lenders = make_photos(tmp_path / "photos"), make_photos(tmp_path / "lenders")
+    (tmp_path / "labels.txt").write_text("\n".join(CLASSES))
+    model = f"timm:test_resnet?pretrained=false&num_classes=3&seed=1&size=32&labels={tmp_path}/labels.txt"
+    made = verbs(str(photos), model)[verb]
+    spec = replace(made.args[0], backgrounds=str(lenders))
+    with pytest.raises(UserError, match=r"does not see .*lenders.*same path on every machine"):
+        made.func(spec, tmp_path / "out", executor=Blind(lenders))
 
 
 def test_so_is_one_without_the_masks(tmp_path: Path) -> None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import csv
 import re
+import uuid
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from crowd import NOW, careful, hire, make_pool, open_campaign, work
 from holdfast.core.votes import read_votes
-from holdfast.people.export import export_campaign
+from holdfast.people import live
+from holdfast.people.assignment import next_task
+from holdfast.people.export import export_campaign, results
+from holdfast.people.results import campaign_votes
+from holdfast.people.sources import Shelf
+from holdfast.people.tables import campaigns, images, people
+from holdfast.people.voting import cast, finish
 from holdfast.stats.votes import accept, acceptance
 from web_server import Serving, serving
 
@@ -25,12 +33,14 @@ def verdict(sample_id: str) -> dict[str, str]:
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Iterator[tuple[Serving, int]]:
-    with serving(tmp_path / "state", clock=lambda: NOW + 5000) as server:
+    moment = [NOW]
+    with serving(tmp_path / "state", clock=lambda: moment[0]) as server:
         where = server.house.database.engine.url.database
         database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
         for person in hire(database, ["Ada <b>", "Blaise", "Cleo", "Dora", "Emil"]):
             work(database, campaign_id, person, careful(verdict))
         database.close()
+        moment[0] += 5000  # not before: the server takes back tasks whose time is over
         yield server, campaign_id
 
 
@@ -76,11 +86,6 @@ def test_members_and_strangers_see_nothing(campaign: tuple[Serving, int]) -> Non
 
 @pytest.mark.parametrize("tasks", [0, 1])
 def test_a_campaign_that_has_hardly_begun(tmp_path: Path, tasks: int) -> None:
-    import uuid
-
-    from holdfast.people.assignment import next_task
-    from holdfast.people.voting import cast
-
     with serving(tmp_path / "state", clock=lambda: NOW + 50) as server:
         where = server.house.database.engine.url.database
         database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
@@ -96,3 +101,85 @@ def test_a_campaign_that_has_hardly_begun(tmp_path: Path, tasks: int) -> None:
         page: Any = server.client("admin").get(f"/admin/campaigns/{campaign_id}/results")
         assert page.status_code == 200
         assert ("Nobody has voted yet" in page.text) == (tasks == 0)
+
+
+def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:
+    """A vote, a task that ends or expires, a new name or label: all are seen at once, and nothing is computed twice."""
+    moment = [NOW + 1.0]
+    with serving(tmp_path / "state", clock=lambda: moment[0]) as server:
+        where = server.house.database.engine.url.database
+        database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
+        ada, blaise = hire(database, ["Ada", "Blaise"])
+        house = server.house
+
+        def now() -> Any:
+            found = house.results.of(campaign_id, now=house.now())
+            again = house.results.of(campaign_id, now=house.now())
+            assert again.tables is found.tables and again.votes is found.votes
+            fresh = results(campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False))
+            told = {row["person"]: row for row in found.tables["people"]}
+            for row in fresh["people"].to_dict("records"):
+                for name in ("finished", "discarded", "expired"):
+                    assert told[row["person"]][name] == row[name]
+            return found
+
+        def votes_of(answer: str) -> int:
+            rows = now().tables["answers"]
+            return sum(row["votes"] for row in rows if row["question"] == "usable" and row["answer"] == answer)
+
+        assert not house.results.of(campaign_id, now=house.now()).tables
+        work(database, campaign_id, ada, careful(verdict), tasks=1)
+        first = votes_of("no")
+        assert first > 0
+        with database.writing() as connection:
+            task: Any = next_task(connection, campaign_id, blaise, now=moment[0])
+        said = {"recognisable": "yes", "usable": "yes"}
+
+        def vote(place: Any) -> None:
+            with database.writing() as connection:
+                cast(connection, place_token=place.token, person_id=blaise, key=uuid.uuid4().hex, answers=said,
+                     seconds=1.0, now=moment[0])  # fmt: skip
+
+        assert set(now().names.values()) == {"Ada"}
+        vote(task.places[0])
+        assert set(now().names.values()) == {"Ada", "Blaise"}  # one vote of an open task
+        with database.writing() as connection:
+            connection.execute(update(people).where(people.c.id == ada).values(name="Ada L."))
+        assert "Ada L." in now().names.values()
+        moment[0] += 24 * 3600  # nothing is written when time runs out
+        assert [row["expired"] for row in now().tables["people"] if now().names[row["person"]] == "Blaise"] == [1]
+        with database.writing() as connection:
+            task = next_task(connection, campaign_id, blaise, now=moment[0])
+        before = now()
+        for place in task.places:
+            vote(place)
+        voted = now()
+        with database.writing() as connection:
+            finish(connection, task_token=task.token, person_id=blaise, now=moment[0])
+        assert before.tables is not voted.tables and now().tables is not voted.tables  # finished or discarded
+        with database.writing() as connection:  # as a source does that is read anew, with other labels
+            connection.execute(update(images).values(label=images.c.label + " renamed"))
+        categories = [row["value"] for row in now().tables["acceptance"] if row["by"] == "category"]
+        assert categories and all(one.endswith(" renamed") for one in categories)
+        set_status(server, campaign_id)
+        assert now().campaign.status == "paused"
+        database.close()
+
+
+def set_status(server: Serving, campaign_id: int) -> None:
+    with server.house.database.writing() as connection:
+        connection.execute(update(campaigns).where(campaigns.c.id == campaign_id).values(status="paused"))
+
+
+def test_only_some_campaigns_are_kept_and_none_whose_pictures_are_gone(
+    campaign: tuple[Serving, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, campaign_id = campaign
+    house = server.house
+    monkeypatch.setattr(live, "KEPT", 0)
+    first = house.results.of(campaign_id, now=house.now())
+    assert first.tables and house.results.of(campaign_id, now=house.now()).tables is not first.tables
+    monkeypatch.setattr(live, "KEPT", 1)
+    (tmp_path / "pool").rename(tmp_path / "elsewhere")
+    gone = live.LiveResults(house.database, Shelf(house.database))
+    assert gone.of(campaign_id, now=house.now()).tables is not gone.of(campaign_id, now=house.now()).tables

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from threadpoolctl import ThreadpoolController
 
 from holdfast import registry
 from holdfast.board.entry import (
@@ -35,8 +32,9 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.data.imagenet_d import NUISANCES
+from holdfast.engine import few_threads
 from holdfast.stats.dynamic import PERTURBED, RANDOM_WALK, RECONSTRUCTION
-from holdfast.stats.quick import coded
+from holdfast.stats.quick import codes_of, numbered
 from holdfast.store.foreign import parse_foreign_json
 
 TOLERANCE = 1e-9
@@ -115,22 +113,10 @@ def check(
     board = Board(keep, datasets=read_datasets(home / DATASETS))
     if against is not None:
         _believe(board, Path(against), {stem.resolve() for stem in stems})
-    with one_thread():
+    with few_threads():
         for stem in stems:
             problems += [Problem(f"{stem.name}.json", message) for message in _entry(stem, board)]
     return problems
-
-
-def one_thread() -> AbstractContextManager[object]:
-    """Matrices multiplied in one thread meanwhile: these are small, and the others wait for work at full speed."""
-    limit: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
-    return limit
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """What multiplies matrices here; looking for it takes a millisecond."""
-    return ThreadpoolController()
 
 
 def read_datasets(path: Path) -> dict[str, _Known] | None:
@@ -258,8 +244,8 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
         mine, theirs = getattr(dataset, name), getattr(known, name)
         if mine != theirs:
             found.append(f"says that {name} of its dataset is {mine}, and it is {theirs}")
-    samples, names = coded(rows["sample_id"])
-    labels, classes = coded(rows["label"])
+    samples, names = codes_of(rows, "sample_id")
+    labels, classes = codes_of(rows, "label")
     images = known.images
     if images is not None and len(names) > images:
         found.append(f"has rows of {len(names)} images, and the dataset has {images}")
@@ -271,7 +257,7 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     own = labels[first]
     if (own[samples] != labels).any():
         found.append("gives one image two labels")
-    sources = coded(rows["source_id"])[0]
+    sources = codes_of(rows, "source_id")[0]
     if (sources[first][samples] != sources).any():
         found.append("gives one image two source photos")
     others = _labels(board, dataset.sha256)
@@ -299,7 +285,7 @@ def _rows(entry: Entry, rows: pa.Table) -> list[str]:
         found.append(f"has rows that are not of the {protocol} protocol")
     allowed = {"hard": {*NUISANCES}, "dynamic": {ORIGINAL, PERTURBED, RECONSTRUCTION, RANDOM_WALK}}.get(protocol)
     known = registry.scenarios if allowed is None else allowed
-    strange = [name for name in coded(rows["condition"])[1] if name not in known]
+    strange = [name for name in codes_of(rows, "condition")[1] if name not in known]
     found += [f"has the condition {name}, which is not known" for name in strange[:3]]
     if {int(one) for one in np.unique(rows["schema_version"].fill_null(-1).to_numpy())} != {SCHEMA_VERSION}:
         found.append(f"has rows of another version of the table than {SCHEMA_VERSION}")
@@ -308,11 +294,11 @@ def _rows(entry: Entry, rows: pa.Table) -> list[str]:
 
 def _unanswered(rows: pa.Table) -> list[str]:
     """Errors are few. Else a model would be perfect whose wrong answers are called errors."""
-    status, names = coded(rows["status"])
+    status, names = codes_of(rows, "status")
     fine = np.isin(status, [place for place, name in enumerate(names) if name in ("ok", "rejected")])
     if fine.all():
         return []
-    conditions, known = coded(rows["condition"])
+    conditions, known = codes_of(rows, "condition")
     # without a mask there is no change to make; an original takes none
     skipped = np.isin(status, [place for place, name in enumerate(names) if name == "skipped"])
     for number, name in enumerate(known):
@@ -327,17 +313,16 @@ def _whole(rows: pa.Table) -> list[str]:
     """No row counts twice, and no condition leaves out pictures that the originals have."""
     # One after the other, so that the number of combinations stays that of the rows.
     way = np.zeros(len(rows), np.intp)
-    (conditions, known), (variants, kinds) = coded(rows["condition"]), coded(rows["variant"])
+    (conditions, known), (variants, kinds) = codes_of(rows, "condition"), codes_of(rows, "variant")
     for numbers_of, names in (
-        coded(rows["trained_on"]), (conditions, known), (variants, kinds), coded(rows["parameters"])
+        codes_of(rows, "trained_on"), (conditions, known), (variants, kinds), codes_of(rows, "parameters")
     ):  # fmt: skip
-        way = np.unique(way * (len(names) + 1) + numbers_of, return_inverse=True)[1]
-    samples, names = coded(rows["sample_id"])
-    fold = np.unique(rows["fold"].fill_null(-1).to_numpy(), return_inverse=True)[1]
-    seed = np.unique(rows["seed"].fill_null(-1).to_numpy(), return_inverse=True)[1]
+        way = numbered(way * (len(names) + 1) + numbers_of)[0]
+    samples, names = codes_of(rows, "sample_id")
+    (fold, folds), (seed, seeds) = (numbered(rows[name].to_numpy()) for name in ("fold", "seed"))
     cells, cell = np.unique(way * np.intp(len(names)) + samples, return_inverse=True)
-    twice = np.unique(cell * np.intp(fold.max(initial=0) + 1) + fold, return_inverse=True)[1]
-    several = len(np.unique(twice * np.intp(seed.max(initial=0) + 1) + seed))
+    twice = numbered(cell * np.intp(folds) + fold)[0]
+    several = numbered(twice * np.intp(seeds) + seed)[1]
     found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
     stored = np.isin(variants, [place for place, kind in enumerate(kinds) if kind == "as_stored"])
     if ORIGINAL not in known:

@@ -18,7 +18,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import PREDICTIONS
 from holdfast.stats.dynamic import PERTURBED
-from holdfast.stats.quick import coded, equals, keep
+from holdfast.stats.quick import coded, codes_of, equals, keep
 from holdfast.store.foreign import is_steering, read_coded
 
 MAX_FILE = 256 << 20
@@ -48,8 +48,8 @@ def rows_of_protocol(rows: pa.Table, protocol: str) -> pa.Table:
 
 def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
     """(rows,) whether a protocol is about it."""
-    kinds, names = coded(rows["kind"])
-    conditions, known = coded(rows["condition"])
+    kinds, names = codes_of(rows, "kind")
+    conditions, known = codes_of(rows, "condition")
     kind = np.array([*names, ""], object)[kinds]
     painted = np.array([one == PAINTED for one in known] + [False])[conditions]
     wanted = {
@@ -57,7 +57,7 @@ def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
         "hard": (kind == "generated") & ~painted,
         "dynamic": kind == "dynamic",
     }[protocol]
-    return np.asarray(wanted & equals(rows["task"], "classify"))
+    return np.asarray(wanted & equals(rows, "task", "classify"))
 
 
 def by_setting(rows: pa.Table) -> list[pa.Table]:
@@ -104,7 +104,8 @@ def packed(rows: pa.Table) -> bytes:
 
 def run_fingerprint(rows: pa.Table) -> str:
     """Of the ids of all rows, which stand for pictures, masks, labels, weights and settings: not of the answers."""
-    return fingerprint(sorted(rows["row_id"].cast(pa.string()).to_pylist()))
+    ids = codes_of(rows, "row_id")[1]  # sorted
+    return fingerprint(ids if len(ids) == len(rows) else sorted(rows["row_id"].cast(pa.string()).to_pylist()))
 
 
 def read_table(path: Path, entry: Entry) -> pa.Table:
@@ -168,49 +169,55 @@ def _schema(schema: pa.Schema, name: str) -> None:
 
 
 def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
-    ids = {*rows["row_id"].cast(pa.string()).to_pylist()}
-    if None in ids or len(ids) != len(rows):
+    if len(codes_of(rows, "row_id")[1]) != len(rows):
         raise UserError(f"{name} has a row_id twice, or a row without one")
     for column in rows.column_names:
         values = rows[column]
         if pa.types.is_floating(values.type):
-            numbers = values.drop_null().to_numpy()
-            if not np.isfinite(numbers).all() or (
-                len(numbers) and not -0.001 <= numbers.min() <= numbers.max() <= 1.001
-            ):
+            if values.null_count == len(values):
+                continue
+            numbers = (values.drop_null() if values.null_count else values).to_numpy()
+            if not -0.001 <= numbers.min() <= numbers.max() <= 1.001:  # neither does NaN
                 raise UserError(f"{name} has a {column} that is no number between 0 and 1")
         elif _is_text(values.type) or pa.types.is_list(values.type):
             _texts(values, column, name)
     for column in _NEEDED:
         if rows[column].null_count:
             raise UserError(f"{name} has a row without {column}")
-    if coded(rows["model"])[1] != [entry.model.name]:
+    if codes_of(rows, "model")[1] != [entry.model.name]:
         raise UserError(f"{name} has rows of another model than {entry.model.name}")
-    if coded(rows["dataset"])[1] != [entry.dataset.name]:
+    if codes_of(rows, "dataset")[1] != [entry.dataset.name]:
         raise UserError(f"{name} has rows of another dataset than {entry.dataset.name}")
     _answers(rows, name)
 
 
 def _texts(values: pa.ChunkedArray, column: str, name: str) -> None:
-    if pa.types.is_list(values.type):
-        values = pa.chunked_array([chunk.flatten() for chunk in values.chunks], values.type.value_type)
-    # sorted or not, used or not: no need for codes
-    words = values.unify_dictionaries().combine_chunks().dictionary if pa.types.is_dictionary(values.type) else values
-    texts = words.drop_null().to_pylist()
-    longest = max(map(len, texts), default=0)
+    texts: list[str] = []
+    for chunk in values.chunks:
+        inner = chunk.flatten() if pa.types.is_list(values.type) else chunk
+        # of a dictionary all words, used or not: no need for codes
+        texts += (inner.dictionary if pa.types.is_dictionary(inner.type) else inner).to_pylist()
+    told = [text for text in texts if text is not None]
+    whole = "".join(told)
+    longest = max(map(len, told)) if len(whole) > MAX_TEXT else 0
     if longest > MAX_TEXT:
         raise UserError(f"{name} has a {column} of {longest} characters; {MAX_TEXT} are enough for any")
-    if is_steering("".join(texts)):
+    if is_steering(whole):
         raise UserError(f"{name} has a control character in its {column}")
 
 
 def _answers(rows: pa.Table, name: str) -> None:
     """What is counted as right has to be: an answer that is right bears its class's name, whichever output it was."""
-    fine = equals(rows["status"], "ok")
-    label = rows["label"].cast(pa.string())
+    fine = equals(rows, "status", "ok")
+    label, labels = codes_of(rows, "label")
+    place = {text: number for number, text in enumerate(labels)}
     for answer, right in (("prediction", "correct"), ("prediction_restricted", "correct_restricted")):
-        if rows[right].filter(pa.array(fine)).null_count:
-            raise UserError(f"{name} has an answered row without {right}")
-        said = pc.equal(rows[answer].cast(pa.string()), label).fill_null(False)
-        if (fine & (said.to_numpy() != rows[right].fill_null(False).to_numpy())).any():
+        counted = rows[right]
+        if counted.null_count:
+            if counted.filter(pa.array(fine)).null_count:
+                raise UserError(f"{name} has an answered row without {right}")
+            counted = counted.fill_null(False)
+        numbers, texts = codes_of(rows, answer)
+        said = np.array([*(place.get(text, -1) for text in texts), -1], np.intp)[numbers] == label
+        if (fine & (said != counted.to_numpy())).any():
             raise UserError(f"{name} counts an answer as right that is not its label, or the other way round")

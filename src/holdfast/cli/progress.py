@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.summary import Summary
 
 MOST = 20
+_BLINK = 0.05  # seconds: drawing a bar takes longer than hashing a small image
 
 
 def echo_trouble(summary: Summary) -> None:
@@ -57,6 +58,9 @@ class TerminalProgress:
         if self._bars is not None:
             if step not in self._tasks:
                 self._tasks[step] = self._bars.add_task(step, total=total, rate="")
+            elif 0 < done < total and now - self._printed.get(step, 0.0) < _BLINK:
+                return
+            self._printed[step] = now
             self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")
             return
         # Lines go to logs: one every ten seconds, and a last one unless the step was over at once.

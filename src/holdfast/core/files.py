@@ -94,11 +94,18 @@ def _write(path: str, data: bytes) -> None:
 
 def clear_unfinished(folder: Path) -> None:
     """Delete what killed processes left below a folder: files, and folders such as half of a checkpoint."""
-    for leftover in list(folder.rglob(f"{UNFINISHED}*")):
-        if leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+    for parent, folders, files in os.walk(folder):  # not pathlib: there may be millions of files
+        for name in [one for one in folders if one.startswith(UNFINISHED)]:
+            folders.remove(name)
+            leftover = os.path.join(parent, name)
+            if os.path.islink(leftover):  # noqa: PTH114
+                os.unlink(leftover)
+            else:
+                shutil.rmtree(leftover, ignore_errors=True)
+        for name in files:
+            if name.startswith(UNFINISHED):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(parent, name))
 
 
 def safe_part(part: str) -> str:

@@ -59,6 +59,9 @@ class ClassKeys:
     labels: tuple[str, ...] = ()
 
 
+_NOTHING: Mapping[str, Any] = {}  # one for all, nobody writes into it: a million empty ones are 80 MB
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One image with its label and, where there is one, its mask.
@@ -77,7 +80,7 @@ class Sample:
     kind: str = "static"
     condition: str = ORIGINAL
     licence: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
         if not self.source_id:

@@ -1,6 +1,16 @@
 """Where work runs."""
 
 from holdfast.engine.executor import ENGINES, Executor, open_executor
-from holdfast.engine.local import LocalExecutor, Processes, core_count, share_of
+from holdfast.engine.local import LocalExecutor, Processes, core_count, end_with_parent, few_threads, share_of
 
-__all__ = ["ENGINES", "Executor", "LocalExecutor", "Processes", "core_count", "open_executor", "share_of"]
+__all__ = [
+    "ENGINES",
+    "Executor",
+    "LocalExecutor",
+    "Processes",
+    "core_count",
+    "end_with_parent",
+    "few_threads",
+    "open_executor",
+    "share_of",
+]

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError
 
@@ -59,23 +60,55 @@ def keep_memory() -> None:
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # as in malloc.h
 
 
+def few_threads(count: int = 1) -> AbstractContextManager[object]:
+    """Matrices multiplied in so many threads, from now on or until the end of the ``with`` that this stands in.
+
+    Ours are small, and threads without work wait for it at full speed. Libraries that are loaded already no longer look
+    at OPENBLAS_NUM_THREADS and its like: they are told.
+    """
+    limit: AbstractContextManager[object] = _libraries().limit(limits=count, user_api="blas")
+    return limit
+
+
+@cache
+def _libraries() -> Any:
+    """What multiplies matrices here; looking for it takes a millisecond."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def limit_process(threads: int) -> None:
+    """Have this process, a worker among others, compute in so many threads: in libraries that are loaded, and later."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, str(threads))
+    import cv2
+
+    cv2.setNumThreads(threads)
+    few_threads(threads)
+
+
 def _start_worker() -> None:
     # Ctrl-C is the parent's business; and the pool uses all cores, so no worker should start threads of its own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
-    import cv2
-
-    cv2.setNumThreads(1)
+    limit_process(1)
     keep_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    # A parent that was killed closes no queue: its workers would wait for ever, or write into the next run's folder.
+def end_with_parent() -> None:
+    """In a process that this machine's Python has started: end when the one that started it does, however it ends.
+
+    A parent that was killed closes no queue: its processes would wait for ever, compute for nobody, or write into the
+    next run's folder. One that has died before this is called is noticed as well.
+    """
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        parent.join()  # on a pipe, which the kernel closes
         os._exit(1)
 
 

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -111,7 +112,9 @@ class RayExecutor:
                 _feeding(shards, _AHEAD * most) as (feeder, answered),
                 _telling(feeder, {"CPU": self._cpus, "GPU": self._gpus}),
             ):
-                surroundings = Surroundings(Path.cwd(), self._folder, token, self._cpus, self._gpus)
+                surroundings = Surroundings(
+                    socket.gethostname(), Path.cwd(), self._folder, token, self._cpus, self._gpus
+                )
                 answers = self._answers(work, feeder, surroundings)
                 for block in answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                     for number, answer in zip(block[NUMBER].to_pylist(), block[ANSWER].to_pylist(), strict=True):
@@ -196,7 +199,7 @@ class RayExecutor:
                     cores = max(core_count(), math.ceil(self._most * self._cpus))
                     local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
                     self._logs = ray.init("local", **local, **quiet).address_info["session_dir"]
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # as plain as this where a busy machine takes too long to start one
             where = f"the Ray cluster at {self._address}" if self._address else "a Ray cluster on this machine"
             raise UserError(f"{where} does not answer ({_reason(error)}); {_HINT}") from error
         self._ours = True
@@ -224,6 +227,10 @@ def _own_token() -> None:
 
 def _knock(address: str) -> None:
     """Whether anybody listens; Ray itself would take minutes to say that nobody does."""
+    if address == "auto":  # what the last `ray start` on this machine has left, also if that cluster is long gone
+        folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+        with suppress(OSError):
+            address = Path(folder, "ray", "ray_current_cluster").read_text().strip()
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit():
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import socket
 import threading
 import time
 import traceback
@@ -22,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.engine.local import keep_memory, take_share
+from holdfast.engine.local import keep_memory, limit_process, take_share
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
 _TRIALS = 4  # of a shard whose worker is lost: one that kills every worker must end the run, not repeat for ever
@@ -90,13 +91,15 @@ class Surroundings:
     """What a worker should find.
 
     Attributes:
-        here: the folder in which the command was started.
+        machine: the name of the one that the command was started on.
+        here: the folder in which it was.
         folder: where work writes, or None.
         token: the name of a file there.
         cpus: of the worker.
         gpus: of the worker.
     """
 
+    machine: str
     here: Path
     folder: Path | None
     token: str
@@ -134,7 +137,7 @@ class Worker:
                 self._work = ray.cloudpickle.loads(ray.get(self._sent))
             return sealed((True, self._work(opened(shard))))
         except Exception as error:
-            return sealed((False, portable(error)))
+            return sealed((False, portable(_placed(error, self._surroundings.machine))))
 
 
 def sealed(value: Any) -> bytes:
@@ -151,25 +154,18 @@ def opened(value: bytes) -> Any:
 
 def _settle(surroundings: Surroundings) -> None:
     """As in a process of the local pool; Ray itself sets OMP_NUM_THREADS to the worker's cores."""
-    threads = max(1, int(surroundings.cpus))
-    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, str(threads))
+    limit_process(max(1, int(surroundings.cpus)))
     if not surroundings.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else every worker would take the first GPU of its node
-    import cv2
-
-    cv2.setNumThreads(threads)
     keep_memory()
     take_share(_share(surroundings))
     with suppress(OSError):  # paths may have been given from the folder in which the command was started
         os.chdir(surroundings.here)
     folder = surroundings.folder
     if folder is not None and not _sees(folder / surroundings.token):
-        import ray
-
-        node = ray.util.get_node_ip_address()
+        here = socket.gethostname()
         raise UserError(
-            f"the worker on {node} does not see {folder}: write to a folder that all machines share, or to s3://"
+            f"the worker on {here} does not see {folder}: write to a folder that all machines share, or to s3://"
         )
     if folder is not None:
         threading.Thread(target=_end_without, args=(folder / surroundings.token,), daemon=True).start()
@@ -204,6 +200,14 @@ def _sees(path: Path) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def _placed(error: Exception, machine: str) -> Exception:
+    """A mistake with the name of the machine, where it is not the command's: credentials may be missing there only."""
+    here = socket.gethostname()
+    if type(error) is not UserError or here == machine or here in str(error):
+        return error
+    return UserError(f"{error} (so says the worker on {here})")
 
 
 def portable(error: Exception) -> Exception:

@@ -45,6 +45,13 @@ def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: f
         hashes: whether the images are read and hashed, by which votes find their images again; takes as long as
             decoding them all.
     """
+    return votes_as_seen(database, shelf, campaign_id, now=now, hashes=hashes)[0]
+
+
+def votes_as_seen(
+    database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool
+) -> tuple[Votes, bool]:
+    """``campaign_votes``, and whether the sources still have every image."""
     with database.reading() as connection:
         campaign = get_campaign(connection, campaign_id)
         rows = _rows(connection, campaign_id)
@@ -67,7 +74,8 @@ def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: f
             allowed = "|".join(row["expected"].get(question, ()))
             made.append(common | {"question": question, "answer": str(answer), "expected": allowed})
     table = pa.Table.from_pylist(made, schema=VOTES)
-    return _votes(campaign, table, now=now, images=len(judged))
+    whole = all(one.sample is not None for one in seen.values())
+    return _votes(campaign, table, now=now, images=len(judged)), whole
 
 
 def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int, Seen]:
@@ -136,21 +144,31 @@ def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> V
 
 
 def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
-    query = (
+    # Pictures by themselves: their JSON is read once, and not with every vote.
+    pictures = (
+        select(
+            items.c.id.label("item_id"), items.c.asked, items.c.expected, items.c.image_id, images.c.sample_id,
+            images.c.label, images.c.condition, images.c.attributes,
+        )
+        .join(images, images.c.id == items.c.image_id)
+        .where(items.c.campaign_id == campaign_id)
+    )  # fmt: skip
+    found = connection.execute(
         select(
             votes.c.id.label("vote_id"), votes.c.answers, votes.c.seconds, votes.c.created_at,
-            places.c.id.label("place_id"), places.c.role, items.c.asked, items.c.expected, items.c.image_id,
+            places.c.id.label("place_id"), places.c.role, places.c.item_id,
             tasks.c.id.label("task_id"), tasks.c.person_id, tasks.c.status, tasks.c.reason, tasks.c.expires_at,
-            images.c.sample_id, images.c.label, images.c.condition, images.c.attributes,
         )
         .join(places, places.c.id == votes.c.place_id)
         .join(tasks, tasks.c.id == places.c.task_id)
-        .join(items, items.c.id == places.c.item_id)
-        .join(images, images.c.id == items.c.image_id)
         .where(tasks.c.campaign_id == campaign_id)
         .order_by(votes.c.id)
     )  # fmt: skip
-    return [dict(row) for row in connection.execute(query).mappings()]
+    names = [*found.keys()]
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    # after the votes, so that whatever somebody has voted on is there
+    shown = {row["item_id"]: dict(row) for row in connection.execute(pictures).mappings()}
+    return [shown[row["item_id"]] | row for row in rows]
 
 
 def _facts(campaign: Campaign, row: Mapping[str, Any], seen: Seen, now: float) -> dict[str, Any]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import canonical_json
 from holdfast.core.places import address, listing, place
 from holdfast.core.seeds import generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 
 CACHE_BYTES = 256 * 2**20
+
+PACKED_ABOVE = 1000
+"""Samples of a pool that travels to other processes as it is; a larger one is packed for them."""
 
 Decoded = tuple[Image, Mask | None, str]
 """A sample's image, its mask, and why there is no mask where one was promised."""
@@ -36,6 +43,32 @@ def load_sample(sample: Sample, max_pixels: int) -> Decoded:
         return image, None, str(error)
 
 
+_TOGETHER, _LIGHT = 8, 4096
+
+
+class _Packed:
+    """Samples as other processes hold a large pool: some at a time compressed, 50 bytes each instead of 600."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._count = len(samples)
+        starts = range(0, len(samples), _TOGETHER)
+        self._packs = [zlib.compress(pickle.dumps(samples[start : start + _TOGETHER]), 1) for start in starts]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Sample:
+        return self._unpacked(self._packs[index // _TOGETHER])[index % _TOGETHER]
+
+    def __iter__(self) -> Iterator[Sample]:
+        for pack in self._packs:
+            yield from self._unpacked(pack)
+
+    def _unpacked(self, pack: bytes) -> list[Sample]:
+        samples: list[Sample] = pickle.loads(zlib.decompress(pack))  # noqa: S301  (came with the work, pickled as well)
+        return samples
+
+
 class DonorPool:
     """Images to borrow backgrounds from, decoded when asked for and kept while memory allows.
 
@@ -48,30 +81,49 @@ class DonorPool:
     def __init__(
         self, samples: Sequence[Sample], *, max_pixels: int = DEFAULT_MAX_PIXELS, kin: DonorPool | None = None
     ) -> None:
-        self.samples = list(samples)
+        self.samples: list[Sample] | _Packed = list(samples)
         self._kin = kin
         self._max_pixels = max_pixels
         code_of = {label: code for code, label in enumerate(sorted({sample.label for sample in self.samples}))}
         self._code_of = code_of
         self._codes = np.array([code_of[sample.label] for sample in self.samples], dtype=np.int32)
-        self._ids = {sample.sample_id for sample in self.samples}
+        self._by_class = np.argsort(self._codes, kind="stable")
+        self._first_of = np.searchsorted(self._codes[self._by_class], np.arange(len(code_of) + 1))
+        # Eight bytes each, not a set: by chance a picture is remembered once in 10^13 that nobody lends.
+        self._ids = np.sort(np.array([_eight_bytes(sample.sample_id) for sample in self.samples], np.uint64))
+        self._packed: _Packed | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._cache: OrderedDict[str, Decoded] = OrderedDict()
         self._cached_bytes = 0
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"samples": self.samples, "max_pixels": self._max_pixels, "kin": self._kin}
+        samples = self.samples
+        if isinstance(samples, list) and len(samples) > PACKED_ABOVE and len(pickle.dumps(samples[0])) <= _LIGHT:
+            samples = self._packed = self._packed or _Packed(samples)  # once for all workers
+        mine = {key: value for key, value in self.__dict__.items() if key not in ("_cache", "_cached_bytes", "_lock")}
+        return mine | {"samples": samples, "_packed": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["samples"], max_pixels=state["max_pixels"], kin=state["kin"])  # type: ignore[misc]
+        self.__dict__.update(state)
+        self._begin()
 
     def fingerprint(self, images: Mapping[str, str], masks: Mapping[str, str]) -> str:
         """Hash of who is in the pool and what their images and masks are: a lent scene is cleared with its mask."""
-        own = sorted(
-            (s.sample_id, s.source_id, s.label, images.get(s.sample_id, ""), masks.get(s.sample_id, ""))
-            for s in self.samples
-        )
-        return fingerprint([own, self._kin.fingerprint(images, masks) if self._kin else ""])
+        own = list(self.samples)
+        for name in ("label", "source_id", "sample_id"):
+            own.sort(key=attrgetter(name))
+        # What ``fingerprint`` would hash, piece by piece: the text of a million samples takes more memory than they do.
+        digest, between = hashlib.sha256(b"[["), b""
+        for s in own:
+            entry = (s.sample_id, s.source_id, s.label, images.get(s.sample_id, ""), masks.get(s.sample_id, ""))
+            digest.update(between + canonical_json(entry).encode())
+            between = b","
+        kin = self._kin.fingerprint(images, masks) if self._kin else ""
+        digest.update(f"],{canonical_json(kin)}]".encode())
+        return digest.hexdigest()
 
     def draw(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Donor:
         """A donor for one sample: never the same photo."""
@@ -93,8 +145,9 @@ class DonorPool:
             yield from self._kin.candidates(borrower, rng, same_class=True)
             return
         for index in self._candidates(self._code_of.get(borrower.label, -1), rng, same_class=same_class):
-            if self.samples[index].source_id != borrower.source_id:
-                yield self.samples[index]
+            sample = self.samples[index]
+            if sample.source_id != borrower.source_id:
+                yield sample
 
     def _candidates(self, code: int, rng: np.random.Generator, *, same_class: bool) -> NDArray[np.int64]:
         # Some draws from everything are enough in a large pool, and cost the same whatever its size.
@@ -103,7 +156,10 @@ class DonorPool:
             others = np.asarray(drawn[self._codes[drawn] != code])
             if len(others):
                 return others
-        return np.asarray(rng.permutation(np.flatnonzero((self._codes == code) == same_class)))
+        if same_class:  # found once for all draws: looking through the pool at each of them would be quadratic
+            own = self._by_class[self._first_of[code] : self._first_of[code + 1]] if code >= 0 else self._by_class[:0]
+            return np.asarray(rng.permutation(own))
+        return np.asarray(rng.permutation(np.flatnonzero(self._codes != code)))
 
     def load(self, sample: Sample) -> Decoded:
         """``load_sample``, which remembers the samples of the pool; nobody may write into what it returns."""
@@ -112,7 +168,9 @@ class DonorPool:
                 self._cache.move_to_end(sample.sample_id)
                 return self._cache[sample.sample_id]
         decoded = load_sample(sample, self._max_pixels)
-        if sample.sample_id not in self._ids:
+        wanted = np.uint64(_eight_bytes(sample.sample_id))
+        place = np.searchsorted(self._ids, wanted)
+        if place == len(self._ids) or self._ids[place] != wanted:
             return decoded
         with self._lock:
             if sample.sample_id not in self._cache:
@@ -122,6 +180,10 @@ class DonorPool:
                 _, dropped = self._cache.popitem(last=False)
                 self._cached_bytes -= _size(dropped)
         return decoded
+
+
+def _eight_bytes(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
 
 
 def _size(decoded: Decoded) -> int:

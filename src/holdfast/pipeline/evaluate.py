@@ -150,7 +150,7 @@ def _pass(
     names = Names(setup.spec, setup.prepared, setup.tested, painter)
     already = 0
     for portion in _portions(setup, tuple(conditions)):
-        plan = make_plan(setup.run, names, setup.prepared, setup.tested, portion)
+        plan = make_plan(setup.run, names, setup.prepared, setup.tested, portion, setup.progress)
         already += plan.already
         results: Iterator[Summary]
         if setup.fast is not None and portion is setup.fast.portion:
@@ -160,7 +160,7 @@ def _pass(
             # It also holds enough rows to fill a few batches of each model.
             few = 4 * setup.spec.batch_size // max(1, len(portion.conditions))
             work = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.tested, painter)
-            seen = seeing(work, setup.prepared.collection.samples, executor)
+            seen = seeing(work, setup.prepared.collection.samples, executor, setup.prepared.pool.samples)
             results = executor.map(seen, plan.shards(max(8, plan.jobs // 500, few)))
         done = 0
         setup.progress(step, 0, plan.owed)

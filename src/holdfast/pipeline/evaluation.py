@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -201,6 +202,7 @@ def stored_details(sample: Sample) -> dict[str, Any]:
 
 
 DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
+_TOGETHER = 2000  # rows that become a part of a table
 _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
 
@@ -253,12 +255,15 @@ class Evaluation:
 
     def __call__(self, jobs: Sequence[Job]) -> Summary:
         """Do these jobs and write their rows."""
-        rows = list(self.rows(jobs))
-        Run(self.run).predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
-        summary = Summary(len(rows))
-        for row in rows:
-            if row["status"] != "ok":
-                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+        summary, batches, rest = Summary(), [], self.rows(jobs)
+        # Some at a time: of many images, conditions and models, a shard has more rows than memory holds as objects.
+        while rows := list(islice(rest, _TOGETHER)):
+            batches.append(pa.RecordBatch.from_pylist(rows, schema=PREDICTIONS))
+            summary.rows += len(rows)
+            for row in rows:
+                if row["status"] != "ok":
+                    summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+        Run(self.run).predictions.write(pa.Table.from_batches(batches, PREDICTIONS).unify_dictionaries())
         return summary
 
     def rows(self, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from holdfast.core.schema import KEY, SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.evaluation import PROTOCOL, TASK, EvaluateSpec, Job, Tested, row_key, shared_key
 from holdfast.pipeline.generated.backgrounds import Painter
+from holdfast.pipeline.progress import Progress, silent, told
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
 from holdfast.scenarios import Condition
 from holdfast.store import Run
@@ -165,12 +166,20 @@ class Plan:
         return job
 
 
-def make_plan(run: Run, names: Names, prepared: Prepared, tested: Sequence[Tested], portion: Portion) -> Plan:
+def make_plan(
+    run: Run,
+    names: Names,
+    prepared: Prepared,
+    tested: Sequence[Tested],
+    portion: Portion,
+    progress: Progress = silent,
+) -> Plan:
     """Count what a portion owes, and drop the rows of the run that its rows stand in for."""
     stored = StoredIds(run.predictions.dataset())
     planned = np.zeros(len(stored), np.bool_)
     owed = already = jobs = 0
-    for sample, conditions in _wanted(prepared, portion):
+    tell = progress if len(stored) else silent  # else there is hardly anything to do
+    for sample, conditions in told(_wanted(prepared, portion), tell, "plan", len(prepared.collection.samples)):
         rows, there = len(conditions) * len(portion.positions), 0
         if len(stored):
             ids = [one for condition in conditions for one in names.of(sample, condition, portion.positions)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 
 class Progress(Protocol):
@@ -14,3 +17,14 @@ class Progress(Protocol):
 
 def silent(step: str, done: int, total: int) -> None:
     """Tell nobody."""
+
+
+def told(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:
+    """The items of a step, told as they are done with; nothing is told where nobody asks for the first."""
+    progress(step, 0, total)
+    done = 0
+    for done, item in enumerate(items, start=1):
+        yield item
+        progress(step, done, total)
+    if done < total:  # some ask for nothing
+        progress(step, total, total)

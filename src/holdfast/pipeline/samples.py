@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,8 @@ from holdfast.scenarios import PAPER, Condition, render
 from holdfast.store import Run
 
 _STORE_THREADS = 32
+_AHEAD = 128  # pieces of hashing
+_TABLE_ROWS = 20_000  # that are made of Python's objects at a time
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,8 @@ class Prepared:
     """A collection that is read and hashed, and the pool its backgrounds come from."""
 
     collection: Collection
-    images: dict[str, str]
-    masks: dict[str, str]
+    images: Mapping[str, str]
+    masks: Mapping[str, str]
     problems: dict[str, str]
     pool: DonorPool
     pool_fingerprint: str
@@ -86,25 +91,88 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
     """Hash every image and mask, which finds unreadable files early, and gather the donors."""
     samples = collection.samples
     pool = make_pool(samples, spec.backgrounds, max_pixels=spec.max_pixels)
-    images: dict[str, str] = {}
-    masks: dict[str, str] = {}
+    lent = pool.samples if spec.backgrounds else []
+    places = _places(samples)
+    images, masks = Hashes(_places(chain(samples, lent)) if lent else places), Hashes(places)
     problems: dict[str, str] = {}
-    own = [(s, True) for s in samples]
-    lent = [(s, False) for s in pool.samples] if spec.backgrounds else []
     # A store takes longer to begin an answer than to give it, a disk does not.
-    remote = any(address(getattr(sample.image, "path", "")) for sample, _ in (own + lent)[:1])
-    with ThreadPoolExecutor(_STORE_THREADS if remote else 2 * core_count()) as threads:
-        progress("hash", 0, len(own) + len(lent))
-        for done, ((sample, is_own), (image, mask, problem)) in enumerate(
-            zip(own + lent, threads.map(lambda pair: _hash(pair[0]), own + lent), strict=True), start=1
-        ):
-            images[sample.sample_id] = image
-            if is_own:
-                masks[sample.sample_id] = mask
+    remote = any(address(getattr(sample.image, "path", "")) for sample in islice(chain(samples, lent), 1))
+    total = len(samples) + len(lent)
+    with (
+        ThreadPoolExecutor(_STORE_THREADS if remote else 2 * core_count()) as threads,
+        closing(_in_turn(threads, chain(samples, lent), together=1 if remote else 16)) as hashed,
+    ):
+        progress("hash", 0, total)
+        for done, (sample, (image, mask, problem)) in enumerate(hashed, start=1):
+            images.put(sample.sample_id, image)
+            if done <= len(samples):
+                masks.put(sample.sample_id, mask)
                 if problem:
                     problems[sample.sample_id] = problem
-            progress("hash", done, len(own) + len(lent))
+            progress("hash", done, total)
     return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images, masks))
+
+
+def _in_turn(
+    threads: ThreadPoolExecutor, samples: Iterable[Sample], *, together: int
+) -> Generator[tuple[Sample, tuple[str, str, str]], None, None]:
+    """Each sample with its hashes, some ahead and no more: a million futures are as large as a million samples."""
+    waiting: deque[tuple[list[Sample], Future[list[tuple[str, str, str]]]]] = deque()
+    rest = iter(samples)
+    try:
+        while some := list(islice(rest, together)):
+            waiting.append((some, threads.submit(lambda part: [_hash(one) for one in part], some)))
+            if len(waiting) > _AHEAD:
+                done, hashes = waiting.popleft()
+                yield from zip(done, hashes.result(), strict=True)
+        for done, hashes in waiting:
+            yield from zip(done, hashes.result(), strict=True)
+    finally:  # else Ctrl-C would wait for two thousand images
+        for _, hashes in waiting:
+            hashes.cancel()
+
+
+def _places(samples: Iterable[Sample]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(dict.fromkeys(sample.sample_id for sample in samples))}
+
+
+_NO_HASH = bytes(32)
+
+
+class Hashes(Mapping[str, str]):
+    """Name → SHA-256 in hex, held in 32 bytes each; whatever else stands for a hash is held as it is.
+
+    Args:
+        places: name → number, which several may share; of a name that was given no hash it is empty.
+    """
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self._places, self._digests = places, bytearray(32 * len(places))
+        self._others: dict[int, str] = {}
+
+    def put(self, name: str, value: str) -> None:
+        """Set the hash of one of the names."""
+        place = self._places[name]
+        try:
+            digest = bytes.fromhex(value)
+        except ValueError:
+            digest = b""
+        self._others.pop(place, None)
+        whole = len(digest) == 32 and digest != _NO_HASH and digest.hex() == value
+        self._digests[32 * place : 32 * place + 32] = digest if whole else _NO_HASH
+        if value and not whole:
+            self._others[place] = value
+
+    def __getitem__(self, name: str) -> str:
+        place = self._places[name]
+        digest = self._digests[32 * place : 32 * place + 32]
+        return self._others.get(place, "") if digest == _NO_HASH else digest.hex()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _hash(sample: Sample) -> tuple[str, str, str]:
@@ -132,8 +200,13 @@ def evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
 
 def samples_table(prepared: Prepared) -> pa.Table:
     """The samples with their fingerprints, and what the reader could not use."""
+    return sample_batches(prepared).read_all().unify_dictionaries()
+
+
+def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
+    """The same, some at a time: rows as Python's objects take ten times the memory of a table."""
     samples = prepared.collection.samples
-    rows = [
+    made = (
         {
             "sample_id": s.sample_id,
             "source_id": s.source_id,
@@ -149,9 +222,12 @@ def samples_table(prepared: Prepared) -> pa.Table:
             "attributes": canonical_json(dict(s.attributes)),
         }
         for s in samples
-    ]
-    rows += [{"sample_id": p.sample_id, "problem": p.message} for p in prepared.collection.problems]
-    return pa.Table.from_pylist(rows, schema=SAMPLES)
+    )
+    unread = ({"sample_id": p.sample_id, "problem": p.message} for p in prepared.collection.problems)
+    rows = chain(made, unread)
+    parts = iter(lambda: list(islice(rows, _TABLE_ROWS)), [])
+    batches = (pa.RecordBatch.from_pylist(part, schema=SAMPLES) for part in parts)
+    return pa.RecordBatchReader.from_batches(SAMPLES, batches)
 
 
 def begin_run(
@@ -160,7 +236,7 @@ def begin_run(
     """Record what is asked for, the machine and the samples, and tell what the reader could not use."""
     run.begin(recorded, same=same)
     run.write_environment(environment())
-    run.write_samples(samples_table(prepared))
+    run.write_samples(sample_batches(prepared))
     for problem in prepared.collection.problems:
         summary.add(problem.sample_id, problem.message)
 

@@ -38,16 +38,20 @@ def check_same(name: str, planned: object, loaded: object) -> None:
         )
 
 
-def seeing(work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor) -> Callable[[Shard], Result]:
+def seeing(
+    work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor, donors: Iterable[Sample] = ()
+) -> Callable[[Shard], Result]:
     """Work that is refused by a machine without the images; it would turn thousands of them into rows with errors.
 
-    One image and one mask that are files here stand for all.
+    One image, one mask and one image that lends its background, all files here, stand for all.
     """
     if not executor.remote:
         return work
     samples = list(samples)
-    seen = [_first_file(sample.image for sample in samples), _first_file(sample.mask for sample in samples)]
-    return _Seeing(work, [path for path in seen if path]) if any(seen) else work
+    images, masks = (one.image for one in samples), (one.mask for one in samples)
+    backgrounds = (one.image for one in donors)
+    seen = [path for path in map(_first_file, (images, masks, backgrounds)) if path]
+    return _Seeing(work, seen) if seen else work
 
 
 def _first_file(references: Iterable[object]) -> str:
@@ -63,8 +67,8 @@ class _Seeing(Generic[Shard, Result]):
         missing = next((path for path in self._paths if not Path(path).is_file()), "")
         if missing:
             raise UserError(
-                f"the worker on {socket.gethostname()} does not see {missing}: images and masks must be readable under "
-                "the same path on every machine, or be in s3://"
+                f"the worker on {socket.gethostname()} does not see {missing}: images, masks and backgrounds must be "
+                "readable under the same path on every machine, or be in s3://"
             )
         self._paths = []  # once is enough
         return self._work(shard)

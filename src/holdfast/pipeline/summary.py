@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -27,6 +28,12 @@ class Summary:
         self.rows += other.rows
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
-        self.notes += [note for note in other.notes if note not in self.notes]  # of many workers
+        told = set(map(_plainly, self.notes))  # by another of many workers
+        self.notes += [note for note in other.notes if _plainly(note) not in told]
         for name, seconds in other.times.items():
             self.times[name] = self.times.get(name, 0.0) + seconds
+
+
+def _plainly(note: str) -> str:
+    """A note without the figures in parentheses at its end: every worker has measured its own."""
+    return re.sub(r" \([^()]*\d[^()]*\)$", "", note)

@@ -21,7 +21,7 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generated.backgrounds import Painter, load_painter
 from holdfast.pipeline.generated.review import REVIEW, REVIEW_MARGIN, check_review, settle
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.progress import Progress, silent, told
 from holdfast.pipeline.samples import (
     PaintSpec,
     Prepared,
@@ -41,8 +41,10 @@ from holdfast.pipeline.synth_files import (
     broken_rows,
     drop_superseded,
     finish,
+    last_shard,
     write_shard,
 )
+from holdfast.pipeline.synth_ids import rendering_ids
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, write_json, writing
 from holdfast.store.stored_ids import StoredIds
@@ -128,7 +130,8 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
         wanted = Wanted(spec, prepared, conditions, painter)
-        drop_superseded(out, spec.format, parts, wanted.ids(), wanted.names())
+        ids = told(wanted.ids(), progress, "compare", len(prepared.collection.samples))
+        drop_superseded(out, spec.format, parts, ids, wanted.names())
         _write(spec, wanted, Synthesis(spec, prepared, out), executor, summary, progress)
         if painter is not None:
             painter.unread(prepared.collection.samples, summary)
@@ -137,7 +140,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
             _write(spec, wanted, work, alone, summary, progress)
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
-        finish(out, parts, spec.format)
+        finish(out, parts, spec.format, progress)
     return summary
 
 
@@ -162,11 +165,12 @@ def _write(
 ) -> None:
     """Do what is not there yet: what is painted where the work can paint, the rest where it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
-    batches, owed, already = _plan(spec, wanted, Parts(work.out / "manifest", MANIFEST), executor.width)
+    batches, owed, already = _plan(spec, wanted, Parts(work.out / "manifest", MANIFEST), executor.width, progress)
     summary.already += already
     step, before = "paint" if work.painter else "synth", summary.rows
     progress(step, 0, owed)
-    for part in executor.map(seeing(work, work.prepared.collection.samples, executor), batches):
+    seen = seeing(work, work.prepared.collection.samples, executor, work.prepared.pool.samples)
+    for part in executor.map(seen, batches):
         summary.merge(part)
         progress(step, summary.rows - before, owed)
 
@@ -198,7 +202,10 @@ class Wanted:
     def orders(self) -> Iterator[Order]:
         """The same with ids."""
         for sample, conditions in self.samples():
-            ids = [_rendering_id(self.spec, self.prepared, sample, one, self.painter) for one in conditions]
+            ids = rendering_ids(
+                self.prepared, sample, conditions, self.painter,
+                seed=self.spec.seed, format=self.spec.format, quality=self.spec.quality,
+            )  # fmt: skip
             yield Order(sample, list(zip(conditions, ids, strict=True)))
 
     def ids(self) -> Iterator[list[str]]:
@@ -212,12 +219,15 @@ class Wanted:
             yield from (_rendering_name(sample, condition) for condition in conditions)
 
 
-def _plan(spec: SynthSpec, wanted: Wanted, parts: Parts, width: int) -> tuple[Iterator[Batch], int, int]:
+def _plan(
+    spec: SynthSpec, wanted: Wanted, parts: Parts, width: int, progress: Progress = silent
+) -> tuple[Iterator[Batch], int, int]:
     """What is not there yet, shard by shard, made when asked for; how many renderings are owed, and are there."""
     stored = StoredIds(parts.dataset())
     several = owed = already = 0
+    samples = len(wanted.prepared.collection.samples)
     for left, there in (
-        ((len(order.owed), there) for order, there in _left(wanted, stored))
+        ((len(order.owed), there) for order, there in told(_left(wanted, stored), progress, "plan", samples))
         if len(stored)
         else ((len(conditions), 0) for _, conditions in wanted.samples())  # there is no need of ids
     ):
@@ -225,7 +235,7 @@ def _plan(spec: SynthSpec, wanted: Wanted, parts: Parts, width: int) -> tuple[It
     # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
     balanced = min(32, several // (4 * width))
     size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, several // 2000)
-    first = 1 + (pc.max(parts.rows(["shard"])["shard"]).as_py() if len(stored) else -1)
+    first = 1 + last_shard(parts)
     orders = (order for order, _ in _left(wanted, stored) if order.owed)
     starts = range(0, several, size)
     return (Batch(first + index, list(islice(orders, size))) for index, _ in enumerate(starts)), owed, already
@@ -237,25 +247,6 @@ def _left(wanted: Wanted, stored: StoredIds) -> Iterator[tuple[Order, int]]:
         there = stored.places([one for _, one in order.owed]) >= 0
         left = [one for one, known in zip(order.owed, there.tolist(), strict=True) if not known]
         yield Order(order.sample, left), len(order.owed) - len(left)
-
-
-def _rendering_id(
-    spec: SynthSpec, prepared: Prepared, sample: Sample, condition: Condition, painter: Painter | None
-) -> str:
-    """Changes with image, mask, donors, prompt and generator, condition, encoding and what the manifest repeats."""
-    painted = {"painted": painter.identity(sample)} if painter and condition.definition.paints else {}
-    return fingerprint(
-        painted
-        | {
-            "sample": [sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence],
-            "image": prepared.images[sample.sample_id],
-            "mask": prepared.masks[sample.sample_id],
-            "pool": prepared.pool_fingerprint if condition.definition.donor else "",
-            "condition": [condition.scenario, condition.variant, condition.parameters_json],
-            "seed": spec.seed,
-            "encoding": [spec.format, spec.quality if spec.format == "jpeg" else 0],
-        }
-    )[:32]
 
 
 def _rendering_name(sample: Sample, condition: Condition) -> str:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
-from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.synth_order import Tables, in_order
 from holdfast.store import Parts
 from holdfast.store.stored_ids import StoredIds
 
@@ -76,9 +77,6 @@ _INTERNAL = ["shard", "mask_rle", "row_id"]
 _FOUND = ["row_id", "sample_id", "shard"]
 _COCO = ["path", "label", "height", "width", "mask_rle", "licence"]
 
-AT_ONCE = 200_000
-"""Rows of the manifest that are held at a time; of a larger one, those of a condition."""
-
 # Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
 _DATASET_CARD = b"""---
 configs:
@@ -101,11 +99,13 @@ def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str,
     write(shard_path(out, format, number), facts)
 
 
-def finish(out: Path, parts: Parts, format: str) -> None:
+def finish(out: Path, parts: Parts, format: str, progress: Progress = silent) -> None:
     """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition.
 
-    A large table is gone through a condition at a time, so that memory holds no more of it.
+    A large table is gone through some rows at a time, so that memory holds no more of it.
     """
+    done, total = 0, parts.count()
+    progress("manifest", 0, total)
     public = pa.schema([field for field in MANIFEST if field.name not in _INTERNAL])
     with (
         whole_file(out / "manifest.parquet") as as_parquet,
@@ -113,36 +113,36 @@ def finish(out: Path, parts: Parts, format: str) -> None:
         pq.ParquetWriter(as_parquet, public, compression="zstd") as parquet,
         pacsv.CSVWriter(as_csv, public) as csv,
     ):
-        for table in _by_condition(parts):
-            shown = table.drop_columns(_INTERNAL).cast(public)
-            parquet.write_table(shown)
-            csv.write_table(shown)
-            _write_coco(out, table)
+        for tables in in_order(parts, out):
+            folders: dict[str, None] = {}
+            for table in tables(MANIFEST.names):
+                shown = table.drop_columns(_INTERNAL).cast(public)
+                parquet.write_table(shown)
+                csv.write_table(shown)
+                folders |= dict.fromkeys(pc.unique(_folders(_drawn(table))).to_pylist())
+                done += len(table)
+                progress("manifest", done, total)
+            for folder in folders:
+                with whole_file(out / "coco" / f"{folder}.json") as path, path.open("w", encoding="utf8") as file:
+                    file.writelines(coco_text(partial(_coco_rows, tables, folder)))
     if format == "parquet":
         write_atomic(out / "README.md", _DATASET_CARD)
 
 
-def _by_condition(parts: Parts) -> Iterator[pa.Table]:
-    """All rows, by condition and id: in one table, or one a condition where there are many."""
-    data, order = parts.dataset(), [("scenario", "ascending"), ("variant", "ascending"), ("sample_id", "ascending")]
-    if data.count_rows() <= AT_ONCE:
-        yield data.to_table().sort_by(order)
-        return
-    keys = ["scenario", "variant"]
-    found = {tuple(row.values()) for batch in data.to_batches(columns=keys)
-             for row in pa.table(batch).group_by(keys).aggregate([]).to_pylist()}  # fmt: skip
-    for scenario, variant in sorted(found):
-        here = (pc.field("scenario") == scenario) & (pc.field("variant") == variant)
-        yield data.to_table(filter=here).sort_by("sample_id")
+def _drawn(table: pa.Table) -> pa.Table:
+    """The rows that a COCO file has."""
+    return table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"]))).select(_COCO)
 
 
-def _write_coco(out: Path, table: pa.Table) -> None:
-    drawn = table.select(_COCO).filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"])))
-    folders = pc.list_element(pc.split_pattern(drawn["path"], "/", max_splits=1), 0)
-    for folder in pc.unique(folders).to_pylist():
-        rows = partial(_a_few_at_a_time, drawn.filter(pc.equal(folders, folder)))
-        with whole_file(out / "coco" / f"{folder}.json") as path, path.open("w", encoding="utf8") as file:
-            file.writelines(coco_text(rows))
+def _folders(table: pa.Table) -> pa.ChunkedArray:
+    """The first folder of each path."""
+    return pc.list_element(pc.split_pattern(table["path"], "/", max_splits=1), 0)
+
+
+def _coco_rows(tables: Tables, folder: str) -> Iterator[dict[str, Any]]:
+    for table in tables([*_COCO, "sample_id", "status"]):
+        drawn = _drawn(table)
+        yield from _a_few_at_a_time(drawn.filter(pc.equal(_folders(drawn), folder)))
 
 
 def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -156,16 +156,45 @@ def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> lis
 
     A shard in which anything is wrong goes as a whole: it cannot be mended in place.
     """
-    columns = ["row_id", "sample_id", "path", "sha256", "mask_path", "mask_sha256", "status", "shard"]
-    rows = [row for row in parts.rows(columns).to_pylist() if row["status"] == "ok"]
-    progress("verify", 0, len(rows))
+    fine = pc.field("status") == "ok"
+    total = sum(len(_read(path, ["status"], fine)) for path in parts.paths())
+    progress("verify", 0, total)
     broken = []
     check = _shard_holds(out, format) if format in SHARD_FORMATS else _files_hold(out)
-    for done, row in enumerate(sorted(rows, key=lambda row: row["shard"]), start=1):
+    for done, row in enumerate(_shard_by_shard(parts, fine), start=1):
         if not check(row):
-            broken.append(row)
-        progress("verify", done, len(rows))
-    return [row["sample_id"] for row in _forget(out, format, parts, rows, broken)]
+            broken.append({name: row[name] for name in _FOUND})
+        progress("verify", done, total)
+    beside = _beside(parts, broken, fine) if format in SHARD_FORMATS else []
+    return [row["sample_id"] for row in _forget(out, format, parts, beside, broken)]
+
+
+def _shard_by_shard(parts: Parts, condition: pc.Expression) -> Iterator[dict[str, Any]]:
+    """The rows for which a condition holds, those of a shard together; memory holds one part file."""
+    found = []
+    for place, path in enumerate(parts.paths()):
+        numbers = _read(path, ["shard"])["shard"]
+        found += [(number, place, path) for number in pc.unique(numbers).to_pylist()]
+    columns = ["path", "sha256", "mask_path", "mask_sha256", *_FOUND]
+    for number, _, path in sorted(found):
+        yield from _read(path, columns, condition & (pc.field("shard") == number)).to_pylist()
+
+
+def _read(path: Path, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
+    """Of one part file; in one thread, since several take more memory and no less time for so little."""
+    return pq.read_table(path, schema=MANIFEST, columns=columns, filters=condition, use_threads=False)
+
+
+def last_shard(parts: Parts) -> int:
+    """The highest number that a shard has; -1 where there is none."""
+    return max((one for path in parts.paths() for one in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
+
+
+def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expression) -> list[dict[str, Any]]:
+    """All rows for which a condition holds in the shards that unwanted ones are in."""
+    spoiled = pc.field("shard").isin(pa.array({row["shard"] for row in unwanted}, pa.int32()))
+    rows: list[dict[str, Any]] = parts.dataset().to_table(columns=_FOUND, filter=spoiled & condition).to_pylist()
+    return rows
 
 
 def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence[str]], names: Iterable[str]) -> None:
@@ -185,8 +214,7 @@ def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence
     if format not in SHARD_FORMATS:
         _forget(out, format, parts, [], stale)
         return
-    spoiled = pc.field("shard").isin(pa.array({row["shard"] for row in stale}, pa.int32()))
-    _forget(out, format, parts, parts.dataset().to_table(columns=_FOUND, filter=spoiled).to_pylist(), stale)
+    _forget(out, format, parts, _beside(parts, stale, pc.scalar(True)), stale)
     kept = {shard_path(out, format, number) for number in pc.unique(parts.rows(["shard"])["shard"]).to_pylist()}
     for path in {*out.glob("shard-*.tar"), *out.glob("data-*.parquet")} - kept:
         path.unlink()

@@ -7,6 +7,8 @@ give the same digits.
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,6 +24,9 @@ from holdfast.stats.cells import stratified_rows
 RESAMPLES = 2_000
 _SHARED = 2_000
 """Photos up to which the weights of all resamples are kept: 32 MB."""
+
+_KEPT = 200_000
+"""Rows of a table up to which its codes are kept: 30 MB."""
 
 Z = 1.959963984540054
 _PLAIN = ("paper", "as_stored", "")
@@ -82,8 +87,12 @@ class Rows:
 
 def coded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
     """Codes into the sorted distinct values, −1 for nulls."""
-    array = column.unify_dictionaries().combine_chunks() if pa.types.is_dictionary(column.type) else None
-    array = column.combine_chunks().dictionary_encode() if array is None else array
+    is_coded = pa.types.is_dictionary(column.type)
+    if column.num_chunks == 1:
+        array = column.chunk(0)
+    else:
+        array = (column.unify_dictionaries() if is_coded else column).combine_chunks()
+    array = array if is_coded else array.dictionary_encode()
     # In Python: there are a dozen words most often, and calls into Arrow's kernels cost more than they all.
     words = array.dictionary.to_pylist()
     names = sorted({*words} - {None})  # a stranger's dictionary may have a word twice
@@ -98,15 +107,48 @@ def coded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
     return smaller[numbers], [name for name, there in zip(names, used, strict=True) if there]
 
 
-def equals(column: pa.ChunkedArray, value: str) -> NDArray[np.bool_]:
+_last: dict[str, tuple[weakref.ref[pa.Table], dict[str, tuple[Codes, list[str]]]]] = {}
+
+
+def codes_of(table: pa.Table, column: str) -> tuple[Codes, list[str]]:
+    """``coded`` of a column, not to be written to. Those of the last table are kept: it is asked for many times."""
+    last = _last.get("table")  # looked at once: another thread may put its own there meanwhile
+    if last is None or last[0]() is not table:
+        last = (weakref.ref(table), {})
+        if len(table) < _KEPT:
+            _last["table"] = last
+        else:
+            _last.clear()
+    kept = last[1]
+    if column not in kept:
+        numbers, names = coded(table[column])
+        numbers.flags.writeable = False
+        kept[column] = numbers, names
+    return kept[column]
+
+
+def numbered(codes: Codes) -> tuple[Codes, int]:
+    """0, 1, … for the distinct values in their order, as of ``np.unique``, and how many there are."""
+    if not len(codes):
+        return codes, 0
+    least, most = int(codes.min()), int(codes.max())
+    if most - least > 8 * len(codes) + 1000:
+        values, number = np.unique(codes, return_inverse=True)
+        return number, len(values)
+    shifted = codes - least if least else codes
+    place = np.cumsum(np.bincount(shifted) > 0)
+    return (place - 1)[shifted], int(place[-1])
+
+
+def equals(table: pa.Table, column: str, value: str) -> NDArray[np.bool_]:
     """Which rows hold a text."""
-    numbers, names = coded(column)
+    numbers, names = codes_of(table, column)
     return np.asarray(numbers == (names.index(value) if value in names else -2))
 
 
 def keep(table: pa.Table, column: str, value: str) -> pa.Table:
     """The rows that hold a text. Not by an expression, whose threads cost more than a thousand rows do."""
-    wanted = equals(table[column], value)
+    wanted = equals(table, column, value)
     return table if wanted.all() else table.filter(pa.array(wanted))
 
 
@@ -117,39 +159,50 @@ def rows_of(table: pa.Table, *, order: Sequence[str] = ()) -> Rows:
         table: rows of one model.
         order: conditions that come first when pictures are looked for that repeat others.
     """
-    table = keep(table.select(COLUMNS), "task", "classify")
+    classified = equals(table, "task", "classify")
+    if not classified.all():
+        table = table.select(COLUMNS).filter(pa.array(classified))
     condition, conditions = _named(table)
-    fine = equals(table["status"], "ok")
+    fine = equals(table, "status", "ok")
     if not fine.all():
-        table, condition = table.filter(pa.array(fine)), condition[fine]
-    source, sources = coded(table["source_id"])
-    label, labels = coded(table["label"])
-    trained_on, trained = coded(table["trained_on"])
-    right, restricted = (table[one].cast(pa.float64()).to_numpy() for one in ("correct", "correct_restricted"))
+        table, condition = table.select(COLUMNS).filter(pa.array(fine)), condition[fine]
+    source, sources = codes_of(table, "source_id")
+    label, labels = codes_of(table, "label")
+    trained_on, trained = codes_of(table, "trained_on")
+    right, restricted = (_floats(table[one]) for one in ("correct", "correct_restricted"))
     return Rows(
-        conditions, condition, trained, trained_on, labels, label, sources, source, coded(table["donor_id"])[0],
+        conditions, condition, trained, trained_on, labels, label, sources, source, codes_of(table, "donor_id")[0],
         table["fold"].to_numpy().astype(np.intp), right, restricted,
-        _repeats(condition, conditions, source, coded(table["image_sha256"])[0], order),
+        _repeats(condition, conditions, source, codes_of(table, "image_sha256")[0], order),
     )  # fmt: skip
+
+
+def _floats(truths: pa.ChunkedArray) -> Floats:
+    """1 and 0, NaN for nulls."""
+    if truths.null_count:
+        return np.asarray(truths.cast(pa.float64()).to_numpy())
+    return np.asarray(truths.to_numpy().astype(np.float64))
 
 
 def _named(table: pa.Table) -> tuple[Codes, list[str]]:
     """A condition's name: its id, its variant unless it is the paper's, its parameters where there are several."""
     (ids, id_names), (variants, variant_names), (given, given_names) = (
-        coded(table[name]) for name in ("condition", "variant", "parameters")
+        codes_of(table, name) for name in ("condition", "variant", "parameters")
     )
-    kinds = (ids * (len(variant_names) + 1) + variants) * (len(given_names) + 1) + given
-    distinct, first, number = np.unique(kinds, return_index=True, return_inverse=True)
-    keys = [(int(ids[row]), int(variants[row]), int(given[row])) for row in first]
-    many = [sum(key[:2] == other[:2] for other in keys) > 1 for key in keys]
+    number, count = numbered((ids * (len(variant_names) + 1) + variants) * (len(given_names) + 1) + given)
+    row = np.zeros(count, np.intp)  # one of each kind
+    row[number] = np.arange(len(number))
+    keys = [*zip(ids[row].tolist(), variants[row].tolist(), given[row].tolist(), strict=True)]
+    many = Counter(key[:2] for key in keys)
     names = [
         id_names[one]
         + ("" if variant_names[two] in _PLAIN else f"@{variant_names[two]}")
-        + (f" {given_names[three]}" if several else "")
-        for (one, two, three), several in zip(keys, many, strict=True)
+        + (f" {given_names[three]}" if many[one, two] > 1 else "")
+        for one, two, three in keys
     ]
     final = sorted(set(names))
-    return np.array([final.index(name) for name in names], np.intp)[number] if len(distinct) else number, final
+    at = {name: place for place, name in enumerate(final)}
+    return np.array([at[name] for name in names], np.intp)[number] if count else number, final
 
 
 def _repeats(condition: Codes, names: list[str], source: Codes, picture: Codes, order: Sequence[str]) -> frozenset[str]:
@@ -219,10 +272,9 @@ def _design_effects(rows: Rows, group: Codes, groups: int, share: Floats, n: Flo
         lender = np.where(lent, rows.donor, lenders + rows.source)
         at_lender = group * np.intp(lenders + sources) + lender
         over_lenders = _squared(residual, at_lender, groups, lenders + sources)
-        over_cells = np.zeros(groups)
         cells, number = np.unique(at_source * np.intp(lenders + sources) + lender, return_inverse=True)
         sums = np.bincount(number, residual)
-        np.add.at(over_cells, (cells // (lenders + sources)) // sources, sums**2)
+        over_cells = np.bincount((cells // (lenders + sources)) // sources, sums**2, groups)
         both = np.maximum(one_way + over_lenders - over_cells, np.minimum(one_way, over_lenders))
         variance = np.where(has_donors, both, variance)
         lent_by = np.unique(at_lender[lent])
@@ -235,12 +287,15 @@ def _design_effects(rows: Rows, group: Codes, groups: int, share: Floats, n: Flo
     return np.where(alone, 1.0, effect)
 
 
-def clustering(rows: Rows) -> float:
-    """As ``cells.design_effect`` of all rows together: how many times larger the variance is for their clusters."""
-    n = np.bincount(rows.label, minlength=len(rows.labels)).astype(np.float64)[None, :]
-    right = np.bincount(rows.label, rows.right, len(rows.labels))[None, :]
-    share = np.divide(right, n, out=np.zeros_like(n), where=n > 0)
-    return float(_design_effects(rows, np.zeros(len(rows.right), np.intp), 1, share, n)[0])
+def clustering(rows: Rows, group: Codes, groups: int) -> Floats:
+    """As ``cells.design_effect``, all classes together, of each group, none of them empty.
+
+    How many times larger the variance is for the clusters.
+    """
+    n = np.bincount(group, minlength=groups).astype(np.float64)[:, None]
+    share = np.bincount(group, rows.right, groups)[:, None] / n
+    together = replace(rows, labels=[""], label=np.zeros(len(rows.right), np.intp))
+    return _design_effects(together, group, groups, share, n)
 
 
 def _squared(values: Floats, cluster: Codes, groups: int, width: int) -> Floats:
@@ -249,11 +304,28 @@ def _squared(values: Floats, cluster: Codes, groups: int, width: int) -> Floats:
     return np.asarray((sums**2).sum(axis=1))
 
 
-def t_quantile(freedom: Floats | float) -> Floats:
+@lru_cache(maxsize=256)
+def t_quantile(freedom: float) -> float:
     """Of 95 % intervals: the 97.5 % quantile of t."""
     from scipy.special import stdtrit
 
-    return np.asarray(np.where(np.isinf(freedom), Z, stdtrit(np.where(np.isinf(freedom), 1.0, freedom), 0.975)))
+    return Z if np.isinf(freedom) else float(stdtrit(freedom, 0.975))
+
+
+def middle_95(values: Floats) -> tuple[float, float]:
+    """The 2.5 % and 97.5 % quantiles, as ``np.quantile`` has them, in a fifth of the time."""
+    last = len(values) - 1
+    places = [min(int(share * last), max(last - 1, 0)) for share in (0.025, 0.975)]
+    ordered = np.partition(values, [at for place in places for at in (place, min(place + 1, last))])
+    low, high = (_between(ordered, place, share * last - place) for place, share in
+                 zip(places, (0.025, 0.975), strict=True))  # fmt: skip
+    return low, high
+
+
+def _between(ordered: Floats, place: int, along: float) -> float:
+    first, second = float(ordered[place]), float(ordered[min(place + 1, len(ordered) - 1)])
+    # from the nearer end, as numpy does, so that the last digit is the same
+    return first + (second - first) * along if along < 0.5 else second - (second - first) * (1 - along)
 
 
 # Resampling

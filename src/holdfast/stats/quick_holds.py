@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,8 @@ from holdfast.stats.bootstrap import Codes
 from holdfast.stats.cells import wilson_at
 from holdfast.stats.drops import NO_EFFECT, Effect
 from holdfast.stats.holds import NEEDED, NO_EXCESS, ONLY, RANDOM, SAME, SILHOUETTE, Evidence, Excess
-from holdfast.stats.quick import Estimate, Rows, Z, clustering, coded
-from holdfast.stats.quick_score import paired_difference
+from holdfast.stats.quick import Estimate, Rows, Z, clustering, codes_of
+from holdfast.stats.quick_score import paired_difference, photos_of
 
 _BEFORE = "answers before"
 
@@ -30,14 +31,14 @@ def evidence_of(table: pa.Table, rows: Rows, background: Estimate | None = None)
         rows: the same, as ``rows_of`` has them.
         background: the difference between same_class_background and random_background, where it is known already.
     """
-    said, answers = coded(table["prediction_restricted"])
-    lent, lenders = coded(table["donor_label"])
+    said, answers = codes_of(table, "prediction_restricted")
+    lent, lenders = codes_of(table, "donor_label")
     names = sorted({*rows.labels, *answers, *lenders})
     said, lent, label = (_into(names, *one) for one in ((said, answers), (lent, lenders), (rows.label, rows.labels)))
     among = replace(rows, right=(said == label).astype(np.float64))
     captured = replace(rows, right=((said == lent) & (lent >= 0)).astype(np.float64))
-    classed = np.isin(lent, label)
-    excess = {name: _excess(among, said, label, name) for name in (*NEEDED, ONLY, SILHOUETTE)}
+    classed = np.append(np.bincount(label, minlength=len(names)) > 0, False)[lent]  # −1 is none
+    excess = _excesses(among, said, label, (*NEEDED, ONLY, SILHOUETTE))
     own = _rows(rows, RANDOM) & classed
     objects = captured.part(_rows(rows, SAME) | own)
     return Evidence(
@@ -69,18 +70,18 @@ def _effect(rows: Rows, first: str, second: str, known: Estimate | None = None) 
     found = paired_difference(rows, first, second) if known is None else known
     if found is None:
         return NO_EFFECT
-    share = _share(rows.part(_rows(rows, first)))
+    share = _share(rows, np.flatnonzero(_rows(rows, first)))
     return replace(
         NO_EFFECT, n=found.n, first=share, second=share - found.value, value=found.value, low=found.low, high=found.high
     )
 
 
-def _share(rows: Rows) -> float:
-    """The mean over classes of the mean over photos."""
-    photo, at = np.unique(rows.source * np.intp(2**31) + rows.fold, return_inverse=True)
-    share = np.bincount(at, rows.right) / np.bincount(at)
-    label = np.zeros(len(photo), np.intp)
-    label[at] = rows.label
+def _share(rows: Rows, here: Codes) -> float:
+    """The mean over classes of the mean over photos, of some rows."""
+    photo, count = photos_of(rows, here)
+    share = np.bincount(photo, rows.right[here]) / np.bincount(photo)
+    label = np.zeros(count, np.intp)
+    label[photo] = rows.label[here]
     size = np.bincount(label)
     return float((np.bincount(label, share)[size > 0] / size[size > 0]).mean())
 
@@ -105,19 +106,30 @@ def _before_and_after(captured: Rows, said: Codes, lent: Codes, own: NDArray[np.
     return replace(after, conditions=[RANDOM, _BEFORE], condition=places, right=right, **twice)
 
 
-def _excess(rows: Rows, said: Codes, label: Codes, condition: str) -> Excess:
-    """As ``holds.permuted_excess``, without its test."""
-    here = _rows(rows, condition)
-    if not here.any():
-        return NO_EXCESS
-    part = rows.part(here)
-    n, width = len(part.right), int(max(said.max(), label.max())) + 1
-    given = np.bincount(said[here][said[here] >= 0], minlength=width)
-    permuted = float((np.bincount(label[here], minlength=width) * given).sum()) / n**2
-    right = float(part.right.sum())
-    effect = clustering(replace(part, labels=[""], label=np.zeros(n, np.intp)))
-    low, high = wilson_at(np.array(right / effect), np.array(n / effect), Z)
-    return replace(
-        NO_EXCESS, n=n, accuracy=right / n, permuted=permuted, value=right / n - permuted,
-        low=float(low) - permuted, high=float(high) - permuted,
-    )  # fmt: skip
+def _excesses(rows: Rows, said: Codes, label: Codes, conditions: Sequence[str]) -> dict[str, Excess]:
+    """As ``holds.permuted_excess``, without its test, under each condition."""
+    size = np.bincount(rows.condition, minlength=len(rows.conditions))
+    wanted = [at for at, name in enumerate(rows.conditions) if name in conditions and size[at]]
+    place = np.full(len(rows.conditions), -1)
+    place[wanted] = np.arange(len(wanted))
+    group = place[rows.condition]
+    here = group >= 0
+    part, group, said, label = rows.part(here), group[here], said[here], label[here]
+    n, width = np.bincount(group, minlength=len(wanted)), int(max(said.max(initial=0), label.max(initial=0))) + 1
+    answered = said >= 0
+    given, known = (
+        np.bincount(one, minlength=len(wanted) * width).reshape(len(wanted), width)
+        for one in (group[answered] * np.intp(width) + said[answered], group * np.intp(width) + label)
+    )
+    permuted = (known * given).sum(axis=1).astype(np.float64) / n**2
+    right = np.bincount(group, part.right, len(wanted))
+    effect = clustering(part, group, len(wanted))
+    low, high = wilson_at(right / effect, n / effect, Z)
+    found = dict.fromkeys(conditions, NO_EXCESS)
+    for at, number in enumerate(wanted):
+        rate, chance = float(right[at] / n[at]), float(permuted[at])
+        found[rows.conditions[number]] = replace(
+            NO_EXCESS, n=int(n[at]), accuracy=rate, permuted=chance, value=rate - chance,
+            low=float(low[at]) - chance, high=float(high[at]) - chance,
+        )  # fmt: skip
+    return found

@@ -11,7 +11,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.stats.bootstrap import Codes, Floats
 from holdfast.stats.cells import wilson_at
 from holdfast.stats.drops import join_lent
-from holdfast.stats.quick import RESAMPLES, Estimate, Rows, Z, resampled, t_quantile
+from holdfast.stats.quick import RESAMPLES, Estimate, Rows, Z, middle_95, numbered, resampled, t_quantile
 from holdfast.stats.score_interval import spread_interval
 
 
@@ -57,15 +57,14 @@ def design_of(rows: Rows, conditions: Collection[str]) -> Design | None:
 def _weigh(rows: Rows, column: Codes, columns: int) -> tuple[Floats, Floats, Codes]:
     """Accuracies as sums of weighted rows, and each source's influence on them; see ``score_design.design_of``."""
     classes, sources = len(rows.labels), len(rows.sources)
-    folds, fold = np.unique(rows.fold, return_inverse=True)
-    run = column * np.intp(len(folds)) + fold
-    runs = columns * len(folds)
+    fold, folds = numbered(rows.fold)
+    run = column * np.intp(folds) + fold
+    runs = columns * folds
     size = np.bincount(run * np.intp(classes) + rows.label, minlength=runs * classes).reshape(runs, classes)
     shares = (size > 0).sum(axis=1)
-    in_column = (shares.reshape(columns, len(folds)) > 0).sum(axis=1)
+    in_column = (shares.reshape(columns, folds) > 0).sum(axis=1)
     weight = 1 / (in_column[column] * shares[run] * size[run, rows.label])
-    pairs = np.unique(rows.label * np.intp(sources) + rows.source)
-    photos = np.bincount(pairs // sources, minlength=classes)
+    photos = np.bincount(np.unique(rows.label * np.intp(sources) + rows.source) // sources, minlength=classes)
     cell = column * np.intp(classes) + rows.label
     n = np.bincount(cell, minlength=columns * classes)
     right = np.bincount(cell, rows.right, columns * classes)
@@ -109,26 +108,33 @@ def paired_difference(rows: Rows, first: str, second: str) -> Estimate | None:
     if first not in rows.conditions or second not in rows.conditions:
         return None
     base = rows.trained.index(ORIGINAL) if ORIGINAL in rows.trained else rows.trained.index("")
-    sides = [rows.conditions.index(name) for name in (first, second)]
-    part = rows.part(np.isin(rows.condition, sides) & (rows.trained_on == base))
-    side = (part.condition == sides[1]).astype(np.intp)
-    photo = np.unique(part.source * np.intp(2**31) + part.fold, return_inverse=True)[1]
-    totals = np.stack([np.bincount(photo[side == one], minlength=int(photo.max(initial=0)) + 1) for one in (0, 1)])
-    both = np.asarray((totals > 0).all(axis=0))[photo] if len(photo) else np.zeros(0, bool)
+    before, after = (rows.condition == rows.conditions.index(name) for name in (first, second))
+    here = np.flatnonzero((before | after) & (rows.trained_on == base))
+    side = after[here].astype(np.intp)
+    photo, count = photos_of(rows, here)
+    totals = np.bincount(side * np.intp(count) + photo, minlength=2 * count).reshape(2, count)
+    both = np.asarray((totals > 0).all(axis=0))[photo]
     if not both.any():
         return None
-    part, side = part.part(both), side[both]
-    total = totals[side, photo[both]]
-    photo = np.unique(photo[both], return_inverse=True)[1]
-    return _difference(part, side, photo, total)
+    total = totals[side, photo]
+    if not both.all():
+        here, side, total, photo = here[both], side[both], total[both], numbered(photo[both])[0]
+    return _difference(rows, here, side, photo, total)
 
 
-def _difference(rows: Rows, side: Codes, photo: Codes, total: Codes) -> Estimate:
+def photos_of(rows: Rows, here: Codes) -> tuple[Codes, int]:
+    """The photos of some rows, a fold's own apart from another's, as codes, and how many there are."""
+    fold, folds = numbered(rows.fold[here])
+    return numbered(rows.source[here] * np.intp(folds) + fold)
+
+
+def _difference(rows: Rows, here: Codes, side: Codes, photo: Codes, total: Codes) -> Estimate:
+    """Of the rows ``here``: side 0 − side 1, where a photo has ``total`` rows on a side."""
     count = int(photo.max()) + 1
-    share, part = rows.right / total, 1 / total
-    shares = np.stack([np.bincount(photo[side == one], share[side == one], count) for one in (0, 1)])
+    share, part = rows.right[here] / total, 1 / total
+    shares = np.bincount(side * np.intp(count) + photo, share, 2 * count).reshape(2, count)
     stratum = np.zeros(count, np.intp)
-    stratum[photo] = np.unique(rows.label, return_inverse=True)[1]
+    stratum[photo] = numbered(rows.label[here])[0]
     sizes = np.bincount(stratum)
     weight = 1 / (sizes[stratum] * len(sizes))
     freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
@@ -138,17 +144,18 @@ def _difference(rows: Rows, side: Codes, photo: Codes, total: Codes) -> Estimate
     sign = np.where(side == 0, 1.0, -1.0)
     residual = scale[photo] * sign * (share - part * means[side, stratum[photo]])
     value = float(((shares[0] - shares[1]) * weight).sum())
-    kept, residual = join_lent(residual, part, photo, rows.donor >= 0)
-    clusters = [np.unique(rows.source[kept], return_inverse=True)[1]]
-    if (rows.donor >= 0).any():
-        lender = np.where(rows.donor >= 0, rows.donor, rows.donor.max() + 1 + rows.source)
-        clusters.append(np.unique(lender[kept], return_inverse=True)[1])
+    source, donor = rows.source[here], rows.donor[here]
+    lent = donor >= 0
+    kept, residual = join_lent(residual, part, photo, lent)
+    clusters = [numbered(source[kept])[0]]
+    if lent.any():
+        clusters.append(numbered(np.where(lent, donor, donor.max() + 1 + source)[kept])[0])
     size = 1 / float(np.square(weight).sum())
     shrunk = value * size / (size + 2)
     imagined = np.array([(1 - shrunk) / size, (-1 - shrunk) / size])
     strayed = _deviations(residual[kept], clusters, imagined, freedom)
-    low, high = np.quantile(shrunk + strayed * size / (size + 2), [0.025, 0.975])
-    return Estimate(value, max(min(float(low), value), -1.0), min(max(float(high), value), 1.0), count)
+    low, high = middle_95(shrunk + strayed * size / (size + 2))
+    return Estimate(value, max(min(low, value), -1.0), min(max(high, value), 1.0), count)
 
 
 def _deviations(values: Floats, clusters: list[Codes], imagined: Floats, freedom: float) -> Floats:
@@ -161,9 +168,9 @@ def _deviations(values: Floats, clusters: list[Codes], imagined: Floats, freedom
     variance = one_way[0]
     if len(clusters) == 2:
         width = int(clusters[1].max()) + 1
-        cells = np.unique(clusters[0] * np.intp(width) + clusters[1], return_inverse=True)[1]
+        cells = numbered(clusters[0] * np.intp(width) + clusters[1])[0]
         over_cells = float((np.bincount(cells, values) ** 2).sum() + (imagined**2).sum())
         variance = max(sum(one_way) - over_cells, min(one_way))
     few = max(min(len(one) for one in sums) - len(imagined), 2)
-    stretch = np.sqrt(variance / one_way[widest] * few / (few - 1)) * float(t_quantile(min(few - 1, freedom))) / Z
+    stretch = np.sqrt(variance / one_way[widest] * few / (few - 1)) * t_quantile(min(few - 1, freedom)) / Z
     return np.asarray((resampled(sums[widest][:, None])[:, 0] - sums[widest].sum()) * stretch)

@@ -50,7 +50,7 @@ def walks_of(table: pa.Table) -> pd.DataFrame:
     told = setting_of(table)
     table = keep(table, "kind", DYNAMIC)
     sample, samples = coded(table["sample_id"])
-    condition, status = ({one: equals(table[column], one) for one in names} for column, names in (
+    condition, status = ({one: equals(table, column, one) for one in names} for column, names in (
         ("condition", (ORIGINAL, PERTURBED, RECONSTRUCTION, RANDOM_WALK)), ("status", ("ok", "rejected")),
     ))  # fmt: skip
     parameters, texts = coded(table["parameters"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -35,41 +36,42 @@ def spread_interval(
         covariance: (m, m) of the noise.
         value: of deviations (…, m); what the interval is for.
         level: of confidence.
-        quadratic: ``value`` is the plain sum of squares, so that a hypothetical spread costs one pass over the
-            resamples and not one over all their deviations.
+        quadratic: ``value`` is the plain sum of squares, so that the spreads at which a resample meets the observed
+            one are the roots of a parabola, and a hypothetical spread costs a look into sorted roots.
     """
     observed = float(value(deviations))
     if float(np.trace(covariance)) <= 1e-15:
         return observed, observed
     # Only what can count makes a direction: for one-sided spreads the losses.
-    counted = np.array([float(value(row)) > 0 for row in np.diag(deviations)])
+    counted = deviations**2 > 0 if quadratic else np.array([float(value(row)) > 0 for row in np.diag(deviations)])
     if not counted.any():
         counted[:] = True
         deviations = -np.sqrt(np.maximum(np.diag(covariance), 0))
     direction = np.where(counted, deviations, 0.0)
     direction = direction / np.linalg.norm(direction)
     unit = float(value(direction))
-    squares = not np.isclose(float(value(2 * direction)), 2 * unit)
+    squares = quadratic or not np.isclose(float(value(2 * direction)), 2 * unit)
+    projected = epsilon @ direction
     along = np.zeros(len(epsilon))
     if squares:  # a norm has no product of signal and noise that would need another variance
-        ours = np.ix_(counted, counted)
-        wanted = _variance_along(deviations[counted], covariance[ours])
+        wanted = _variance_along(deviations[counted], covariance[np.ix_(counted, counted)])
         had = float(direction @ covariance @ direction)
-        along = 2 * (np.sqrt(wanted / had) - 1) * (epsilon @ direction) if had > 0 else along
+        along = 2 * (np.sqrt(wanted / had) - 1) * projected if had > 0 else along
     tail = (1 - level) / 2
-
-    crossed, noise = 2 * (epsilon @ direction) + along, (epsilon**2).sum(axis=1)
-
-    def simulated(size: float) -> Floats:
-        if quadratic:
-            return np.asarray(size**2 + size * crossed + noise)
-        return np.asarray(value(size * direction + epsilon) + size * along)
+    if quadratic:
+        noise = np.square(epsilon) @ np.ones(epsilon.shape[1])  # five times as quick as a sum over short rows
+        at_least, at_most = _meetings(2 * projected + along, noise - observed)
+    else:
+        at_least, at_most = (
+            lambda size: int(np.count_nonzero(value(size * direction + epsilon) + size * along >= observed)),
+            lambda size: int(np.count_nonzero(value(size * direction + epsilon) + size * along <= observed)),
+        )
 
     def surprisingly_large(size: float) -> bool:
-        return bool(np.count_nonzero(simulated(size) >= observed) / len(epsilon) <= tail)
+        return at_least(size) / len(epsilon) <= tail
 
     def large_enough(size: float) -> bool:
-        return bool(np.count_nonzero(simulated(size) <= observed) / len(epsilon) > tail)
+        return at_most(size) / len(epsilon) > tail
 
     top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     while large_enough(top):
@@ -81,6 +83,25 @@ def spread_interval(
     high = 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
     power = 2 if squares else 1
     return unit * low**power, unit * high**power
+
+
+def _meetings(crossed: Floats, rest: Floats) -> tuple[Callable[[float], int], Callable[[float], int]]:
+    """How many of the parabolas size² + size · crossed + rest are not below 0 at a size ≥ 0, how many not above it."""
+    inside = crossed**2 - 4 * rest
+    meets = inside >= 0
+    half = np.sqrt(inside[meets])
+    roots = [(sign * half - crossed[meets]) / 2 for sign in (-1, 1)]
+    # only those that a size can pass are sorted: of the first roots hardly any
+    falls, rises = (np.sort(one[one >= 0]).tolist() for one in roots)
+    under = len(rises) - len(falls)  # not above 0 where sizes begin, but for those that pass it there
+
+    def at_least(size: float) -> int:
+        return len(crossed) - under - bisect_left(falls, size) + bisect_right(rises, size)
+
+    def at_most(size: float) -> int:
+        return under + bisect_right(falls, size) - bisect_left(rises, size)
+
+    return at_least, at_most
 
 
 def _variance_along(deviations: Floats, covariance: Floats) -> float:

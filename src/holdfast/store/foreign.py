@@ -26,9 +26,11 @@ MAX_TEXT, MAX_JSON = 20_000, 1 << 20
 
 MAX_DEPTH = 20
 _LIMITS: dict[str, Any] = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
-_PAGES, _FOOTER = 200_000, 1 << 26
+_PAGES, _FOOTER = 200_000, 1 << 23  # in memory a directory is two hundred times as large at worst
 _HEADER = 1 << 16
-_PLAIN = {1: 0, 2: 0, 3: 1, 7: 8}  # thrift's types of one length: true, false, byte, double
+_DEEP = 12
+# Thrift's types: of one length (true, false, byte, double), numbers, texts, lists and sets, structs.
+_PLAIN, _NUMBERS, _TEXT, _LISTS, _STRUCT = {1: 0, 2: 0, 3: 1, 7: 8}, (4, 5, 6), 8, (9, 10), 12
 
 
 def read_foreign(
@@ -99,8 +101,11 @@ def check_size(data: bytes, name: str) -> int:
 
     The directory of columns is read here, too: Arrow's own ends the process over some that are broken.
     """
-    unpacked = values = pages = 0
+    unpacked = values = pages = packed = 0
     for start, end in _columns(data, name):
+        packed += end - start
+        if packed > len(data):  # else one page could be read a hundred thousand times
+            raise UserError(f"{name} is not a Parquet file that can be read: its columns are larger than itself")
         for size, count in _pages(data, start, end, name):
             unpacked, values, pages = unpacked + size, values + count, pages + 1
             if unpacked > MAX_UNPACKED or values > 100 * MAX_ROWS or pages > _PAGES:
@@ -124,8 +129,11 @@ def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
                 if 1 in chunk or 8 in chunk or 9 in chunk:
                     raise broken  # in another file, or encrypted
                 # 0 where there is none: of a column without values, of one without a dictionary
-                start = min((one for one in (told.get(9, 0), told.get(11, 0)) if one), default=0)
-                yield start, start + told[7]
+                start = min((one for one in (_size(told, 9, 0), _size(told, 11, 0)) if one), default=0)
+                size = _size(told, 7)
+                if start < 0 or size < 0:
+                    raise broken
+                yield start, start + size
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):
         raise broken from None
 
@@ -139,18 +147,21 @@ def _pages(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, 
             header, size = _struct(data[start : min(end, start + _HEADER)], 0, 0)
         except (IndexError, ValueError):
             raise UserError(f"{name} is not a Parquet file that can be read: a page has no header") from None
-        packed, unpacked = header.get(3, -1), header.get(2, -1)
-        counts = [part.get(1, 0) for key in (5, 7, 8) if isinstance(part := header.get(key), dict)]
-        fine = all(isinstance(one, int) and one >= 0 for one in (packed, unpacked, *counts))
-        if not fine or start + size + packed > end:
+        packed, unpacked = _size(header, 3), _size(header, 2)
+        counts = [_size(part, 1, 0) for key in (5, 7, 8) if isinstance(part := header.get(key), dict)]
+        if packed < 0 or unpacked < 0 or min(counts, default=0) < 0 or start + size + packed > end:
             raise UserError(f"{name} is not a Parquet file that can be read: a page is larger than its column")
         yield unpacked, sum(counts)
         start += size + packed
 
 
+def _size(told: Mapping[int, Any], field: int, otherwise: int = -1) -> int:
+    """A number of a struct; −1 where it is something else."""
+    value = told.get(field, otherwise)
+    return value if isinstance(value, int) else -1
+
+
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    if (byte := data[place]) < 128:  # as most are
-        return byte, place + 1
     value = shift = 0
     while True:
         byte = data[place]
@@ -162,36 +173,13 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
             raise ValueError("too long a number")
 
 
-def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
-    """One value of thrift's compact protocol and the place behind it; texts are passed over."""
-    if kind in _PLAIN:
-        return None, place + _PLAIN[kind]
-    if kind in (4, 5, 6):
-        value, place = _varint(data, place)
-        return (value >> 1) ^ -(value & 1), place
-    if kind == 8:
-        length, place = _varint(data, place)
-        return None, place + length
-    if kind in (9, 10):
-        count, inner = data[place] >> 4, data[place] & 15
-        place += 1
-        if count == 15:
-            count, place = _varint(data, place)
-        if count > len(data) - place:
-            raise ValueError("a list is longer than the file")
-        found = []
-        for _ in range(count):
-            one, place = (None, place + 1) if inner in (1, 2) else _value(data, place, inner, depth + 1)
-            found.append(one)
-        return found, place
-    if kind == 12:
-        return _struct(data, place, depth + 1)
-    raise ValueError("there is no such value")
-
-
 def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Number of a field → its value, none twice: of two, another reader might take the other."""
-    if depth > 12:
+    """Number of a field → its value, none twice: of two, another reader might take the other. Texts are passed over.
+
+    Of thrift's compact protocol, and the place behind it. Most numbers are of one byte, and taken without a call: a
+    small file has two thousand of them.
+    """
+    if depth > _DEEP:
         raise ValueError("too deep")
     found: dict[int, Any] = {}
     field = 0
@@ -200,19 +188,65 @@ def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
         place += 1
         if byte == 0:
             return found, place
-        if byte >> 4:
+        kind = byte & 15
+        if byte > 15:
             field += byte >> 4
         else:
             number, place = _varint(data, place)
             field = (number >> 1) ^ -(number & 1)
         if field in found:
             raise ValueError("a field is there twice")
-        kind = byte & 15
-        if kind == 8:  # texts, most of a directory
-            length, place = _varint(data, place)
+        if kind in _NUMBERS:
+            number = data[place]
+            place += 1
+            if number > 127:
+                number, place = _varint(data, place - 1)
+            found[field] = (number >> 1) ^ -(number & 1)
+        elif kind == _TEXT:
+            length = data[place]
+            place += 1
+            if length > 127:
+                length, place = _varint(data, place - 1)
             found[field], place = None, place + length
+        elif kind == _STRUCT:
+            found[field], place = _struct(data, place, depth + 1)
+        elif kind in _LISTS:
+            found[field], place = _list(data, place, depth + 1)
+        elif kind in _PLAIN:
+            found[field], place = None, place + _PLAIN[kind]
         else:
-            found[field], place = _value(data, place, kind, depth)
+            raise ValueError("there is no such value")
+
+
+def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
+    """The values of a list and the place behind it."""
+    if depth > _DEEP:
+        raise ValueError("too deep")
+    count, kind = data[place] >> 4, data[place] & 15
+    place += 1
+    if count == 15:
+        count, place = _varint(data, place)
+    if count > len(data) - place:
+        raise ValueError("a list is longer than the file")
+    found: list[Any] = []
+    for _ in range(count):
+        one: Any = None
+        if kind == _STRUCT:
+            one, place = _struct(data, place, depth + 1)
+        elif kind in _NUMBERS:
+            number, place = _varint(data, place)
+            one = (number >> 1) ^ -(number & 1)
+        elif kind == _TEXT:
+            length, place = _varint(data, place)
+            place += length
+        elif kind in _LISTS:
+            one, place = _list(data, place, depth + 1)
+        elif kind in _PLAIN:
+            place += _PLAIN[kind] or 1  # true and false take a byte here
+        else:
+            raise ValueError("there is no such value")
+        found.append(one)
+    return found, place
 
 
 def _check_schema(given: pa.Schema, wanted: pa.Schema, name: str, *, older: bool) -> None:

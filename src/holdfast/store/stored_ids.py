@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 Halves = NDArray[np.uint64]
@@ -18,7 +20,7 @@ class StoredIds:
     """The ids of a table, sorted; each has a place, from 0 on."""
 
     def __init__(self, rows: ds.Dataset) -> None:
-        parts = [_halves(batch["row_id"].to_pylist()) for batch in rows.to_batches(columns=["row_id"])]
+        parts = [_halves(batch["row_id"].to_pylist()) for batch in _batches(rows)]
         found = np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
         self._ids = found[np.lexsort((found[:, 1], found[:, 0]))]
 
@@ -42,6 +44,15 @@ class StoredIds:
             open_ = open_[alike & ~same]
             place[open_] += 1
         return found
+
+
+def _batches(rows: ds.Dataset) -> Iterator[pa.RecordBatch]:
+    if not isinstance(rows, ds.FileSystemDataset):
+        yield from rows.to_batches(columns=["row_id"])
+        return
+    for path in rows.files:  # a dataset would remember what each says of itself: 200 MB for two thousand of them
+        with pq.ParquetFile(path, filesystem=rows.filesystem) as file:
+            yield from file.iter_batches(columns=["row_id"], use_threads=False)
 
 
 def _halves(ids: Sequence[str]) -> Halves:

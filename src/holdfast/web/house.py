@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from holdfast.core.errors import UserError
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.people.database import Database, open_database
+from holdfast.people.live import LiveResults
 from holdfast.people.sources import Shelf
 from holdfast.web.limiter import Limiter
 from holdfast.web.pictures import Pictures
@@ -59,6 +60,7 @@ class House:
     shelf: Shelf
     secret: bytes
     pictures: Pictures
+    results: LiveResults
     limiter: Limiter = field(default_factory=Limiter)
     clock: Callable[[], float] = time.time
 
@@ -98,6 +100,7 @@ def open_house(options: ServeOptions, *, clock: Callable[[], float] = time.time)
         shelf=shelf,
         secret=_secret(options.state / "secret"),
         pictures=Pictures(shelf.sample, max_pixels=options.max_pixels),
+        results=LiveResults(database, shelf),
         clock=clock,
     )
 

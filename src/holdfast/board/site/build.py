@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.board.check import Board, Problem, check, files_of, one_thread, remember
+from holdfast.board.check import Board, Problem, check, files_of, remember
 from holdfast.board.entry import Entry, entry_json, read_entry
 from holdfast.board.printed import printed_entries
 from holdfast.board.site import downloads, memory, pages
@@ -22,6 +22,7 @@ from holdfast.board.site.groups import Tab, tabs_of
 from holdfast.board.site.measure import Cells, Measured, measured
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.engine import few_threads
 
 PARTS = ("models", "data", "downloads", "reports")
 STATIC = ("board.css", "board.js", "compare.js")
@@ -81,7 +82,7 @@ def build(
     memories = None if cache is None else Path(cache)
     recalled, keys = ({}, {}) if memories is None else memory.recall_all(memories, files)
     unknown = [(file, keys.get(file, "")) for file in files if file not in recalled]
-    with one_thread(), _running(workers, len(unknown)) as run:
+    with few_threads(), _running(workers, len(unknown)) as run:
         found, trouble = _measured(files, recalled, unknown, memories, run)
         problems += trouble
         if problems and not skip_bad:

@@ -12,7 +12,7 @@ from holdfast.board.numbers import answers_of, ordered, scored
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.bootstrap import Codes, Floats
 from holdfast.stats.holds import in_words
-from holdfast.stats.quick import Estimate, Rows, coded, equals
+from holdfast.stats.quick import Estimate, Rows, codes_of, equals
 from holdfast.stats.quick_holds import evidence_of
 from holdfast.stats.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
 from holdfast.stats.quick_parts import walk_influence as influence_of_walks
@@ -89,8 +89,8 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         table: its rows, as ``read_table`` gives them.
     """
     protocol = entry.protocol.name
-    fine = equals(table["status"], "ok") & equals(table["task"], "classify")
-    states, names = coded(table["status"])
+    fine = equals(table, "status", "ok") & equals(table, "task", "classify")
+    states, names = codes_of(table, "status")
     statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
     answered = table if fine.all() else table.filter(pa.array(fine))
     rows = answers_of(table)
@@ -138,8 +138,8 @@ def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:
 
 def _cells(table: pa.Table, rows: Rows, *, restricted: bool) -> Cells:
     """Picture by picture, of the rows that ``rows`` was made of."""
-    sample, images = coded(table["sample_id"])
-    answer, answers = coded(table["prediction_restricted" if restricted else "prediction"])
+    sample, images = codes_of(table, "sample_id")
+    answer, answers = codes_of(table, "prediction_restricted" if restricted else "prediction")
     conditions = ordered(rows.conditions)
     place = np.array([conditions.index(name) for name in rows.conditions], np.intp)
     key = place[rows.condition] * np.intp(len(images)) + sample

@@ -35,7 +35,7 @@ def templates() -> Environment:
 
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     environment.globals |= {
         "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from holdfast.board.entry import Score
@@ -66,6 +67,7 @@ COLUMNS = {
 MOST_COLUMNS = 7
 
 
+@lru_cache(maxsize=1000)
 def measure_of(name: str, protocol: str) -> Measure:
     """How a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
     if (protocol, name) == ("static", "accuracy"):

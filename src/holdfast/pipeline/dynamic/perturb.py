@@ -37,7 +37,7 @@ from holdfast.pipeline.dynamic.walking import Part, Walking, Walks
 from holdfast.pipeline.environment import environment
 from holdfast.pipeline.evaluation import Tested
 from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.samples import prepare, samples_table
+from holdfast.pipeline.samples import prepare, sample_batches
 from holdfast.pipeline.sharding import elsewhere, seeing, shard_size
 from holdfast.pipeline.summary import Summary
 from holdfast.store import Run, writing
@@ -98,7 +98,7 @@ def perturb(
         prepared = prepare(spec, collection, progress)
         run.begin(_recorded(spec, setting, collection, run), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
-        run.write_samples(samples_table(prepared))
+        run.write_samples(sample_batches(prepared))
         recorder = Recorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
         chosen = tuple(one for one in collection.samples if only is None or one.sample_id in only)
         frames = frozenset(one.sample_id for one in chosen[: spec.frames])

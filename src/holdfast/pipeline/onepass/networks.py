@@ -17,7 +17,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import first_line
-from holdfast.engine import core_count
+from holdfast.engine import core_count, end_with_parent
 from holdfast.models.torch_classifier import Geometry, TorchClassifier, out_of_memory
 from holdfast.pipeline.onepass.views import KNOWN, blank
 from holdfast.scenarios.tensors.compiled import with_own_code
@@ -194,6 +194,7 @@ class Warming:
 
 
 def _warm(name: str, device: str, classes: tuple[str, ...], asked: int, threads: int) -> None:
+    end_with_parent()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # read when torch is imported, which it is not yet
     import torch
 

@@ -108,7 +108,7 @@ class OnePass:
         run, prepared = self.run.path, plan.prepared
         if self._executor.remote:
             work = RemotePass(self.spec, prepared, plan.portion, self._tested, run, compiles=self._worth)
-            seen = seeing(work, prepared.collection.samples, self._executor)
+            seen = seeing(work, prepared.collection.samples, self._executor, prepared.pool.samples)
             yield from self._executor.map(seen, pieces(plan, self._executor.width))
             return
         made = Pass(

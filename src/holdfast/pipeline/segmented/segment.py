@@ -136,7 +136,7 @@ def _evaluate(
         shards = [(place, shown[at : at + size]) for place, shown in owed for at in range(0, len(shown), size)]
         progress("segment", 0, total)
         showings = Showings(spec, prepared, run, tested)
-        for part in executor.map(seeing(showings, collection.samples, executor), shards):
+        for part in executor.map(seeing(showings, collection.samples, executor, prepared.pool.samples), shards):
             summary.merge(part)
             progress("segment", summary.rows, total)
     return run, summary

@@ -151,7 +151,7 @@ def _work(
     training = kind.training(spec, prepared, run.path.absolute(), device, watch)
     progress("jobs", 0, len(owed))
     done = 0
-    seen = seeing(training, prepared.collection.samples, executor)
+    seen = seeing(training, prepared.collection.samples, executor, prepared.pool.samples)
     for jobs, part in executor.map(seen, _shards(owed, workers)):
         done += jobs
         progress("jobs", done, len(owed))

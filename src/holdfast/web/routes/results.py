@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -12,8 +11,8 @@ from starlette.responses import Response
 
 from holdfast.core.errors import UserError
 from holdfast.people.campaigns import Campaign, get_campaign
-from holdfast.people.export import as_csv, results
-from holdfast.people.results import campaign_votes, person_names
+from holdfast.people.export import as_csv
+from holdfast.people.results import campaign_votes
 from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.web.dependencies import Admin, Identity, TheHouse
 from holdfast.web.errors import missing
@@ -30,18 +29,14 @@ _CSV: dict[int | str, dict[str, Any]] = {
 @router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
 def results_page(request: Request, campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
     """The numbers of ``holdfast review --export``, as they are now."""
-    campaign = _campaign(house, campaign_id)
-    votes = campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False)
-    names: dict[int, str] = {}
-    tables: dict[str, list[dict[str, Any]]] = {}
-    if votes.table.num_rows:
-        with house.database.reading() as connection:
-            names = person_names(connection, campaign_id)
-        tables = {name: _plain(frame.to_dict("records")) for name, frame in results(votes).items() if name != "images"}
-    groups = [(words, [row for row in tables.get("acceptance", ()) if row["by"] == by]) for by, words in WORDS.items()]
+    _campaign(house, campaign_id)
+    found = house.results.of(campaign_id, now=house.now())
+    told = found.tables.get("acceptance", ())
+    groups = [(words, [row for row in told if row["by"] == by]) for by, words in WORDS.items()]
     return page(
-        request, "admin/results.html", campaign=campaign, votes=votes, tables=tables, names=names, measures=MEASURES,
-        groups=[(words, rows) for words, rows in groups if rows], by=WORDS, percent=_percent, span=_span,
+        request, "admin/results.html", campaign=found.campaign, votes=found.votes, tables=found.tables,
+        names=found.names, measures=MEASURES, groups=[(words, rows) for words, rows in groups if rows], by=WORDS,
+        percent=_percent, span=_span,
     )  # fmt: skip
 
 
@@ -61,14 +56,6 @@ def _campaign(house: House, campaign_id: int) -> Campaign:
             return get_campaign(connection, campaign_id)
     except UserError:
         raise missing("campaign") from None
-
-
-def _plain(rows: Any) -> list[dict[str, Any]]:
-    """With None where there is no number."""
-    return [
-        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
-        for row in rows
-    ]
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

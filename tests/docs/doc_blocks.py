@@ -66,15 +66,21 @@ def spans(page: Path) -> list[str]:
 def commands(block: Block) -> list[list[str]]:
     """The words of every command, with continued lines joined and comments left out, as a shell reads them."""
     joined = block.text.replace("\\\n", " ")
-    found = []
+    found, begun = [], ""
     for line in joined.splitlines():
-        reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+        reader = shlex.shlex(begun + line, posix=True, punctuation_chars=True)
         reader.whitespace_split = True
-        words = list(reader)
+        try:
+            words = list(reader)
+        except ValueError:  # a quotation goes on in the next line
+            begun += f"{line}\n"
+            continue
+        begun = ""
         loose = [word for word in words if _OPERATORS.fullmatch(word) and word != "&&"]
         assert not loose or words[0] != "holdfast", f"{block}: quote {loose[0]!r} in: {line}"
         if words:
             found.append(words)
+    assert not begun, f"{block}: a quotation does not end: {begun}"
     return found
 
 

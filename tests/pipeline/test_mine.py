@@ -358,6 +358,7 @@ def test_what_is_known_of_models() -> None:
     assert list(model_facts(["x"], ["python:coded:one"]).iloc[0]) == ["", "", ""]
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(pool: Path, tmp_path: Path) -> None:
     command = [*HOLDFAST, "mine", str(pool), "--surrogates"]
     command += ["python:coded:slow," + ",".join(NAMES[1:]), "--targets", ",".join(HELD_OUT), "--oracle", ORACLE]

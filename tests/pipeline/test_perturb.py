@@ -207,6 +207,7 @@ def assert_same(one: Run, other: Run) -> None:
                 assert twin == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), column
 
 
+@pytest.mark.slow
 def test_kill_9_and_run_again(tmp_path: Path) -> None:
     walk = replace(SPEC.walk, steps=6, batch_size=1, deterministic=True)
     spec, out = replace(SPEC, data="diorama:test?n=6", walk=walk), tmp_path / "run"

@@ -223,6 +223,7 @@ def test_going_on_trains_nothing_twice_and_the_same_again(trained: holdfast.Resu
     assert [file for file in files if file.stat().st_mtime_ns != before[file][0]] == [lost]
 
 
+@pytest.mark.slow
 def test_kill_9_and_rerun_end_in_the_same_counts(data: Path, tmp_path: Path, table_of) -> None:
     asked = [
         "segment", str(data), "--architectures", FPN, "--scenarios", "original", "--folds", "1", "--epochs", "12",

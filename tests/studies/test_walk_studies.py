@@ -144,6 +144,7 @@ def test_generator_swap_compares_orders(tmp_path: Path) -> None:
     assert measured >= 1
 
 
+@pytest.mark.slow
 def test_oracle_swap_judges_the_same_images(tmp_path: Path) -> None:
     study("oracle-swap", tmp_path, "step_size=0.1", "steps=3")
     oracles = list(dict.fromkeys(table(tmp_path, "fmr-under-each-oracle")["oracle"]))

@@ -159,6 +159,7 @@ def accuracy(out: Path, run: str, *conditions: str) -> pd.Series:
     return chosen.groupby("model")["correct"].mean()
 
 
+@pytest.mark.slow
 def test_the_values_are_those_of_the_runs(rehearsal: Path) -> None:
     found = table(rehearsal, "every-model").set_index("model")
     for column, expected in {
@@ -181,6 +182,7 @@ def test_the_values_are_those_of_the_runs(rehearsal: Path) -> None:
     assert len(measured) == 8 + 3 and not measured["what"].str.startswith("left out").any()
 
 
+@pytest.mark.slow
 def test_the_correlations_are_those_of_the_values(rehearsal: Path) -> None:
     values = table(rehearsal, "every-model")
     pairs = table(rehearsal, "metrics-against-each-other").set_index(["first", "second"])

@@ -78,6 +78,7 @@ def test_step_size_counts_every_size(tmp_path: Path) -> None:
     assert found["validation_rate"].min() < found["validation_rate"].max()
 
 
+@pytest.mark.slow
 def test_transfer_shows_every_image_to_every_model(tmp_path: Path) -> None:
     walked = tmp_path / "runs" / "walks"
     # What a run holds besides the study's walks must not count.

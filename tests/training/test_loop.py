@@ -110,6 +110,7 @@ def heard(process: subprocess.Popen[str], words: str) -> str:
     return line.partition(words)[2]
 
 
+@pytest.mark.slow
 def test_two_live_attempts_leave_each_other_alone_and_a_third_goes_on(tmp_path: Path) -> None:
     """One sleeps while another gets ahead, wakes, and writes where the other is."""
     job = [sys.executable, str(Path(__file__).with_name("training_job.py")), str(tmp_path)]

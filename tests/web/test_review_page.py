@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from review_world import SMALL, Reviewer, answer_sheet, campaign, counts, standing
 from sqlalchemy import func, select
 
@@ -237,6 +238,7 @@ def test_time_runs_out(browser: Any, tmp_path: Path) -> None:
         assert one.state("intro", "picture") == "intro"
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tmp_path: Path) -> None:
     state = tmp_path / "state"
     house = open_house(ServeOptions(state=state))

@@ -12,6 +12,8 @@ from holdfast.stats.bootstrap import Floats
 Spread = Callable[[Floats], Floats]
 """Scaled deviations (…, m) → their spread (…): a sum of squares, one- or two-sided, or a sum of norms."""
 
+Count = Callable[[float], int]
+
 
 def spread_interval(
     deviations: Floats,
@@ -57,35 +59,50 @@ def spread_interval(
         wanted = _variance_along(deviations[counted], covariance[np.ix_(counted, counted)])
         had = float(direction @ covariance @ direction)
         along = 2 * (np.sqrt(wanted / had) - 1) * projected if had > 0 else along
-    tail = (1 - level) / 2
+    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     if quadratic:
         noise = np.square(epsilon) @ np.ones(epsilon.shape[1])  # five times as quick as a sum over short rows
         at_least, at_most = _meetings(2 * projected + along, noise - observed)
     else:
+
+        def simulated(size: float) -> Floats:
+            return np.asarray(value(size * direction + epsilon) + size * along)
+
         at_least, at_most = (
-            lambda size: int(np.count_nonzero(value(size * direction + epsilon) + size * along >= observed)),
-            lambda size: int(np.count_nonzero(value(size * direction + epsilon) + size * along <= observed)),
+            lambda size: int(np.count_nonzero(simulated(size) >= observed)),
+            lambda size: int(np.count_nonzero(simulated(size) <= observed)),
         )
+    low, high = _unsurprising(at_least, at_most, (1 - level) / 2 * len(epsilon), top)
+    power = 2 if squares else 1
+    return unit * low**power, unit * high**power
+
+
+def _unsurprising(at_least: Count, at_most: Count, few: float, top: float) -> tuple[float, float]:
+    """The least and the largest size under which the observed spread is neither too large nor too small.
+
+    Args:
+        at_least: size → how many resamples under it are at least as large as what was observed.
+        at_most: size → how many are at most as large.
+        few: as many, or fewer, are a surprise.
+        top: a size to begin with.
+    """
 
     def surprisingly_large(size: float) -> bool:
-        return at_least(size) / len(epsilon) <= tail
+        return at_least(size) <= few
 
     def large_enough(size: float) -> bool:
-        return at_most(size) / len(epsilon) > tail
+        return at_most(size) > few
 
-    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     while large_enough(top):
         top *= 2
     low = _edge(surprisingly_large, 0.0, top) if surprisingly_large(0.0) else 0.0
     # Not monotone near zero, so the last size that is still plausible is looked for from above; top itself is not.
     grid = [float(size) for size in np.linspace(0, top, 21)]
     last = next((number for number in range(len(grid) - 2, -1, -1) if large_enough(grid[number])), None)
-    high = 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
-    power = 2 if squares else 1
-    return unit * low**power, unit * high**power
+    return low, 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
 
 
-def _meetings(crossed: Floats, rest: Floats) -> tuple[Callable[[float], int], Callable[[float], int]]:
+def _meetings(crossed: Floats, rest: Floats) -> tuple[Count, Count]:
     """How many of the parabolas size² + size · crossed + rest are not below 0 at a size ≥ 0, how many not above it."""
     inside = crossed**2 - 4 * rest
     meets = inside >= 0

@@ -16,10 +16,10 @@ from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.evaluation import Tested
-from holdfast.pipeline.onepass.rows import Chunk, Finished, Recording
-from holdfast.pipeline.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.worker import Tested
+from holdfast.pipeline.fast.rows import Chunk, Finished, Recording
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run

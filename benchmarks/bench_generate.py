@@ -11,8 +11,8 @@ import torch
 from common import Row, best_of
 
 from holdfast.generate import load_image_maker
-from holdfast.pipeline.generated.generate import GenerateSpec, generate
-from holdfast.pipeline.generated.plan import plan
+from holdfast.pipeline.generate.generate import GenerateSpec, generate
+from holdfast.pipeline.generate.plan import plan
 
 BATCH = 8
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from common import Row
 
 from holdfast.engine import Executor, LocalExecutor, open_executor
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
 SPEC = EvaluateSpec(
     "diorama:test?n=192", models=("embedded:resnet_rho95", "embedded:vit_rho95"), scenarios="static", device="cpu"

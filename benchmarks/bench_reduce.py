@@ -1,4 +1,4 @@
-"""Memory of ``stats.reduce`` at two million rows; ``big_reduce.py`` has twenty."""
+"""Memory of ``stats.core.reduce`` at two million rows; ``big_reduce.py`` has twenty."""
 
 from __future__ import annotations
 

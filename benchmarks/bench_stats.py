@@ -13,7 +13,7 @@ from common import Row
 
 from holdfast.core.schema import PREDICTIONS
 from holdfast.report import build
-from holdfast.stats.bootstrap import resampled_sums
+from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.store import Run
 
 ROWS = 100_000

@@ -22,7 +22,7 @@ from holdfast.data.writers import encode_image
 from holdfast.engine.local import keep_memory
 from holdfast.pipeline import donors
 from holdfast.pipeline.samples import DataSpec, prepare, read, render_conditions
-from holdfast.pipeline.synth import SynthSpec, synth
+from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.scenarios import parse_conditions
 
 SCENARIOS = ",".join(c.scenario for c in parse_conditions("static") if c.scenario != "original")

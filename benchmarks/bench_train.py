@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from common import Row
 
-from holdfast.pipeline.trained import architectures
-from holdfast.pipeline.trained.fitting import Fit, Places
-from holdfast.pipeline.trained.pictures import InMemory
-from holdfast.pipeline.trained.plan import Job, TrainSpec
+from holdfast.pipeline.train import architectures
+from holdfast.pipeline.train.fitting import Fit, Places
+from holdfast.pipeline.train.pictures import InMemory
+from holdfast.pipeline.train.plan import Job, TrainSpec
 from holdfast.scenarios import Condition
 
 NETWORK, SIZE, BATCH, IMAGES, CLASSES, REPEATS = "timm:resnet18", 96, 16, 192, 12, 3

@@ -14,7 +14,7 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.dynamic.walk import UnderTest, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk.walk import UnderTest, Walker, WalkOptions, under_test, walk
 
 OPTIONS = WalkOptions(steps=5, step_size=0.05, batch_size=8)
 

@@ -1,4 +1,4 @@
-"""Statistics at size: time and peak memory of ``stats.reduce`` on generated shards.
+"""Statistics at size: time and peak memory of ``stats.core.reduce`` on generated shards.
 
     python benchmarks/big_reduce.py                    # 100 models × 13 conditions × 15,423 photos, 20 million rows
     python benchmarks/big_reduce.py --models 5         # a million
@@ -37,7 +37,7 @@ GOAL = 2e9
 MEASURE = """
 import json, sys, time
 import pyarrow.dataset as ds
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
 start, busy = time.perf_counter(), time.process_time()
 counts = reduce(ds.dataset(sys.argv[1], format="parquet"))
 print(json.dumps({

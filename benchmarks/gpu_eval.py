@@ -81,7 +81,7 @@ def evaluated(folder: Path, models: tuple[str, ...], options: argparse.Namespace
     """One fast run: seconds of its parts, rows, and the rates."""
     import torch
 
-    from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+    from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
     cuda = options.device.startswith("cuda")
     if cuda:
@@ -144,7 +144,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     from holdfast.data.masks import ArrayMask
     from holdfast.models.torch_classifier import Geometry
     from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample
-    from holdfast.pipeline.onepass.views import see
+    from holdfast.pipeline.fast.views import see
     from holdfast.pipeline.samples import over_matte
     from holdfast.scenarios import parse_conditions, render
     from holdfast.scenarios.tensors import compile_for, render_batch
@@ -220,7 +220,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
 
 def part_agreement(options: argparse.Namespace) -> dict[str, Any]:
     """The same rows both ways, by models that were trained."""
-    from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+    from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 
     models = tuple(f"embedded:{name}" for name in (EMBEDDED[:2] if options.quick else EMBEDDED))
     data = f"diorama:test?n={24 if options.quick else 240}"

@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 from holdfast.generate.diffusers import DiffusersImageMaker
-from holdfast.pipeline.generated.generate import GenerateSpec, generate
-from holdfast.pipeline.generated.plan import Request, plan
+from holdfast.pipeline.generate.generate import GenerateSpec, generate
+from holdfast.pipeline.generate.plan import Request, plan
 
 GOAL = 0.85
 LENGTH = 77

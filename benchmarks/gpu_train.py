@@ -29,10 +29,10 @@ from holdfast.data import load_collection
 from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import make_pool
-from holdfast.pipeline.trained import architectures
-from holdfast.pipeline.trained.fitting import Fit, Places, on_device
-from holdfast.pipeline.trained.pictures import InMemory, Rendered, Renderer, Source, Team, showing, tensors_of
-from holdfast.pipeline.trained.plan import Job, TrainSpec
+from holdfast.pipeline.train import architectures
+from holdfast.pipeline.train.fitting import Fit, Places, on_device
+from holdfast.pipeline.train.pictures import InMemory, Rendered, Renderer, Source, Team, showing, tensors_of
+from holdfast.pipeline.train.plan import Job, TrainSpec
 from holdfast.scenarios import parse_conditions
 
 

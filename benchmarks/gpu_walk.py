@@ -30,8 +30,8 @@ from holdfast.generate.vqgan import VqGan
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import Rule
-from holdfast.pipeline.dynamic import walk_step
-from holdfast.pipeline.dynamic.walk import UnderTest, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk import walk_step
+from holdfast.pipeline.walk.walk import UnderTest, Walker, WalkOptions, under_test, walk
 
 CLASSES = tuple(f"class {number}" for number in range(1000))
 PEAK = 989e12

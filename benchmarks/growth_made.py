@@ -15,7 +15,7 @@ from big_reduce import CONDITIONS, World
 REDUCE = """
 import sys
 import pyarrow.dataset as ds
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
 reduce(ds.dataset(sys.argv[1], format="parquet"))
 """
 MODELS = 8

@@ -18,15 +18,15 @@ from holdfast.annotate import load_annotator
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import ORIGINAL, Collection
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.mask import KEPT
-from holdfast.pipeline.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
+from holdfast.report.page.words import estimate, percent, plural, points
 from holdfast.report.study import about_world
-from holdfast.report.words import estimate, percent, plural, points
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.holds import MARGIN, ONLY, RANDOM, SAME, what_it_holds
-from holdfast.stats.power import photos_to_settle
-from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.stats.core.reduce import Counts, Outcome, reduce
+from holdfast.stats.effects.verdict import MARGIN, ONLY, RANDOM, SAME, what_it_holds
+from holdfast.stats.models.power import photos_to_settle
 from holdfast.store import Run, writing
 
 DOUBTFUL = 0.5
@@ -56,7 +56,7 @@ class Check:
     Attributes:
         results: the run behind it.
         page: of the report.
-        verdict: the model's row of ``stats.holds.what_it_holds``.
+        verdict: the model's row of ``stats.effects.verdict.what_it_holds``.
         masks: None where the dataset has them all itself.
         sure_verdict: the same row from the pasted scenes whose masks are all sure; None where no mask is doubtful, or
             all are.

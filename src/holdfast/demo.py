@@ -15,9 +15,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL
 from holdfast.models import available
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.report.page.words import percent, plural
 from holdfast.report.study import DRAWN_WORLD
-from holdfast.report.words import percent, plural
 
 Part = Callable[[Path, bool, Progress], tuple[Path, list[str]]]
 """Runs into a folder (quickly or not) and returns its report and what to say of it."""

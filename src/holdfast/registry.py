@@ -199,7 +199,7 @@ _DATA = (
     ("diorama", "holdfast.diorama.source:load", "drawn scenes of 12 classes with known factors (train, test, ood)"),
     (
         "diorama-rerendered",
-        "holdfast.pipeline.background_truth:load",
+        "holdfast.pipeline.evaluate.background_truth:load",
         "drawn scenes, each a second time with another's background painted under it",
     ),
 )

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.votes import Votes, read_votes
-from holdfast.pipeline.questions.rows import details as _answers
-from holdfast.pipeline.segmented.testing import details as _segments
+from holdfast.pipeline.ask.rows import details as _answers
+from holdfast.pipeline.segment.testing import details as _segments
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from holdfast.stats.gate import Gate
-    from holdfast.stats.regression import Regression
+    from holdfast.stats.models.gate import Gate
+    from holdfast.stats.regression.fit import Regression
 
 
 class Results:
@@ -44,13 +44,13 @@ class Results:
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Accuracy per model × condition with intervals; options of stats.cells.summary."""
-        from holdfast.stats.cells import summary
+        from holdfast.stats.core.cells import summary
 
         return summary(self.counts, outcome=outcome, **options)
 
     def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """What each condition costs each model, paired by photo; options of stats.drops.drops."""
-        from holdfast.stats.drops import drops
+        from holdfast.stats.effects.drops import drops
 
         return drops(self.counts, outcome=outcome, **options)
 
@@ -62,7 +62,7 @@ class Results:
         ``over``: all static conditions, as published, or only those that leave the object as it is. Blurring or
         lighting the object rewards a model that reads the background, so only the second follows how far it does.
         """
-        from holdfast.stats.score import scores
+        from holdfast.stats.effects.score import scores
 
         chosen = static_conditions if over == "static" else background_conditions
         options.setdefault("conditions", chosen(self.counts))
@@ -70,13 +70,13 @@ class Results:
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """What each model holds on to, in words and numbers; options of stats.holds.what_it_holds."""
-        from holdfast.stats.holds import what_it_holds
+        from holdfast.stats.effects.verdict import what_it_holds
 
         return what_it_holds(self.counts, outcome=outcome, **options)
 
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
         """Accuracy ~ model + scenario + class; options of stats.regression.fit."""
-        from holdfast.stats.regression import cells_from_counts, fit
+        from holdfast.stats.regression.fit import cells_from_counts, fit
 
         return fit(cells_from_counts(self.counts, outcome=outcome), **options)
 
@@ -85,7 +85,7 @@ class Results:
 
         A table of stats.fmr.fmr for every setting; ``space`` overrides the label space of right answers.
         """
-        from holdfast.stats.dynamic import COLUMNS, fmr_of_rows
+        from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_rows
 
         return fmr_of_rows(self.run.rows(COLUMNS), space=space)
 
@@ -94,14 +94,14 @@ class Results:
 
         ``votes``: the export of a review of the run's accepted images.
         """
-        from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
+        from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
         given = votes if isinstance(votes, Votes) else read_votes(votes)
         return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
 
     def questions(self, **options: Any) -> pd.DataFrame:
         """What came out of a run of ``ask``, per model and kind of question; options of stats.questions.questions."""
-        from holdfast.stats.questions import COLUMNS, questions_of_rows
+        from holdfast.stats.hard.questions import COLUMNS, questions_of_rows
 
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 
@@ -110,15 +110,15 @@ class Results:
 
         ``classes``: the same per class. Options of stats.segments.segments and by_class.
         """
-        from holdfast.stats.segments import COLUMNS, by_class, measured, segments
+        from holdfast.stats.effects.segments import COLUMNS, by_class, measured, segments
 
         frame = measured(self.run.rows(COLUMNS), _segments(self.path).rows())
         return by_class(frame, **options) if classes else segments(frame, **options)
 
     def segment_regression(self, **options: Any) -> Regression:
         """IoU ~ model + scenario + class of a run of ``segment``; options of stats.regression.fit."""
-        from holdfast.stats.regression import fit
-        from holdfast.stats.segments import COLUMNS, cells_from_segments, measured
+        from holdfast.stats.effects.segments import COLUMNS, cells_from_segments, measured
+        from holdfast.stats.regression.fit import fit
 
         return fit(cells_from_segments(measured(self.run.rows(COLUMNS), _segments(self.path).rows())), **options)
 
@@ -164,7 +164,7 @@ def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
     """Whether a new model is no worse than an old one under any condition; options of stats.gate.gate."""
-    from holdfast.stats.gate import gate
+    from holdfast.stats.models.gate import gate
 
     first, second = (one if isinstance(one, Results) else open_run(one) for one in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)

@@ -16,14 +16,14 @@ from holdfast.board.numbers import numbers
 from holdfast.board.numbers import settings as settings_of
 from holdfast.core.errors import UserError
 from holdfast.results import background_conditions, static_conditions
-from holdfast.stats import quick, quick_score
-from holdfast.stats.bootstrap import resampled_sums
-from holdfast.stats.cells import summary
-from holdfast.stats.drops import paired_effect
-from holdfast.stats.dynamic import fmr_of_rows
-from holdfast.stats.reduce import reduce
-from holdfast.stats.score import scores
-from holdfast.stats.score_interval import spread_interval
+from holdfast.stats.core import quick, quick_score
+from holdfast.stats.core.bootstrap import resampled_sums
+from holdfast.stats.core.cells import summary
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.drops import paired_effect
+from holdfast.stats.effects.score import scores
+from holdfast.stats.effects.score_interval import spread_interval
+from holdfast.stats.walks.walk_rows import fmr_of_rows
 
 
 def _by_name(table: pa.Table, protocol: str) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from made_board import hard_rows, static_rows, table_of, walk_rows
 
 from holdfast.board.numbers import answers_of, numbers, scored
-from holdfast.stats.between import ranking
-from holdfast.stats.cells import accuracy
-from holdfast.stats.dynamic import paired
-from holdfast.stats.fmr_ranking import fmr_influence
-from holdfast.stats.holds import in_words, what_it_holds
-from holdfast.stats.quick import Estimate, coded, codes_of, middle_95, numbered, rows_of
-from holdfast.stats.quick_holds import evidence_of
-from holdfast.stats.quick_parts import class_accuracies, pooled_influence, score_influence, walk_influence
-from holdfast.stats.quick_ranks import rank_ranges
-from holdfast.stats.quick_score import design_of
-from holdfast.stats.quick_walks import walks_of
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.cells import accuracy
+from holdfast.stats.core.quick import Estimate, coded, codes_of, middle_95, numbered, rows_of
+from holdfast.stats.core.quick_parts import class_accuracies, pooled_influence, score_influence, walk_influence
+from holdfast.stats.core.quick_ranks import rank_ranges
+from holdfast.stats.core.quick_score import design_of
+from holdfast.stats.core.quick_verdict import evidence_of
+from holdfast.stats.core.quick_walks import walks_of
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.verdict import in_words, what_it_holds
+from holdfast.stats.models.between import ranking
+from holdfast.stats.walks.fmr_ranking import fmr_influence
+from holdfast.stats.walks.walk_rows import paired
 
 
 @pytest.mark.parametrize("made", [static_rows, hard_rows])

@@ -31,7 +31,7 @@ from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import PREDICTIONS
-from holdfast.pipeline.progress import silent
+from holdfast.pipeline.jobs.progress import silent
 
 DATA, MODEL = "diorama:test?n=36", "embedded:resnet_rho95"
 SCENARIOS = "original,blur_background,random_background,same_class_background,silhouette"

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli.main import app
 from holdfast.cli.perturb import perturb
 from holdfast.core.errors import UserError
-from holdfast.pipeline.dynamic.walk_options import WalkOptions
+from holdfast.pipeline.walk.walk_options import WalkOptions
 
 SCENES = 6
 WALK = ["--generator", "pixel:", "--oracle", "clip:embedded", "--steps", "2", "--step-size", "0.004", "-q"]
@@ -71,7 +71,7 @@ def test_perturb_from_python_takes_the_options_of_walks(tmp_path: Path) -> None:
 def test_sparse_compares_masks(tmp_path: Path) -> None:
     import numpy as np
 
-    from holdfast.pipeline.dynamic.sparse import SparseMask, write_mask
+    from holdfast.pipeline.walk.sparse import SparseMask, write_mask
 
     files = [tmp_path / name for name in ("one", "two")]
     for file, kept in zip(files, ([1, 1, 1, 0], [0, 1, 1, 1]), strict=True):

@@ -17,8 +17,8 @@ import pytest
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.engine import LocalExecutor, open_executor, share_of
 from holdfast.engine.ray_worker import Feeder, portable
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.synth import SynthSpec, synth
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.store import Parts, writing
 from ray_cluster import ray_cluster
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.store import Run
 from ray_hosts import Host, hosts, why_not
 

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import UserError
 from holdfast.diorama import render
-from holdfast.pipeline.background_truth import RERENDERED, compare_pasted_with_true, rerendered
+from holdfast.pipeline.evaluate.background_truth import RERENDERED, compare_pasted_with_true, rerendered
 
 AGREED = ["model", "n", "clean", "pasted", "true", "pasted_effect", "true_effect", "bias", "bias_low", "bias_high"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import api
-from holdfast.stats.failure_modes import UNEXPLAINED
+from holdfast.stats.hard.failure_modes import UNEXPLAINED
 
 TIED, UNTIED = "embedded:resnet_rho95_strong", "embedded:resnet_rho0"
 

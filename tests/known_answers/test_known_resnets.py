@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import holdfast
-from holdfast.stats.drops import Effect, paired_effect
+from holdfast.stats.effects.drops import Effect, paired_effect
 
 MODELS = ["embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95"]
 # At 64 px all three read the object so well that background effects of 0 to 5 points take many more scenes to

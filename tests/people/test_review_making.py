@@ -24,9 +24,9 @@ from holdfast.people.making import CampaignSpec, Made, make_campaign
 from holdfast.people.pools import open_pool
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.generated.generate import GenerateSpec, generate
-from holdfast.pipeline.synth import make_spec, synth
+from holdfast.pipeline.generate.generate import GenerateSpec, generate
+from holdfast.pipeline.synth.synth import make_spec, synth
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
 from shapes import draw
 
 SCENES = 12

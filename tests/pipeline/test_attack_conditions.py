@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.stats.grid import grid
-from holdfast.stats.score import scores
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.stats.core.grid import grid
+from holdfast.stats.effects.score import scores
 
 SCENES = "diorama:test?n=12"
 SPEC = EvaluateSpec(

@@ -14,11 +14,11 @@ from holdfast.core.names import parse_name
 from holdfast.data import load_collection
 from holdfast.data.imagenet_folders import imagenet_wnids
 from holdfast.models import load_classifier
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.synth import SynthSpec, synth
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.pipeline.thumbnails import thumbnails
-from holdfast.stats.holds import what_it_holds
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.verdict import what_it_holds
 from shapes import CLASSES, draw, make_photos
 
 WNIDS = {"cross": "n00000001", "disc": "n00000002", "square": "n00000003"}

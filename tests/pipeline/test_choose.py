@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.pipeline import speed
 from holdfast.pipeline.choosing import members_of, read_weights
 from holdfast.report.choice import pareto
-from holdfast.stats.choice import Cost
+from holdfast.stats.models.choice import Cost
 
 SCENARIOS = "original,blur_background,blur_object,grey,random_background,only_background"
 

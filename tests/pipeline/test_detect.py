@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from holdfast import api
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.pipeline.detected.detect import DetectSpec, _read, detect
-from holdfast.pipeline.progress import silent
-from holdfast.stats.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
+from holdfast.pipeline.jobs.progress import silent
+from holdfast.pipeline.telltale.detect import DetectSpec, _read, detect
+from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
 from shapes import make_photos
 
 SMALL = {"architectures": ("timm:test_resnet",), "size": 32, "batch_size": 8, "device": "cpu", "folds": 2}

@@ -20,10 +20,10 @@ from holdfast.core.errors import UserError
 from holdfast.data.labels import map_labels
 from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
-from holdfast.pipeline.explained.explain import ExplainSpec, details, explain
-from holdfast.pipeline.explained.looking import Item, Looking
-from holdfast.pipeline.explained.subjects import classifier_subject, segmenter_subject
-from holdfast.report.looking.cascade import STAGES
+from holdfast.pipeline.explain.explain import ExplainSpec, details, explain
+from holdfast.pipeline.explain.maps import Item, Looking
+from holdfast.pipeline.explain.subjects import classifier_subject, segmenter_subject
+from holdfast.report.attribution.cascade import STAGES
 
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]
 

@@ -25,8 +25,8 @@ from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
 from holdfast.data.labels import read_label_file
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, KEYS, MATERIALS, TEXTURES, caption
-from holdfast.pipeline.generated.generate import BLACK, GenerateSpec, Request, generate, make_images
-from holdfast.pipeline.generated.plan import plan
+from holdfast.pipeline.generate.generate import BLACK, GenerateSpec, Request, generate, make_images
+from holdfast.pipeline.generate.plan import plan
 
 CHANGING = ("seconds", "made_at")
 """What two runs of the same thing may differ in."""

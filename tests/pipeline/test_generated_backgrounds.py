@@ -21,10 +21,10 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.generate import load_image_maker
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.generated.backgrounds import NOT_RECOGNISED, Painter
-from holdfast.pipeline.generated.prompts import Prompts
-from holdfast.pipeline.synth import SynthSpec, synth
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.generate.backgrounds import NOT_RECOGNISED, Painter
+from holdfast.pipeline.generate.prompts import Prompts
+from holdfast.pipeline.synth.synth import SynthSpec, synth
 from holdfast.scenarios import parse_conditions
 
 SCENARIO = "generated_background"

@@ -15,8 +15,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Sample
 from holdfast.data import load_collection
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.pipeline.hard.mine import MineSpec, mine
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
 from made_votes import make_votes
 
 

@@ -20,14 +20,16 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Collection, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
-from holdfast.pipeline import evaluation, samples, synth_order
+from holdfast.pipeline import samples
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.progress import silent, told
+from holdfast.pipeline.evaluate import worker as evaluation
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.jobs.progress import silent, told
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
-from holdfast.pipeline.synth import make_spec, synth
-from holdfast.pipeline.synth_files import MANIFEST
-from holdfast.pipeline.synth_ids import rendering_ids
+from holdfast.pipeline.synth import order as synth_order
+from holdfast.pipeline.synth.files import MANIFEST
+from holdfast.pipeline.synth.row_ids import rendering_ids
+from holdfast.pipeline.synth.synth import make_spec, synth
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts, Run
 

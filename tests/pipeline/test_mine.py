@@ -167,7 +167,7 @@ def test_each_image_is_decoded_once_for_all_models(pool: Path, tmp_path: Path, m
         return real(data, **options)
 
     monkeypatch.setattr(images_module, "decode_image", counting)
-    from holdfast.pipeline.evaluate import evaluate
+    from holdfast.pipeline.evaluate.evaluate import evaluate
 
     evaluate(spec_of(pool).evaluation(str(pool)), tmp_path / "run")
     assert len(decoded) == len(load_collection(str(pool)).samples)

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.onepass import networks, rows
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.fast import networks, rows
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
 from shapes import CLASSES, draw
@@ -172,7 +172,7 @@ def test_who_lends_a_background_is_the_same_where_the_first_ones_cannot_be_read(
 
 
 def test_images_that_are_renderings_already_are_taken_as_they_are(photos: Path, network: str, tmp_path: Path) -> None:
-    from holdfast.pipeline.synth import SynthSpec, synth
+    from holdfast.pipeline.synth.synth import SynthSpec, synth
 
     synth(SynthSpec(str(photos), scenarios="grey,random_background", workers=1), tmp_path / "made")
     spec = EvaluateSpec(str(tmp_path / "made"), models=(network,), scenarios="all", device="cpu")

@@ -16,10 +16,10 @@ from sharded_world import Carried, StoppedError, assert_same, rows_of
 
 from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
-from holdfast.pipeline import evaluation
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.onepass import elsewhere
-from holdfast.pipeline.onepass.rows import Writer
+from holdfast.pipeline.evaluate import worker as evaluation
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.fast import remote_pass as elsewhere
+from holdfast.pipeline.fast.rows import Writer
 from shapes import CLASSES
 
 
@@ -80,7 +80,7 @@ class Failing(Carried):
 def test_a_piece_that_failed_leaves_nothing_to_the_next(processes: int, spec: EvaluateSpec, tmp_path: Path) -> None:
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.pipeline.onepass.passing._processes", lambda *_: processes)
+        patch.setattr("holdfast.pipeline.fast.device_pass._processes", lambda *_: processes)
         there, summary = evaluate(spec, tmp_path / "there", executor=Failing())
     assert summary.rows == there.rows().num_rows
     assert_same(rows_of(here), rows_of(there))
@@ -117,9 +117,9 @@ def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp
     """As on a GPU: the memory that pictures lie in, and the processes, serve one piece after the other."""
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.pipeline.onepass.passing._processes", lambda *_: 1)
-        patch.setattr("holdfast.pipeline.onepass.arrival.SPARE", 0)  # two pieces of memory for five of work
-        patch.setattr("holdfast.pipeline.onepass.passing._unit_size", lambda _: 1)
+        patch.setattr("holdfast.pipeline.fast.device_pass._processes", lambda *_: 1)
+        patch.setattr("holdfast.pipeline.fast.shared_memory.SPARE", 0)  # two pieces of memory for five of work
+        patch.setattr("holdfast.pipeline.fast.device_pass._unit_size", lambda _: 1)
         there, _ = evaluate(spec, tmp_path / "there", executor=Carried())
     assert_same(rows_of(here), rows_of(there))
 

@@ -28,13 +28,14 @@ from holdfast.data.images import ArrayImage, FileImage
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
-from holdfast.pipeline.evaluation import EvaluateSpec, row_key
-from holdfast.pipeline.evaluation import Tested as Model
-from holdfast.pipeline.onepass import answers, arrival
-from holdfast.pipeline.onepass.arrival import Arrival, Crew
-from holdfast.pipeline.onepass.decoding import Decoder, Order, Unit
-from holdfast.pipeline.onepass.views import blank, by_matrices, see
-from holdfast.pipeline.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
+from holdfast.pipeline.evaluate.worker import Tested as Model
+from holdfast.pipeline.fast import answers
+from holdfast.pipeline.fast import shared_memory as arrival
+from holdfast.pipeline.fast.decoding import Decoder, Order, Unit
+from holdfast.pipeline.fast.shared_memory import Arrival, Crew
+from holdfast.pipeline.fast.views import blank, by_matrices, see
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
@@ -235,7 +236,7 @@ def test_a_decoder_that_was_killed_between_two_pieces_of_work_is_told() -> None:
 
 WARMING = """
 import time
-from holdfast.pipeline.onepass.networks import Warming
+from holdfast.pipeline.fast.networks import Warming
 
 if __name__ == "__main__":
     Warming(["python:one:model", "python:endless:model"], "cpu", ["a", "b"], 2)

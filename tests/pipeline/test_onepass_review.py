@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from holdfast.data.labels import LabelMap, outcomes
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.onepass import answers
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.fast import answers
 from shapes import CLASSES
 
 KEY = ("model", "sample_id", "condition", "variant", "parameters")

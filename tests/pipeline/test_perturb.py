@@ -22,11 +22,11 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import PREDICTIONS
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.pipeline.dynamic.distances import colour_shift, feature_distance
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.dynamic.rows import Details
-from holdfast.pipeline.dynamic.setting import square
-from holdfast.stats.dynamic import fmr_of_rows
+from holdfast.pipeline.walk.distances import colour_shift, feature_distance
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.resources import square
+from holdfast.pipeline.walk.rows import Details
+from holdfast.stats.walks.walk_rows import fmr_of_rows
 from holdfast.store import Run
 
 SCENES, MODEL, SECOND = 6, "embedded:resnet_rho0", "embedded:resnet_rho95"

@@ -15,8 +15,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.types import Image
 from holdfast.data import load_collection
 from holdfast.pipeline.donors import make_pool
-from holdfast.pipeline.trained import pictures
-from holdfast.pipeline.trained.pictures import Rendered, Renderer, Showing, Team, showing, tensors_of
+from holdfast.pipeline.train import pictures
+from holdfast.pipeline.train.pictures import Rendered, Renderer, Showing, Team, showing, tensors_of
 from holdfast.scenarios import parse_conditions
 from shapes import CLASSES, make_photos
 

@@ -19,9 +19,9 @@ from holdfast.core.schema import PREDICTIONS, row_id
 from holdfast.core.types import ORIGINAL, Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
-from holdfast.pipeline.evaluation import EvaluateSpec, row_key
-from holdfast.pipeline.evaluation import Tested as Model
-from holdfast.pipeline.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
+from holdfast.pipeline.evaluate.worker import Tested as Model
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports

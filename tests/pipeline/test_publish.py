@@ -14,9 +14,9 @@ import pytest
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.dynamic.publish import publish
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.publish import publish
 from holdfast.store import Run
 
 SCENES, MODEL, SECOND = 4, "embedded:resnet_rho0", "embedded:resnet_rho95"

@@ -13,8 +13,8 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.synth import SynthSpec, make_spec, synth
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.synth.synth import SynthSpec, make_spec, synth
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.core.types import Collection, Sample
 from holdfast.data.images import FileImage
-from holdfast.pipeline import synth_order
 from holdfast.pipeline.samples import Prepared
-from holdfast.pipeline.synth import Wanted, make_spec, synth
-from holdfast.pipeline.synth import _plan as plan
-from holdfast.pipeline.synth_files import MANIFEST
+from holdfast.pipeline.synth import order as synth_order
+from holdfast.pipeline.synth.files import MANIFEST
+from holdfast.pipeline.synth.synth import Wanted, make_spec, synth
+from holdfast.pipeline.synth.synth import _plan as plan
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts
 

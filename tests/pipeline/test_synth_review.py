@@ -13,7 +13,7 @@ from tiny_pipelines import save_pipeline
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.data import load_collection
-from holdfast.pipeline.synth import SynthSpec, make_spec, synth
+from holdfast.pipeline.synth.synth import SynthSpec, make_spec, synth
 from made_votes import make_votes
 
 # The object keeps its colour bit for bit, so this oracle knows the class; how sure it is depends on the picture.

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
-from holdfast.pipeline.environment import version
-from holdfast.pipeline.trained.plan import TrainSpec
-from holdfast.pipeline.trained.train import train
+from holdfast.pipeline.jobs.environment import version
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
 from holdfast.store import Run
 from shapes import CLASSES, make_photos
 

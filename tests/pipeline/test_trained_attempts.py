@@ -16,8 +16,8 @@ import pytest
 from killed import weight_hashes
 from sharded_world import assert_same, rows_of
 
-from holdfast.pipeline.trained.plan import TrainSpec
-from holdfast.pipeline.trained.train import train
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
 from shapes import make_photos
 
 

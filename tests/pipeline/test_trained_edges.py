@@ -18,11 +18,11 @@ from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import read
-from holdfast.pipeline.trained import architectures, recipes
-from holdfast.pipeline.trained.fitting import Fit, Places, best_epoch
-from holdfast.pipeline.trained.pictures import InMemory, scenario_tensors
-from holdfast.pipeline.trained.plan import Job, TrainSpec
-from holdfast.pipeline.trained.train import train
+from holdfast.pipeline.train import architectures, recipes
+from holdfast.pipeline.train.fitting import Fit, Places, best_epoch
+from holdfast.pipeline.train.pictures import InMemory, scenario_tensors
+from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.train import train
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.training.saving import write_model
 from shapes import CLASSES, make_photos

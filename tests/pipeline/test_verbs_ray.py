@@ -19,15 +19,15 @@ from killed import weight_hashes
 from sharded_world import assert_same, in_order, pictures, rows_of
 
 from holdfast.engine import Executor, open_executor
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.dynamic.rows import Details
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.generated.generate import GenerateSpec, generate
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
-from holdfast.pipeline.segmented.segment import SegmentSpec, segment
-from holdfast.pipeline.trained.plan import TrainSpec
-from holdfast.pipeline.trained.train import train
+from holdfast.pipeline.segment.segment import SegmentSpec, segment
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.rows import Details
 from holdfast.store import Run
 from ray_cluster import ray_cluster
 from shapes import make_photos

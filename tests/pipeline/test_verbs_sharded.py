@@ -22,20 +22,20 @@ from sharded_world import Carried, StoppedError, assert_same, in_order, pictures
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.engine import LocalExecutor
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions, perturb
-from holdfast.pipeline.dynamic.rows import Details
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.generated.generate import GenerateSpec, generate
-from holdfast.pipeline.generated.plan import plan
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.generate.generate import GenerateSpec, generate
+from holdfast.pipeline.generate.plan import plan
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
+from holdfast.pipeline.jobs.sharding import shard_size
 from holdfast.pipeline.mask import MaskSpec, make_masks
-from holdfast.pipeline.segmented.segment import SegmentSpec, segment
-from holdfast.pipeline.segmented.testing import details as segment_details
-from holdfast.pipeline.sharding import shard_size
-from holdfast.pipeline.synth import SynthSpec, synth
-from holdfast.pipeline.trained.plan import TrainSpec
-from holdfast.pipeline.trained.train import train
+from holdfast.pipeline.segment.segment import SegmentSpec, segment
+from holdfast.pipeline.segment.testing import details as segment_details
+from holdfast.pipeline.synth.synth import SynthSpec, synth
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.walk.rows import Details
 from shapes import CLASSES, make_photos
 
 SMALL = 200_000

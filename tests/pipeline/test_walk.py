@@ -25,9 +25,9 @@ from walk_world import (
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
-from holdfast.pipeline.dynamic.walk import STOPS, Walked, Walker, WalkOptions, walk
-from holdfast.pipeline.dynamic.walk_model import seen
-from holdfast.pipeline.dynamic.walk_step import Stepper
+from holdfast.pipeline.walk.walk import STOPS, Walked, Walker, WalkOptions, walk
+from holdfast.pipeline.walk.walk_model import seen
+from holdfast.pipeline.walk.walk_step import Stepper
 
 OPTIONS = st.builds(
     WalkOptions,

@@ -16,8 +16,8 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.dynamic.walk import UnderTest, Walked, Walker, WalkOptions, under_test, walk
-from holdfast.pipeline.dynamic.walk_norm import by_channel
+from holdfast.pipeline.walk.walk import UnderTest, Walked, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk.walk_norm import by_channel
 
 OPTIONS = WalkOptions(steps=3, step_size=0.3, batch_size=5)
 

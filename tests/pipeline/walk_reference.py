@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from walk_world import PIXELS, LinearClassifier, LinearGenerator, LinearOracle
 
-from holdfast.pipeline.dynamic.walk import Walker, WalkOptions
+from holdfast.pipeline.walk.walk import Walker, WalkOptions
 
 
 def softmax(values: np.ndarray) -> np.ndarray:

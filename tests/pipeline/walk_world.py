@@ -10,7 +10,7 @@ import torch
 from holdfast.core.protocols import Verdict
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels
-from holdfast.pipeline.dynamic.walk import UnderTest, Walker, under_test
+from holdfast.pipeline.walk.walk import UnderTest, Walker, under_test
 
 CLASSES = ("one", "two", "three")
 PIXELS = 12

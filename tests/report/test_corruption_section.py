@@ -8,11 +8,11 @@ from made_runs import make_run
 
 from holdfast.core.types import CORRUPTIONS
 from holdfast.report.assembly import _static_sections
-from holdfast.report.corruptions import _reference, corruptions
-from holdfast.report.evidence import Evidence
-from holdfast.report.rows import join
-from holdfast.stats.corruption import ALEXNET, mean_corruption_error
-from holdfast.stats.reduce import reduce
+from holdfast.report.static.corruptions import _reference, corruptions
+from holdfast.report.static.evidence import Evidence
+from holdfast.report.static.rows import join
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error
 
 CONDITIONS = ("original", "grey", "fog", "snow", "saturate")
 

@@ -18,8 +18,8 @@ from made_walks import CARD, OPTIONS, make_walks
 
 from holdfast.core.schema import FRAMES
 from holdfast.report import build
-from holdfast.stats.dynamic import paired
-from holdfast.stats.fmr import fmr, from_counts
+from holdfast.stats.walks.fmr import fmr, from_counts
+from holdfast.stats.walks.walk_rows import paired
 from holdfast.store import Parts, Run
 
 WALKS = ["dynamic", "walks", "filmstrips"]

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from holdfast.data.writers import encode_image
-from holdfast.report import page
-from holdfast.report.looking.looking import looking, method_name
-from holdfast.report.parts import Gallery, ShownTable
+from holdfast.report.attribution.section import looking, method_name
+from holdfast.report.page import writer as page
+from holdfast.report.page.parts import Gallery, ShownTable
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -17,14 +17,15 @@ from made_runs import CONDITIONS, make_run
 
 from holdfast.core.errors import UserError
 from holdfast.report import build, html_summary
-from holdfast.report.provenance import _facts
-from holdfast.report.tables import Column, Table, as_csv, as_latex, guarded, latex
-from holdfast.report.words import listing, number, p_value, percent, points, sentence, short_names
-from holdfast.stats import cells, drops
-from holdfast.stats.between import pairs, ranking
-from holdfast.stats.confidence import calibration
-from holdfast.stats.holds import what_it_holds
-from holdfast.stats.reduce import reduce
+from holdfast.report.page.tables import Column, Table, as_csv, as_latex, guarded, latex
+from holdfast.report.page.words import listing, number, p_value, percent, points, sentence, short_names
+from holdfast.report.static.provenance import _facts
+from holdfast.stats.core import cells
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects import drops
+from holdfast.stats.effects.confidence import calibration
+from holdfast.stats.effects.verdict import what_it_holds
+from holdfast.stats.models.between import pairs, ranking
 from holdfast.store import Run
 
 SECTIONS = [

@@ -21,8 +21,8 @@ from holdfast.core.votes import Votes
 from holdfast.people.export import as_csv, results
 from holdfast.report import build
 from holdfast.report.people.votes import build as build_votes
-from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
-from holdfast.stats.votes import accept, acceptance
+from holdfast.stats.people.votes import accept, acceptance
+from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 from holdfast.store import Run, write_json, write_table
 from made_votes import NATURAL, QUALITY, make_votes
 

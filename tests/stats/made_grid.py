@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from holdfast.stats.grid import Grid
-from holdfast.stats.reduce import Counts
+from holdfast.stats.core.grid import Grid
+from holdfast.stats.core.reduce import Counts
 
 
 def counts_of(

@@ -11,7 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats import inter_rater
 
 from holdfast.core.errors import UserError
-from holdfast.stats.agreement import agreement, cohen_kappa, fleiss_kappa, krippendorff_alpha, percent_agreement
+from holdfast.stats.people.agreement import agreement, cohen_kappa, fleiss_kappa, krippendorff_alpha, percent_agreement
 
 
 def ratings(*raters: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.stats.attributions import (
+from holdfast.stats.effects.attributions import (
     COLUMNS,
     _rhos,
     _sums,

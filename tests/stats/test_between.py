@@ -11,11 +11,11 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from holdfast.core.errors import UserError
-from holdfast.stats.between import _taus, common, kendall, pairs, rank_agreement, ranking
-from holdfast.stats.bootstrap import resampled_sums
-from holdfast.stats.grid import averages, grid, holm, judged
-from holdfast.stats.reduce import reduce
-from holdfast.stats.relative import effective_robustness, relative_error, relative_robustness
+from holdfast.stats.core.bootstrap import resampled_sums
+from holdfast.stats.core.grid import averages, grid, holm, judged
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.models.between import _taus, common, kendall, pairs, rank_agreement, ranking
+from holdfast.stats.models.relative import effective_robustness, relative_error, relative_robustness
 
 LOGITS = np.array([1.5, 1.0, 0.9])[:, None] + np.array([0.0, -0.8])[None, :]
 

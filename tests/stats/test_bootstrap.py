@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.sandwich_covariance import cov_cluster_2groups
 
-from holdfast.stats.bootstrap import cluster_variance, codes, deviations, interval, resampled_sums
+from holdfast.stats.core.bootstrap import cluster_variance, codes, deviations, interval, resampled_sums
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1))

@@ -7,8 +7,8 @@ import pytest
 from made_rows import table
 from scipy.stats import mannwhitneyu, norm
 
-from holdfast.stats.confidence import area_under_risk_coverage, auroc_interval, background_auroc, calibration
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.confidence import area_under_risk_coverage, auroc_interval, background_auroc, calibration
 
 STEP = 1e-3
 

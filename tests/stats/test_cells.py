@@ -9,8 +9,8 @@ from made_rows import table
 from statsmodels.stats.proportion import proportion_confint
 
 from holdfast.core.errors import UserError
-from holdfast.stats.cells import accuracy, design_effect, stratified, summary, wilson
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.cells import accuracy, design_effect, stratified, summary, wilson
+from holdfast.stats.core.reduce import reduce
 
 
 def rows(answers: dict[str, list[bool]], *, condition: str = "original", **more: object) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from made_grid import clustered, counts_of
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import CORRUPTIONS
-from holdfast.stats.corruption import ALEXNET, mean_corruption_error
+from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error
 
 CONDITIONS = [
     "original", "fog@severity_1", "fog@severity_2", "snow", "saturate@severity_5", "blur_background", "pixelate",

@@ -13,8 +13,8 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from holdfast.core.errors import UserError
-from holdfast.stats.drops import corrected_resampled_interval, drops, mcnemar, paired_effect, unpaired_drops
-from holdfast.stats.reduce import Counts, reduce
+from holdfast.stats.core.reduce import Counts, reduce
+from holdfast.stats.effects.drops import corrected_resampled_interval, drops, mcnemar, paired_effect, unpaired_drops
 
 BALANCED = np.repeat(np.arange(12), 10)
 UNEVEN = np.repeat(np.arange(8), [6, 8, 10, 14, 20, 30, 44, 60])

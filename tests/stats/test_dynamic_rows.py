@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
-from holdfast.stats.dynamic import fmr_of_rows, paired
-from holdfast.stats.fmr import NONE_RIGHT, NONE_VALIDATED
+from holdfast.stats.walks.fmr import NONE_RIGHT, NONE_VALIDATED
+from holdfast.stats.walks.walk_rows import fmr_of_rows, paired
 
 
 def parameters(**changes: Any) -> str:

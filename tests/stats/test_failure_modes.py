@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from holdfast.stats.failure_modes import (
+from holdfast.stats.hard.failure_modes import (
     LOOK_ALIKE,
     UNEXPLAINED,
     Answers,

@@ -8,7 +8,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from holdfast.core.errors import UserError
-from holdfast.stats.fmr import NONE_RIGHT, NONE_VALIDATED, NOT_MEASURED, fmr, from_counts, recover_counts
+from holdfast.stats.walks.fmr import NONE_RIGHT, NONE_VALIDATED, NOT_MEASURED, fmr, from_counts, recover_counts
 
 # Class: SA, VR, FMR as printed; 150 images a class.
 TABLE_13 = {

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.stats.fmr import fmr, from_counts
-from holdfast.stats.fmr_people import NONE_CONFIRMED, fmr_corrected
+from holdfast.stats.walks.fmr import fmr, from_counts
+from holdfast.stats.walks.fmr_people import NONE_CONFIRMED, fmr_corrected
 
 SA, VALID, RIGHT = 0.9, 0.8, {"easy": 0.6, "hard": 0.3}
 CONFIRMED = {("easy", True): 0.98, ("easy", False): 0.9, ("hard", True): 0.9, ("hard", False): 0.5}

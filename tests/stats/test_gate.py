@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from holdfast.core.errors import UserError
-from holdfast.stats.gate import bounds, check_floor, gate, more_photos, score, statistic
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.models.gate import bounds, check_floor, gate, more_photos, score, statistic
 
 
 def answers(old: np.ndarray, new: np.ndarray):

@@ -12,8 +12,9 @@ from made_rows import table
 from scipy.stats import norm
 
 from holdfast.core.errors import UserError
-from holdfast.stats.drops import NO_EFFECT, Effect, paired_effect
-from holdfast.stats.holds import (
+from holdfast.stats.core.reduce import Counts, reduce
+from holdfast.stats.effects.drops import NO_EFFECT, Effect, paired_effect
+from holdfast.stats.effects.verdict import (
     NO_EXCESS,
     ONLY,
     RANDOM,
@@ -25,7 +26,6 @@ from holdfast.stats.holds import (
     permuted_excess,
     what_it_holds,
 )
-from holdfast.stats.reduce import Counts, reduce
 
 CLASSES = [f"c{i}" for i in range(6)]
 PHOTOS = 600

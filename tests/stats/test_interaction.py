@@ -5,8 +5,8 @@ from made_grid import clustered, counts_of, grid_of
 from made_rows import table
 
 from holdfast.core.errors import UserError
-from holdfast.stats.interaction import interaction, interaction_of
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.interaction import interaction, interaction_of
 
 # Models differ, scenarios differ, but in log odds every model loses the same.
 ADDITIVE = np.array([1.2, 0.6])[:, None] + np.array([0.0, -0.5, -1.5])[None, :]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from holdfast.core.errors import UserError
-from holdfast.stats import mining
-from holdfast.stats.mining_selection import CHOOSE, EXACTLY_ONE, FEWER, REPORT, capped, half_of, matched_control
+from holdfast.stats.hard import mining
+from holdfast.stats.hard.mining_selection import CHOOSE, EXACTLY_ONE, FEWER, REPORT, capped, half_of, matched_control
 
 MODELS = ("a", "b", "c", "d")
 
@@ -204,7 +204,7 @@ def test_no_candidate_is_no_control() -> None:
 
 def test_subsets_mean_orders() -> None:
     """The mean accuracy over all orders of adding surrogates is the mean over subsets, as the curve takes it."""
-    from holdfast.stats.mining_curve import subset_accuracies
+    from holdfast.stats.hard.mining_curve import subset_accuracies
 
     images, failed = made_pool(prompts=100)
     subsets, summary, draws = subset_accuracies(images, failed, MODELS[:3], "d", resamples=50)

@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import curve_fit
 from sklearn.metrics import cohen_kappa_score, jaccard_score
 
-from holdfast.stats import mining_curve
-from holdfast.stats.mining_curve import Curve, choose_k, choose_m, fit_curve, leave_one_out, stand_in_curve
-from holdfast.stats.mining_overlap import by_kin, intraclass, overlap, persistence
+from holdfast.stats.hard import mining_curve
+from holdfast.stats.hard.mining_curve import Curve, choose_k, choose_m, fit_curve, leave_one_out, stand_in_curve
+from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
 
 MODELS = ("a", "b", "c", "d", "e")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from holdfast.core.errors import UserError
-from holdfast.stats.power import detectable, photos_needed, photos_to_settle, sample_sizes
+from holdfast.stats.models.power import detectable, photos_needed, photos_to_settle, sample_sizes
 
 
 @pytest.mark.parametrize(("difference", "share", "power"), [(0.02, 0.05, 0.8), (0.05, 0.2, 0.9), (0.1, 0.3, 0.8)])

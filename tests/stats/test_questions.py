@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ANSWERS, PREDICTIONS
-from holdfast.stats.questions import answered, examples, questions, questions_of_rows
+from holdfast.stats.hard.questions import answered, examples, questions, questions_of_rows
 
 CLASSES = tuple("abcdef")
 Says = Callable[[list[str], str], str | None]

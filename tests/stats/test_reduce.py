@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pytest
 from made_rows import table
 
-from holdfast.stats.reduce import BINS, reduce, right_column
+from holdfast.stats.core.reduce import BINS, reduce, right_column
 
 
 def row(source: str, condition: str, correct: bool | None, **more: object) -> dict[str, object]:

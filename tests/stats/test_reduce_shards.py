@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from made_rows import table
 
-from holdfast.stats import reduce as module
-from holdfast.stats.reduce import Counts, reduce
+from holdfast.stats.core import reduce as module
+from holdfast.stats.core.reduce import Counts, reduce
 
 CLASSES = ["zebra", "äpfel", "cat", "Dog", "owl"]
 

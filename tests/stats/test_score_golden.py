@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.stats.score import robustness_score
+from holdfast.stats.effects.score import robustness_score
 
 SCENARIOS = (
     "blur_background",

@@ -7,9 +7,9 @@ import pytest
 from made_rows import table
 from scipy.stats import norm
 
-from holdfast.stats.reduce import reduce
-from holdfast.stats.score import robustness_score, scores
-from holdfast.stats.score_parts import WHOLE, score_parts
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.effects.score import robustness_score, scores
+from holdfast.stats.effects.score_parts import WHOLE, score_parts
 
 SCENES = ("original", "a", "b", "c")
 ACROSS, WITHIN = np.array([0.9, 0.88, 0.6, 0.3]), np.array([0.9, 0.95, 0.85, 0.5])

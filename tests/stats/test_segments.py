@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
 
 from holdfast.core.schema import PREDICTIONS, SEGMENTS
-from holdfast.pipeline.segmented.counting import boundary, count, tolerance
-from holdfast.stats import segments
-from holdfast.stats.regression import fit
+from holdfast.pipeline.segment.counting import boundary, count, tolerance
+from holdfast.stats.effects import segments
+from holdfast.stats.regression.fit import fit
 
 NAMES = ("background", "cat", "dog", "fox", "owl")
 

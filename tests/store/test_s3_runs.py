@@ -22,7 +22,7 @@ from holdfast.core.files import write_atomic
 from holdfast.core.places import folders_and_files, shown
 from holdfast.data import load_collection
 from holdfast.engine import LocalExecutor
-from holdfast.pipeline.synth import make_spec, synth
+from holdfast.pipeline.synth.synth import make_spec, synth
 from holdfast.store import Run, delivered, fetched, in_store, remote, workplace
 from object_store import SECRET, objects, upload
 from shapes import CLASSES

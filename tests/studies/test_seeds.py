@@ -12,7 +12,7 @@ from scipy import stats
 from statsmodels.formula.api import ols
 
 from holdfast.core.errors import UserError
-from holdfast.stats.score import robustness_score
+from holdfast.stats.effects.score import robustness_score
 from holdfast.studies.seeds import over_seeds_and_scenes, pseudo_values, trend
 
 

@@ -17,7 +17,7 @@ from holdfast.data import load_collection
 from holdfast.data.images import ArrayImage
 from holdfast.data.masks import ArrayMask
 from holdfast.data.writers import encode_image, encode_mask
-from holdfast.pipeline.background_truth import RERENDERED
+from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import open_run
 from holdfast.studies import mask_kinds, masks
 from holdfast.studies.mask_kinds import box_of, degraded, grown, kinds_of, overlaps

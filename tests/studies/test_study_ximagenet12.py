@@ -14,7 +14,7 @@ import pytest
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.report.parts import Section, ShownTable
+from holdfast.report.page.parts import Section, ShownTable
 from holdfast.store import Parts, Run
 from holdfast.studies.study import StudyOptions, chosen, run_study
 from holdfast.studies.ximagenet12 import SETTINGS, run

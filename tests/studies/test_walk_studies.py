@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
-from holdfast.stats.agreement import agreement
+from holdfast.stats.people.agreement import agreement
 from holdfast.store import Parts
 from holdfast.studies import dynamic
 from holdfast.studies.oracle_attack import led_astray, targets_of

@@ -22,7 +22,7 @@ from holdfast.people.results import campaign_votes
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import campaigns, images, people
 from holdfast.people.voting import cast, finish
-from holdfast.stats.votes import accept, acceptance
+from holdfast.stats.people.votes import accept, acceptance
 from web_server import Serving, serving
 
 

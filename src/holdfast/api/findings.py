@@ -9,16 +9,16 @@ from typing import Any
 
 from holdfast.api.options import texts
 from holdfast.pipeline.choosing import ChooseSpec, Chosen, choose_model
-from holdfast.pipeline.explained.explain import Explained, ExplainSpec
-from holdfast.pipeline.explained.explain import explain as _explain
+from holdfast.pipeline.explain.explain import Explained, ExplainSpec
+from holdfast.pipeline.explain.explain import explain as _explain
 from holdfast.pipeline.hard.failure_modes import ModesSpec, gather, pictures_of
 from holdfast.pipeline.hard.remedy import Remedied, RemedySpec
 from holdfast.pipeline.hard.remedy import remedy as _remedy
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.results import Results
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.failure_modes import Modes, measure
-from holdfast.stats.reduce import reduce
+from holdfast.stats.core.reduce import reduce
+from holdfast.stats.hard.failure_modes import Modes, measure
 from holdfast.store import Run, delivered, fetched, in_store, workplace
 
 
@@ -38,7 +38,7 @@ def choose(
         **options: the fields of ChooseSpec: weights, accuracy_weight, limit_size, limit_time, speed, device, …
     """
     from holdfast.report.choice import build
-    from holdfast.report.rows import join
+    from holdfast.report.static.rows import join
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [one.run if isinstance(one, Results) else Run.open(one) for one in given]
@@ -91,7 +91,7 @@ def explain(
         progress: told how far it is.
         **options: the fields of ExplainSpec: methods, limit, conditions, target, randomise, pictures, device, …
     """
-    from holdfast.report.looking.looking import build_looking
+    from holdfast.report.attribution.section import build_looking
 
     spec = ExplainSpec(**texts(options))
     with workplace(run) as (folder, _):

@@ -9,17 +9,17 @@ from typing import Any
 from holdfast.api.options import listed, texts
 from holdfast.data.nuisances import KINDS
 from holdfast.engine import Executor
-from holdfast.pipeline.generated.generate import GenerateSpec
-from holdfast.pipeline.generated.generate import generate as _generate
+from holdfast.pipeline.generate.generate import GenerateSpec
+from holdfast.pipeline.generate.generate import generate as _generate
 from holdfast.pipeline.hard.failure_modes import ModesSpec, gather, pictures_of
 from holdfast.pipeline.hard.mine import Mined, MineSpec
 from holdfast.pipeline.hard.mine import mine as _mine
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.mask import MaskSpec, make_masks
-from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.summary import Summary
-from holdfast.pipeline.synth import make_spec
-from holdfast.pipeline.synth import synth as _synth
-from holdfast.stats.failure_modes import measure
+from holdfast.pipeline.synth.synth import make_spec
+from holdfast.pipeline.synth.synth import synth as _synth
+from holdfast.stats.hard.failure_modes import measure
 from holdfast.store import workplace
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 from holdfast.api.options import listed, texts
 from holdfast.engine import Executor
-from holdfast.pipeline.detected.detect import DetectSpec
-from holdfast.pipeline.detected.detect import detect as _detect
-from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions
-from holdfast.pipeline.dynamic.perturb import perturb as _perturb
-from holdfast.pipeline.evaluate import EvaluateSpec
-from holdfast.pipeline.evaluate import evaluate as _evaluate
-from holdfast.pipeline.progress import Progress, silent
-from holdfast.pipeline.questions.ask import AskSpec
-from holdfast.pipeline.questions.ask import ask as _ask
-from holdfast.pipeline.segmented.segment import SegmentSpec
-from holdfast.pipeline.segmented.segment import segment as _segment
-from holdfast.pipeline.trained.train import TrainSpec
-from holdfast.pipeline.trained.train import train as _train
+from holdfast.pipeline.ask.ask import AskSpec
+from holdfast.pipeline.ask.ask import ask as _ask
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec
+from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.segment.segment import SegmentSpec
+from holdfast.pipeline.segment.segment import segment as _segment
+from holdfast.pipeline.telltale.detect import DetectSpec
+from holdfast.pipeline.telltale.detect import detect as _detect
+from holdfast.pipeline.train.train import TrainSpec
+from holdfast.pipeline.train.train import train as _train
+from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions
+from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results
 from holdfast.store import workplace
 

@@ -34,8 +34,8 @@ from holdfast.core.files import whole_file
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import speed
-from holdfast.pipeline.environment import version
-from holdfast.stats.quick import coded, keep
+from holdfast.pipeline.jobs.environment import version
+from holdfast.stats.core.quick import coded, keep
 from holdfast.store import Run
 
 WHITE = [255, 255, 255]

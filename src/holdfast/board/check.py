@@ -33,8 +33,8 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.data.imagenet_d import NUISANCES
 from holdfast.engine import few_threads
-from holdfast.stats.dynamic import PERTURBED, RANDOM_WALK, RECONSTRUCTION
-from holdfast.stats.quick import codes_of, numbered
+from holdfast.stats.core.quick import codes_of, numbered
+from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK, RECONSTRUCTION
 from holdfast.store.foreign import parse_foreign_json
 
 TOLERANCE = 1e-9

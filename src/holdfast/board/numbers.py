@@ -18,9 +18,9 @@ from holdfast.board.table import read_table
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.quick import Estimate, Rows, accuracies, pooled_accuracy, rows_of
-from holdfast.stats.quick_score import Design, design_of, mean_accuracy, paired_difference, spread
-from holdfast.stats.quick_walks import setting_of, walk_measures
+from holdfast.stats.core.quick import Estimate, Rows, accuracies, pooled_accuracy, rows_of
+from holdfast.stats.core.quick_score import Design, design_of, mean_accuracy, paired_difference, spread
+from holdfast.stats.core.quick_walks import setting_of, walk_measures
 
 __all__ = ["answers_of", "numbers", "ordered", "read_table", "scored", "settings"]
 

@@ -53,8 +53,8 @@ def ask(
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
 ) -> None:
     """Ask models what images show: two-way and full-list questions, every answer counted."""
-    from holdfast.pipeline.questions.ask import AskSpec
-    from holdfast.pipeline.questions.ask import ask as run_ask
+    from holdfast.pipeline.ask.ask import AskSpec
+    from holdfast.pipeline.ask.ask import ask as run_ask
 
     spec = AskSpec(
         data=data, models=tuple(split_list(models)), questions=tuple(split_list(questions)), distractor=distractor,

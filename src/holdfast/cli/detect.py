@@ -54,8 +54,8 @@ def detect(
 ) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see by what it does."""
     from holdfast import api
-    from holdfast.pipeline.detected.detect import LEFT_OUT
-    from holdfast.stats.detection import accuracies
+    from holdfast.pipeline.telltale.detect import LEFT_OUT
+    from holdfast.stats.effects.detection import accuracies
 
     with TerminalProgress(quiet=quiet) as progress:
         found = api.detect(

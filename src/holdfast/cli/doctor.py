@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from holdfast.cli.listing import console_for_tables
-from holdfast.pipeline.environment import PACKAGES, environment, version
+from holdfast.pipeline.jobs.environment import PACKAGES, environment, version
 
 _NO_DEPENDENCIES = "pip install --no-deps --ignore-requires-python"
 OPTIONAL = (

@@ -64,8 +64,8 @@ def generate(
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress, only results and errors.")] = False,
 ) -> None:
     """Make a pool of images, categories × nuisances, with where each comes from; holdfast eval reads it."""
-    from holdfast.pipeline.generated.generate import GenerateSpec
-    from holdfast.pipeline.generated.generate import generate as run_generate
+    from holdfast.pipeline.generate.generate import GenerateSpec
+    from holdfast.pipeline.generate.generate import generate as run_generate
 
     spec = GenerateSpec(
         generator=generator, categories=categories, nuisances=nuisances, templates=str(templates or ""),

@@ -12,7 +12,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import split_list
 
 if TYPE_CHECKING:
-    from holdfast.stats.gate import Verdict
+    from holdfast.stats.models.gate import Verdict
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3
 FLOORS = ("score", "accuracy")
@@ -119,7 +119,7 @@ def _floors(text: str) -> list[tuple[str, float]]:
 def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
     """One floor against the lower end of its interval, not against the point."""
     from holdfast import api
-    from holdfast.stats.gate import check_floor
+    from holdfast.stats.models.gate import check_floor
 
     results = api.open_run(new)
     if name == "score":

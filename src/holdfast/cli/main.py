@@ -40,7 +40,7 @@ from holdfast.core.names import split_list
 from holdfast.core.places import shown
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.summary import Summary
+    from holdfast.pipeline.jobs.summary import Summary
 
 app = typer.Typer(
     name="holdfast",
@@ -180,8 +180,8 @@ def synth(
     quiet: Quiet = False,
 ) -> None:
     """Write scenario images, their masks and a manifest."""
-    from holdfast.pipeline.synth import make_spec
-    from holdfast.pipeline.synth import synth as run_synth
+    from holdfast.pipeline.synth.synth import make_spec
+    from holdfast.pipeline.synth.synth import synth as run_synth
 
     spec = make_spec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,
@@ -243,8 +243,8 @@ def evaluate(
 ) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy
-    from holdfast.pipeline.evaluate import EvaluateSpec, parse_matte
-    from holdfast.pipeline.evaluate import evaluate as run_evaluate
+    from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, parse_matte
+    from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
 
     spec = EvaluateSpec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,

@@ -11,7 +11,7 @@ from holdfast.cli.judge import Accuracy
 from holdfast.cli.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from holdfast.stats.failure_modes import Modes
+    from holdfast.stats.hard.failure_modes import Modes
 
 
 def modes(

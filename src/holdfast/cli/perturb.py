@@ -16,7 +16,7 @@ from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.summary import Summary
+    from holdfast.pipeline.jobs.summary import Summary
     from holdfast.store import Run
 
 
@@ -176,9 +176,9 @@ def perturb(
         return
     if out is None:
         raise UserError("say where the run goes: --out RUN")
-    from holdfast.pipeline.dynamic.perturb import PerturbSpec, WalkOptions
-    from holdfast.pipeline.dynamic.perturb import perturb as run_perturb
-    from holdfast.pipeline.dynamic.setting import kin_warnings
+    from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions
+    from holdfast.pipeline.walk.perturb import perturb as run_perturb
+    from holdfast.pipeline.walk.resources import kin_warnings
 
     walk = WalkOptions(
         steps=steps, step_size=step_size, gradient=gradient.value, loss=loss.value, first=first.value,
@@ -215,7 +215,7 @@ def sparse(
     ] = None,
 ) -> None:
     """Find the part of the latent that walks move, for perturb --sparse."""
-    from holdfast.pipeline.dynamic.sparse import fit_sparse, overlap, read_mask, write_mask
+    from holdfast.pipeline.walk.sparse import fit_sparse, overlap, read_mask, write_mask
     from holdfast.store import Run
 
     if compare is not None:
@@ -239,7 +239,7 @@ def sparse(
 
 
 def _publish(run: Path, out: Path) -> None:
-    from holdfast.pipeline.dynamic.publish import publish
+    from holdfast.pipeline.walk.publish import publish
     from holdfast.store import Run
 
     count = publish(Run.open(run), out)
@@ -282,7 +282,7 @@ def _print_fmr(run: Run) -> None:
 
     from holdfast.cli.listing import console_for_tables
     from holdfast.core.fingerprint import canonical_json
-    from holdfast.stats.dynamic import COLUMNS, fmr_of_walks, paired
+    from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_walks, paired
 
     walks = paired(run.rows(COLUMNS))
     walks = walks[walks["parameters"] == canonical_json(run.spec()["parameters"])]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.summary import Summary
+    from holdfast.pipeline.jobs.summary import Summary
 
 MOST = 20
 _BLINK = 0.05  # seconds: drawing a bar takes longer than hashing a small image

@@ -74,8 +74,8 @@ def segment(
     quiet: options.Quiet = False,
 ) -> None:
     """Segment objects under every scenario, by models of yours or trained here: mean IoU, right pixels, boundaries."""
-    from holdfast.pipeline.segmented.segment import SegmentSpec
-    from holdfast.pipeline.segmented.segment import segment as run_segment
+    from holdfast.pipeline.segment.segment import SegmentSpec
+    from holdfast.pipeline.segment.segment import segment as run_segment
 
     spec = SegmentSpec(
         data=data, masks=options.text(masks), backgrounds=options.text(backgrounds), split=split, limit=limit,
@@ -102,8 +102,8 @@ def _print_segments(run: Run) -> None:
     from rich.table import Table
 
     from holdfast.cli.listing import console_for_tables
-    from holdfast.pipeline.segmented.testing import details
-    from holdfast.stats.segments import COLUMNS, experiments, measured, segments
+    from holdfast.pipeline.segment.testing import details
+    from holdfast.stats.effects.segments import COLUMNS, experiments, measured, segments
 
     frame = measured(run.rows(COLUMNS), details(run.path).rows())
     if frame.empty:

@@ -58,8 +58,8 @@ def train(
     quiet: options.Quiet = False,
 ) -> None:
     """Train classifiers on your own classes, within each scenario, fold by fold; holdfast report has the full score."""
-    from holdfast.pipeline.trained.train import TrainSpec
-    from holdfast.pipeline.trained.train import train as run_train
+    from holdfast.pipeline.train.train import TrainSpec
+    from holdfast.pipeline.train.train import train as run_train
 
     spec = TrainSpec(
         data=data, architectures=tuple(split_list(architectures)), masks=options.text(masks), scenarios=scenarios,

@@ -28,8 +28,8 @@ from holdfast.exchange.manifest import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
 from holdfast.exchange.readme import readme
 from holdfast.exchange.summaries import summary_tables
-from holdfast.pipeline.environment import version
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.environment import version
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Parts, Run, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
 

@@ -14,7 +14,7 @@ from holdfast.exchange.fiftyone import write_fiftyone
 from holdfast.exchange.huggingface import write_huggingface
 from holdfast.exchange.model_index import Scores, write_model_index
 from holdfast.exchange.subject import is_run, open_subject
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.registry import unknown
 
 FORMATS = ("huggingface", "fiftyone", "model-index")

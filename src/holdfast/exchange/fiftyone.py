@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.exchange.subject import Picture, Subject, pictures, plain, slug
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 
 VERSION = "1.0.0"
 """Of FiftyOne's own documents; newer ones bring them up to date when they read them."""

@@ -21,7 +21,7 @@ from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.data.writers import File, write_parquet_shard
 from holdfast.exchange.columns import TABLES
 from holdfast.exchange.subject import Subject, markdown, pictures, plain
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 
 SPLIT = "test"
 """Of both configurations: these are measurements, nothing to train on. The dataset's own splits are a column."""

@@ -25,7 +25,7 @@ from holdfast.data.images import open_header
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.engine import core_count
 from holdfast.exchange.private import Clean, cleaner, texts_in
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.store import Run
 from holdfast.store.foreign import is_steering
 

@@ -17,7 +17,7 @@ from holdfast.forecast.fit import LEAST_DOUBT, Estimate, estimate
 from holdfast.forecast.subject import Subject, subject
 from holdfast.forecast.trial import PARTS, Trial, run, words_of
 from holdfast.pipeline.donors import CACHE_BYTES
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 
 GROWTH = 8
 """A trial is at most so many times as large as the one before."""

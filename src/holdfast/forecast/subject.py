@@ -12,7 +12,7 @@ from holdfast.core.types import Collection
 from holdfast.engine import core_count
 from holdfast.forecast.trial import text
 from holdfast.pipeline.samples import DataSpec, applicable, read, stored_conditions
-from holdfast.pipeline.synth_files import SHARD_FORMATS
+from holdfast.pipeline.synth.files import SHARD_FORMATS
 from holdfast.registry import unknown
 from holdfast.scenarios import parse_conditions
 
@@ -137,7 +137,7 @@ def _perturb(options: Mapping[str, Any]) -> Subject:
 
 
 def _generate(options: Mapping[str, Any]) -> Subject:
-    from holdfast.pipeline.generated.plan import GenerateSpec, plan
+    from holdfast.pipeline.generate.plan import GenerateSpec, plan
 
     names = {one.name for one in fields(GenerateSpec)} - {"kinds"}
     kept = {key: value for key, value in options.items() if key in names and value is not None}
@@ -162,7 +162,7 @@ def _mine(options: Mapping[str, Any]) -> Subject:
 
 def _trained(options: Mapping[str, Any], *, verb: str) -> Subject:
     """``train``, ``segment`` and ``detect``: jobs of networks × conditions × folds, each with its epochs."""
-    from holdfast.pipeline.trained.recipes import find
+    from holdfast.pipeline.train.recipes import find
 
     networks = _names(options, "architectures") or ["timm:resnet50"] * (verb == "detect")
     collection = read(_spec(options))

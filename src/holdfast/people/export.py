@@ -27,8 +27,8 @@ from holdfast.people.database import Database
 from holdfast.people.results import campaign_votes
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items
-from holdfast.stats.reliability import reliability
-from holdfast.stats.votes import accept, acceptance, agreement_of, answers, naturalness
+from holdfast.stats.people.reliability import reliability
+from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
 from holdfast.store import write_json, write_table, writing
 
 if TYPE_CHECKING:

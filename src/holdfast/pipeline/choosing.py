@@ -14,13 +14,13 @@ from holdfast.core.types import ORIGINAL
 from holdfast.engine import core_count
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline import speed
-from holdfast.pipeline.environment import gpu_name
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.environment import gpu_name
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.scenarios import find_scenario
-from holdfast.stats.choice import RESAMPLES, Choice, Cost, choose, weigh
-from holdfast.stats.choice_words import MEGA, Recommendation, recommend
-from holdfast.stats.grid import chosen
-from holdfast.stats.reduce import Counts
+from holdfast.stats.core.grid import chosen
+from holdfast.stats.core.reduce import Counts
+from holdfast.stats.models.choice import RESAMPLES, Choice, Cost, choose, weigh
+from holdfast.stats.models.choice_words import MEGA, Recommendation, recommend
 from holdfast.store import Run
 
 MEASURE, NONE = "measure", "none"

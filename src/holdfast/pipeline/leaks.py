@@ -12,7 +12,7 @@ from holdfast.core.types import Sample
 from holdfast.data import load_collection
 from holdfast.data.duplicates import DEFAULT_MAX_DISTANCE, near_duplicates, perceptual_hash
 from holdfast.engine import core_count
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 
 
 def find_leaks(

@@ -18,10 +18,10 @@ from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.sharding import seeing
+from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import DataSpec, Prepared, prepare, read
-from holdfast.pipeline.sharding import seeing
-from holdfast.pipeline.summary import Summary
 from holdfast.store import Parts, writing
 
 MASKS = pa.schema(

@@ -22,10 +22,10 @@ from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image,
 from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
-from holdfast.pipeline.environment import environment
-from holdfast.pipeline.generated.backgrounds import Painter
-from holdfast.pipeline.progress import Progress
-from holdfast.pipeline.summary import Summary
+from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.summary import Summary
 from holdfast.scenarios import PAPER, Condition, render
 from holdfast.store import Run
 

@@ -21,8 +21,8 @@ from holdfast.core.types import ORIGINAL
 from holdfast.models import load_classifier
 from holdfast.models.onnx import external_files
 from holdfast.models.options import untagged
-from holdfast.pipeline.progress import Progress, silent
-from holdfast.stats.choice import Cost
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.stats.models.choice import Cost
 from holdfast.store import Run
 
 SIDE = 256

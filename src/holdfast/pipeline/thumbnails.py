@@ -10,9 +10,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.donors import make_pool
-from holdfast.pipeline.evaluate import EvaluateSpec
-from holdfast.pipeline.generated.backgrounds import THUMBNAIL, thumbnail_path
-from holdfast.pipeline.generated.backgrounds import small as small
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec
+from holdfast.pipeline.generate.backgrounds import THUMBNAIL, thumbnail_path
+from holdfast.pipeline.generate.backgrounds import small as small
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
@@ -76,7 +76,7 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 
 
 def _name(condition: Condition, sample: Sample) -> str:
-    """As ``stats.reduce`` names the rows."""
+    """As ``stats.core.reduce`` names the rows."""
     if sample.condition == ORIGINAL:
         return condition.name
     variant = stored_variant(sample)

@@ -13,35 +13,35 @@ import pyarrow.dataset as ds
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
-from holdfast.report import page
-from holdfast.report.accuracy import maps, scenarios
-from holdfast.report.certainty import confidence
-from holdfast.report.comparison import comparison
-from holdfast.report.corruptions import corruptions
-from holdfast.report.dynamic.filmstrip import filmstrips
-from holdfast.report.dynamic.section import TITLE as DYNAMIC_TITLE
-from holdfast.report.dynamic.section import dynamic
-from holdfast.report.dynamic.stopped import stopped
-from holdfast.report.dynamic.walked import walked
-from holdfast.report.evidence import RESAMPLES, Evidence, ScoreConditions
-from holdfast.report.fit import fit
-from holdfast.report.gallery import Pictures, gallery, most_harmed, worst
-from holdfast.report.looking.looking import looking, read_looks
-from holdfast.report.parts import Notice, Section
+from holdfast.report.attribution.section import looking, read_looks
+from holdfast.report.page import writer as page
+from holdfast.report.page.parts import Notice, Section
+from holdfast.report.page.words import listing, plural
 from holdfast.report.people.fmr import corrected
-from holdfast.report.provenance import trouble, what_was_run
 from holdfast.report.questions.questions import ASKED, Asked, asked, question_section
-from holdfast.report.rows import Rows, join
+from holdfast.report.static.accuracy import maps, scenarios
+from holdfast.report.static.comparison import comparison
+from holdfast.report.static.confidence import confidence
+from holdfast.report.static.corruptions import corruptions
+from holdfast.report.static.evidence import RESAMPLES, Evidence, ScoreConditions
+from holdfast.report.static.gallery import Pictures, gallery, most_harmed, worst
+from holdfast.report.static.provenance import trouble, what_was_run
+from holdfast.report.static.regression import fit
+from holdfast.report.static.rows import Rows, join
+from holdfast.report.static.verdicts import score_frame, score_table, scores, verdict, verdict_items
 from holdfast.report.study import about_world
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import segmentation
 from holdfast.report.trained.segmented import SEGMENTED, Segmented, found_in
 from holdfast.report.trained.training import on_originals, trained, training
-from holdfast.report.verdicts import score_frame, score_table, scores, verdict, verdict_items
-from holdfast.report.words import listing, plural
-from holdfast.stats.cells import Average
-from holdfast.stats.dynamic import DYNAMIC, RANDOM_WALK
-from holdfast.stats.reduce import Counts, Outcome, reduce
+from holdfast.report.walks.evidence import walked
+from holdfast.report.walks.filmstrip import filmstrips
+from holdfast.report.walks.section import TITLE as DYNAMIC_TITLE
+from holdfast.report.walks.section import dynamic
+from holdfast.report.walks.stopped import stopped
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.reduce import Counts, Outcome, reduce
+from holdfast.stats.walks.walk_rows import DYNAMIC, RANDOM_WALK
 from holdfast.store import Run
 
 TITLE = "What the models hold on to"

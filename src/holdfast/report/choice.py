@@ -12,15 +12,16 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
-from holdfast.report import charts, page
-from holdfast.report.evidence import shown
-from holdfast.report.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
-from holdfast.report.parts import Notice, Part, Section, ShownFigure, ShownTable
+from holdfast.report.page import charts
+from holdfast.report.page import writer as page
+from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
+from holdfast.report.page.parts import Notice, Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, number, percent, plural, short_names
+from holdfast.report.static.evidence import shown
 from holdfast.report.study import about_world
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import listing, number, percent, plural, short_names
-from holdfast.stats.choice import Choice
-from holdfast.stats.choice_words import MEGA, Recommendation
+from holdfast.stats.models.choice import Choice
+from holdfast.stats.models.choice_words import MEGA, Recommendation
 from holdfast.store import Run
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.types import Image
-from holdfast.report import page
-from holdfast.report.figures import Chart, Figure
-from holdfast.report.parts import Code, Part, Picture, Pictures, Section, ShownFigure, ShownTable
-from holdfast.report.tables import Column, Table, as_csv
+from holdfast.report.page import writer as page
+from holdfast.report.page.figures import Chart, Figure
+from holdfast.report.page.parts import Code, Part, Picture, Pictures, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table, as_csv
 
 if TYPE_CHECKING:
     import pandas as pd

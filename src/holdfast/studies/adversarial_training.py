@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import api
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import percent
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import percent
 from holdfast.studies import small_training, trained
 from holdfast.studies.dynamic import COUNTS, columns, compared, family, images_of, in_points, scenes_of, walk_all
 from holdfast.studies.study import Study, StudyOptions
@@ -127,7 +127,7 @@ def _crossed(
     models: Sequence[str],
     way_of: Mapping[str, str],
 ) -> pd.DataFrame:
-    """A row per scene × model it was changed against × model it was shown to, as ``stats.fmr`` reads them."""
+    """A row per scene × model it was changed against × model it was shown to, as ``stats.walks.fmr`` reads them."""
     shown = api.evaluate(
         f"manifest:{results.path / 'images' / 'manifest.parquet'}",
         models=models,

@@ -19,9 +19,9 @@ from holdfast.data import load_collection
 from holdfast.data.images import decode_image, read_file
 from holdfast.diorama import CLASSES
 from holdfast.models.torch_classifier import resolve_device
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
 from holdfast.studies import small_training, trained
 from holdfast.studies.dose import answers_of
 from holdfast.studies.dynamic import compared, images_of, in_points, scenes_of, walk_all

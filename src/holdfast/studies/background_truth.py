@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import UserError
 from holdfast.models import available
 from holdfast.models.torch_classifier import resolve_device
-from holdfast.pipeline.background_truth import compare_pasted_with_true
-from holdfast.report.charts import dots
+from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import MINUS
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import MINUS
 from holdfast.studies.study import Setting, Study, StudyOptions
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from holdfast import api, registry
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.models.torch_classifier import resolve_device
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import MINUS, p_value
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import MINUS, p_value
 from holdfast.results import static_conditions
 from holdfast.studies import dose_training, several
 from holdfast.studies.dose_chart import dose_chart

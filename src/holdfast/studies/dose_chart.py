@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.report.charts import records, rule_at
-from holdfast.report.figures import COLOURS, MUTED, WIDE, Chart
+from holdfast.report.page.charts import records, rule_at
+from holdfast.report.page.figures import COLOURS, MUTED, WIDE, Chart
 
 if TYPE_CHECKING:
     import pandas as pd

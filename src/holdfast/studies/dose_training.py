@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.studies import several
 from holdfast.training import classifiers
 from holdfast.training.classifiers import Recipe, Size

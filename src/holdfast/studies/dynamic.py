@@ -12,15 +12,15 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.models import available, load_classifier
-from holdfast.pipeline.progress import Progress
-from holdfast.report.charts import by_model, records, room
-from holdfast.report.figures import COLOURS, WIDE, Chart
+from holdfast.pipeline.jobs.progress import Progress
+from holdfast.report.page.charts import by_model, records, room
+from holdfast.report.page.figures import COLOURS, WIDE, Chart
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import number, span
 from holdfast.report.study import DRAWN_WORLD
-from holdfast.report.tables import Column
-from holdfast.report.words import number, span
-from holdfast.stats.bootstrap import Floats, resampled_sums
-from holdfast.stats.dynamic import COLUMNS, paired
-from holdfast.stats.fmr import fmr
+from holdfast.stats.core.bootstrap import Floats, resampled_sums
+from holdfast.stats.walks.fmr import fmr
+from holdfast.stats.walks.walk_rows import COLUMNS, paired
 from holdfast.studies.seeds import Estimate
 from holdfast.studies.study import Setting, StudyOptions
 
@@ -112,7 +112,7 @@ def walk_all(
 
 
 def images_of(results: api.Results) -> pd.DataFrame:
-    """A row per model × setting × image, as ``stats.dynamic.paired`` has it."""
+    """A row per model × setting × image, as ``stats.walks.walk_rows.paired`` has it."""
     return paired(results.rows(COLUMNS))
 
 
@@ -352,7 +352,7 @@ def tidy(frame: pd.DataFrame, *, line: str, x: str, measures: Sequence[str]) -> 
 
 
 def compared(frame: pd.DataFrame, *, models: str, row: str, measure: str) -> pd.DataFrame:
-    """A frame of ``family`` → what ``report.charts.dots`` draws."""
+    """A frame of ``family`` → what ``report.page.charts.dots`` draws."""
     import pandas as pd
 
     columns = {"estimate": measure, "low": f"{measure}_low", "high": f"{measure}_high"}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import listing, number, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import listing, number, short_names
-from holdfast.stats.between import kendall
-from holdfast.stats.fmr_ranking import fmr_ranking
+from holdfast.stats.models.between import kendall
+from holdfast.stats.walks.fmr_ranking import fmr_ranking
 from holdfast.studies import dynamic
 from holdfast.studies.study import Setting, Study, StudyOptions
 

@@ -16,12 +16,12 @@ from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure
 from holdfast.registry import unknown
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import estimate, number, percent, plural, points, sentence, short_names, span
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import estimate, number, percent, plural, points, sentence, short_names, span
-from holdfast.stats.mining import share, shared
-from holdfast.stats.paired import paired_change
+from holdfast.stats.core.paired import paired_change
+from holdfast.stats.hard.mining import share, shared
 from holdfast.studies.study import Setting, Study, StudyOptions
 
 if TYPE_CHECKING:

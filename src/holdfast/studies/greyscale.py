@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from holdfast import api
 from holdfast.core.schema import WALKS
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
 from holdfast.store import Parts
 from holdfast.studies import small_training, trained
 from holdfast.studies.dynamic import compared, images_of, in_points, walk_all

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import p_value
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import p_value
 from holdfast.studies import small_training, trained
 from holdfast.studies.dynamic import curves, images_of, in_points, tidy, walk_all
 from holdfast.studies.seeds import trend

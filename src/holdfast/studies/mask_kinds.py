@@ -20,7 +20,7 @@ from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL, Image, Mask, Sample
 from holdfast.data.writers import encode_mask
 from holdfast.pipeline.files import file_name
-from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
 
 if TYPE_CHECKING:

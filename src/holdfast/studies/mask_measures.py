@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.types import ORIGINAL
-from holdfast.pipeline.background_truth import RERENDERED
+from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import Results, background_conditions, static_conditions
-from holdfast.stats.between import common, kendall
-from holdfast.stats.bootstrap import Floats, interval
-from holdfast.stats.drops import paired_effect
-from holdfast.stats.holds import RANDOM, SAME
-from holdfast.stats.reduce import Counts, Outcome, right_column
+from holdfast.stats.core.bootstrap import Floats, interval
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.effects.drops import paired_effect
+from holdfast.stats.effects.verdict import RANDOM, SAME
+from holdfast.stats.models.between import common, kendall
 from holdfast.studies.seeds import Estimate
 
 if TYPE_CHECKING:

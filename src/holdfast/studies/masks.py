@@ -16,11 +16,11 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Image
 from holdfast.pipeline.samples import DataSpec, read
+from holdfast.report.page.words import listing
 from holdfast.report.study import StudyResult, about_world
-from holdfast.report.words import listing
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.holds import ONLY, RANDOM, SAME
-from holdfast.stats.reduce import Outcome
+from holdfast.stats.core.reduce import Outcome
+from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.studies import mask_kinds, masks_findings
 from holdfast.studies.dynamic import models_of
 from holdfast.studies.mask_kinds import EXACT, Kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.report.charts import panel_of, placed, records, rule_at
-from holdfast.report.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
+from holdfast.report.page.charts import panel_of, placed, records, rule_at
+from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
 from holdfast.studies.mask_kinds import FAMILIES
 
 if TYPE_CHECKING:

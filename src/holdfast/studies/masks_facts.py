@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.types import ORIGINAL
-from holdfast.pipeline.background_truth import RERENDERED
-from holdfast.stats.holds import RANDOM, SAME
+from holdfast.pipeline.evaluate.background_truth import RERENDERED
+from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.studies import mask_measures
 from holdfast.studies.mask_kinds import EXACT, FAMILIES, Kind
 from holdfast.studies.mask_measures import NOTHING, Orders, Run

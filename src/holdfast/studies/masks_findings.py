@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.types import Image
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import condition_name, listing, number, points, short_names, span
 from holdfast.report.study import Finding
-from holdfast.report.tables import Column
-from holdfast.report.words import condition_name, listing, number, points, short_names, span
 from holdfast.studies import masks_chart
 from holdfast.studies.mask_kinds import EXACT
 from holdfast.studies.masks_facts import SCORES, Facts

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import listing, number, plural, short_names, span
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import listing, number, plural, short_names, span
-from holdfast.stats.bootstrap import interval
+from holdfast.stats.core.bootstrap import interval
 from holdfast.studies import metrics_measures as measures
 from holdfast.studies.metrics_agreement import (
     LEAST_MODELS,

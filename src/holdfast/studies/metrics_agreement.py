@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.seeds import seed_from
-from holdfast.report.tables import Kind
-from holdfast.stats.between import kendall
-from holdfast.stats.bootstrap import Floats, interval
-from holdfast.stats.grid import holm
+from holdfast.report.page.tables import Kind
+from holdfast.stats.core.bootstrap import Floats, interval
+from holdfast.stats.core.grid import holm
+from holdfast.stats.models.between import kendall
 
 RESAMPLES = 2000
 LEAST_MODELS = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.report.charts import in_order, records, room
-from holdfast.report.figures import INK, WIDE, Chart
-from holdfast.report.words import number
+from holdfast.report.page.charts import in_order, records, room
+from holdfast.report.page.figures import INK, WIDE, Chart
+from holdfast.report.page.words import number
 
 if TYPE_CHECKING:
     import pandas as pd

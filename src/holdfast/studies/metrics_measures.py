@@ -18,9 +18,9 @@ from holdfast.core.types import ORIGINAL
 from holdfast.models import load_classifier
 from holdfast.pipeline.hard.pool import MineSpec, measure
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.words import short_names
+from holdfast.report.page.words import short_names
 from holdfast.results import background_conditions, static_conditions
-from holdfast.stats.bootstrap import Floats
+from holdfast.stats.core.bootstrap import Floats
 from holdfast.studies import dynamic
 from holdfast.studies.metrics_agreement import Metric, corrected_score, share
 from holdfast.studies.study import StudyOptions

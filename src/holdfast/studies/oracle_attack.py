@@ -16,12 +16,12 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.dynamic.setting import square
-from holdfast.pipeline.dynamic.walk import UnderTest, under_test
+from holdfast.pipeline.walk.resources import square
+from holdfast.pipeline.walk.walk import UnderTest, under_test
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import percent, short_names
-from holdfast.stats.bootstrap import Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.studies import dynamic
 from holdfast.studies.study import Setting, Study, StudyOptions
 

@@ -16,11 +16,11 @@ from holdfast.data.images import decode_image, read_file
 from holdfast.data.labels import map_labels
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import listing, number, percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import listing, number, percent, short_names
-from holdfast.stats.bootstrap import Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
 from holdfast.store import Parts
 from holdfast.studies import dynamic
 from holdfast.studies.seeds import Estimate

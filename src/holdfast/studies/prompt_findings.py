@@ -6,11 +6,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import Image
-from holdfast.pipeline.generated.prompts import Prompts
-from holdfast.report.charts import dots
+from holdfast.pipeline.generate.prompts import Prompts
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import listing, number, percent, short_names
 from holdfast.report.study import Finding
-from holdfast.report.tables import Column
-from holdfast.report.words import listing, number, percent, short_names
 from holdfast.studies import dynamic
 from holdfast.studies.prompt_strategies import MEANING, ORIGINALS
 from holdfast.studies.seeds import Estimate

@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.toml import read_toml
 from holdfast.diorama import vocabulary
-from holdfast.pipeline.generated.prompts import Prompts, prompts_of_table
+from holdfast.pipeline.generate.prompts import Prompts, prompts_of_table
 from holdfast.registry import unknown
 
 ALL = "all"

@@ -20,10 +20,10 @@ from holdfast.data.manifest import read_rows
 from holdfast.data.nuisances import article
 from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
-from holdfast.pipeline.generated.prompts import Prompts, spoken
+from holdfast.pipeline.generate.prompts import Prompts, spoken
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.study import StudyResult, about_world
-from holdfast.stats.drops import paired_effect
+from holdfast.stats.effects.drops import paired_effect
 from holdfast.studies import dynamic
 from holdfast.studies.prompt_findings import costs, looks, luck, words
 from holdfast.studies.prompt_measures import clip_scores, diversity, frechet_distance, kernel_distance, seam_against

@@ -11,12 +11,12 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.registry import unknown
-from holdfast.report.charts import dots
+from holdfast.report.page.charts import dots
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import number, span
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import number, span
-from holdfast.stats.between import kendall
-from holdfast.stats.bootstrap import Floats, resampled_sums
+from holdfast.stats.core.bootstrap import Floats, resampled_sums
+from holdfast.stats.models.between import kendall
 from holdfast.studies import small_training, trained
 from holdfast.studies.dose import Answers, answers_of
 from holdfast.studies.dynamic import called, compared, counts_of, images_of, measured, scenes_of

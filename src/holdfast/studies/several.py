@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.jobs.progress import Progress
 from holdfast.training import classifiers, saving
 from holdfast.training.classifiers import Size
 from holdfast.training.loop import Epoch

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.studies import several
 from holdfast.training import augment, classifiers, robust
 from holdfast.training.classifiers import FAMILIES, Family, Size

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import percent, short_names
 from holdfast.studies import dynamic
 from holdfast.studies.study import Setting, Study, StudyOptions
 

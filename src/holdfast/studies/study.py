@@ -12,8 +12,8 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.names import split_list
-from holdfast.pipeline.environment import environment
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.registry import unknown
 from holdfast.report.study import StudyResult, write_study
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.models.torch_classifier import resolve_device
+from holdfast.report.page.tables import Column
 from holdfast.report.study import DRAWN_WORLD, Finding
-from holdfast.report.tables import Column
-from holdfast.stats.bootstrap import Floats
+from holdfast.stats.core.bootstrap import Floats
 from holdfast.studies import several, small_training
 from holdfast.studies.dynamic import MEASURES, counts_of, family, measured, shared_images
 from holdfast.studies.seeds import Estimate, over_seeds_and_scenes

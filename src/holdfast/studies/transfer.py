@@ -9,11 +9,11 @@ import numpy as np
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.report.charts import density
+from holdfast.report.page.charts import density
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.report.tables import Column
-from holdfast.report.words import percent, short_names
-from holdfast.stats.bootstrap import interval, resampled_sums
+from holdfast.stats.core.bootstrap import interval, resampled_sums
 from holdfast.studies import dynamic
 from holdfast.studies.seeds import Estimate
 from holdfast.studies.study import Setting, Study, StudyOptions

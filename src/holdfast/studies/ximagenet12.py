@@ -14,8 +14,8 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.registry import unknown
-from holdfast.report.looking.looking import read_looks
-from holdfast.report.parts import Section
+from holdfast.report.attribution.section import read_looks
+from holdfast.report.page.parts import Section
 from holdfast.report.study import Finding, StudyResult, about_world
 from holdfast.results import Results
 from holdfast.scenarios import parse_conditions

@@ -12,25 +12,25 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.accuracy import maps
-from holdfast.report.evidence import RESAMPLES, Evidence, shown
-from holdfast.report.fit import fit
-from holdfast.report.looking.looking import looking, read_looks
-from holdfast.report.parts import Part, Section, ShownFigure, ShownTable
-from holdfast.report.provenance import trouble
-from holdfast.report.rows import join
+from holdfast.report.attribution.section import looking, read_looks
+from holdfast.report.page.parts import Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, number, plural, short_names, span
+from holdfast.report.static.accuracy import maps
+from holdfast.report.static.evidence import RESAMPLES, Evidence, shown
+from holdfast.report.static.provenance import trouble
+from holdfast.report.static.regression import fit
+from holdfast.report.static.rows import join
+from holdfast.report.static.verdicts import scores
 from holdfast.report.study import Finding
-from holdfast.report.tables import Column, Table
 from holdfast.report.trained.detection import detection
 from holdfast.report.trained.segmentation import segmentation
 from holdfast.report.trained.segmented import Segmented, found_in
 from holdfast.report.trained.training import on_originals, training
-from holdfast.report.verdicts import scores
-from holdfast.report.words import listing, number, plural, short_names, span
 from holdfast.results import Results, background_conditions, static_conditions
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.score_parts import WHOLE, score_parts
-from holdfast.stats.segments import WITHIN
+from holdfast.stats.effects.score_parts import WHOLE, score_parts
+from holdfast.stats.effects.segments import WITHIN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.board.site.measure import Measured
-from holdfast.report.tables import guarded
+from holdfast.report.page.tables import guarded
 
 SCHEMA = pa.schema(
     [

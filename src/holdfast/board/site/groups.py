@@ -12,8 +12,8 @@ from holdfast.board.entry import PROTOCOLS, Entry
 from holdfast.board.printed import comparable
 from holdfast.board.site.measure import NONE, Cells, Measured
 from holdfast.core.fingerprint import fingerprint
-from holdfast.stats.bootstrap import Floats
-from holdfast.stats.quick_ranks import rank_ranges
+from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.core.quick_ranks import rank_ranges
 
 RANKED = {
     "static": ("mean_accuracy", "robustness_score", "robustness_score_background", "accuracy"),

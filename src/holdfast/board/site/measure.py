@@ -10,13 +10,13 @@ import pyarrow as pa
 from holdfast.board.entry import Entry, Score
 from holdfast.board.numbers import answers_of, ordered, scored
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.bootstrap import Codes, Floats
-from holdfast.stats.holds import in_words
-from holdfast.stats.quick import Estimate, Rows, codes_of, equals
-from holdfast.stats.quick_holds import evidence_of
-from holdfast.stats.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
-from holdfast.stats.quick_parts import walk_influence as influence_of_walks
-from holdfast.stats.quick_walks import setting_of, walks_of
+from holdfast.stats.core.bootstrap import Codes, Floats
+from holdfast.stats.core.quick import Estimate, Rows, codes_of, equals
+from holdfast.stats.core.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
+from holdfast.stats.core.quick_parts import walk_influence as influence_of_walks
+from holdfast.stats.core.quick_verdict import evidence_of
+from holdfast.stats.core.quick_walks import setting_of, walks_of
+from holdfast.stats.effects.verdict import in_words
 
 NONE = "-"
 """How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""

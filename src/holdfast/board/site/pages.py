@@ -16,9 +16,9 @@ from holdfast.board.site import shown
 from holdfast.board.site.groups import RANKED, Elsewhere, Group, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_text, text_of
-from holdfast.report.page import script_json
-from holdfast.report.verdicts import SIGNS, WORDS
-from holdfast.report.words import MISSING, listing, number, plural, sentence
+from holdfast.report.page.words import MISSING, listing, number, plural, sentence
+from holdfast.report.page.writer import script_json
+from holdfast.report.static.verdicts import SIGNS, WORDS
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -9,7 +9,7 @@ from typing import Literal
 
 from holdfast.board.entry import Score
 from holdfast.board.site.measure import Measured
-from holdfast.report.words import MISSING, number, percent, span
+from holdfast.report.page.words import MISSING, number, percent, span
 
 Kind = Literal["percent", "points", "number"]
 

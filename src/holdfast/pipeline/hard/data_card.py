@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.hard.results import Selection
-from holdfast.stats.mining import share
+from holdfast.stats.hard.mining import share
 
 if TYPE_CHECKING:
     import pandas as pd

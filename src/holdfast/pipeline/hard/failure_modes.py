@@ -21,13 +21,13 @@ from holdfast.diorama import vocabulary
 from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.models.embedded import ASSETS, installed
-from holdfast.pipeline.generated.prompts import article, spoken
+from holdfast.pipeline.generate.prompts import article, spoken
 from holdfast.pipeline.hard.folder import read_hard_set
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.thumbnails import small, spec_of
 from holdfast.registry import unknown
-from holdfast.stats.failure_modes import FACTORS, Answers, asked_factors
+from holdfast.stats.hard.failure_modes import FACTORS, Answers, asked_factors
 from holdfast.store import Run
 
 OUTCOMES = {"full": ("prediction", "correct"), "restricted": ("prediction_restricted", "correct_restricted")}

@@ -11,17 +11,17 @@ from holdfast.core.errors import UserError
 from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.environment import environment
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.hard.again import paint_again
 from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure, model_facts
 from holdfast.pipeline.hard.publish import check_out, publish
+from holdfast.pipeline.hard.repainting import paint_again
 from holdfast.pipeline.hard.results import Choice, Selection, tables
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.stats.mining import shared
-from holdfast.stats.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
-from holdfast.stats.mining_selection import CHOOSE, REPORT, capped, matched_control
+from holdfast.stats.hard.mining import shared
+from holdfast.stats.hard.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
+from holdfast.stats.hard.mining_selection import CHOOSE, REPORT, capped, matched_control
 from holdfast.store import write_json, writing
 
 if TYPE_CHECKING:

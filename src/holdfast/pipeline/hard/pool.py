@@ -22,12 +22,12 @@ from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.progress import Progress
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.pipeline.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.registry import unknown
-from holdfast.stats.mining_selection import half_of
+from holdfast.stats.hard.mining_selection import half_of
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

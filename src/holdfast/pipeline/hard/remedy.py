@@ -13,8 +13,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data.labels import map_labels, read_label_file
-from holdfast.pipeline.environment import environment
-from holdfast.pipeline.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.hard.pool import JUDGED
 from holdfast.pipeline.hard.remedy_training import (
@@ -27,11 +26,12 @@ from holdfast.pipeline.hard.remedy_training import (
     trainable,
     trained_as,
 )
-from holdfast.pipeline.progress import Progress, silent
+from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.registry import unknown
-from holdfast.stats.mining_selection import CHOOSE, REPORT, draw_order
-from holdfast.stats.paired import paired_change
+from holdfast.stats.core.paired import paired_change
+from holdfast.stats.hard.mining_selection import CHOOSE, REPORT, draw_order
 from holdfast.store import Parts, write_json, write_table, writing
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from holdfast.training.schedules import constant, one_cycle
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.pipeline.progress import Progress
+    from holdfast.pipeline.jobs.progress import Progress
 
 SCHEMES = ("embedded", "local-dir", "timm")
 """Models that a folder of timm's can hold."""

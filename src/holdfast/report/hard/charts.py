@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.report.charts import HEAT, by_model, in_order, records, room
-from holdfast.report.figures import COLOURS, INK, SHAPES, WIDE, Chart
+from holdfast.report.page.charts import HEAT, by_model, in_order, records, room
+from holdfast.report.page.figures import COLOURS, INK, SHAPES, WIDE, Chart
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,14 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report import page
-from holdfast.report.charts import dots
-from holdfast.report.figures import Figure
-from holdfast.report.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, ShownFigure, ShownTable, Tile
+from holdfast.report.page import writer as page
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import (
+    Answer,
+    Gallery,
+    Heading,
+    Notice,
+    Part,
+    Photo,
+    Section,
+    ShownFigure,
+    ShownTable,
+    Tile,
+)
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, percent, plural, sentence, short_names
 from holdfast.report.study import DRAWN_WORLD
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import estimate, listing, percent, plural, sentence, short_names
-from holdfast.stats.failure_modes import LEAST_LIFT, LOOK_ALIKE, UNEXPLAINED, Modes
+from holdfast.stats.hard.failure_modes import LEAST_LIFT, LOOK_ALIKE, UNEXPLAINED, Modes
 
 if TYPE_CHECKING:
     import pandas as pd

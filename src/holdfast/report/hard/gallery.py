@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.parts import Answer, Gallery, Notice, Photo, Section, Tile
-from holdfast.report.words import plural, sentence
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile
+from holdfast.report.page.words import plural, sentence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report import page
-from holdfast.report.charts import dots
-from holdfast.report.figures import Figure
 from holdfast.report.hard import failure_modes
 from holdfast.report.hard.gallery import gallery
 from holdfast.report.hard.sections import luck, overlap_of_failures, surrogates_added, where
-from holdfast.report.parts import Code, Heading, Listing, Section, ShownFigure, ShownTable, Text, Verdict, Verdicts
+from holdfast.report.page import writer as page
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Code, Heading, Listing, Section, ShownFigure, ShownTable, Text, Verdict, Verdicts
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
 from holdfast.report.study import DRAWN_WORLD
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import estimate, listing, percent, plural, points, short_names, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from holdfast.stats.failure_modes import Modes
+    from holdfast.stats.hard.failure_modes import Modes
 
 SETS = {"pool": "unmined pool", "control": "matched control", "hard": "hard set"}
 MATCHED = "hard with a control"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report import page
-from holdfast.report.charts import dots
-from holdfast.report.figures import Figure
 from holdfast.report.hard.failure_modes import picture_size
-from holdfast.report.parts import (
+from holdfast.report.page import writer as page
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import (
     Answer,
     Code,
     Gallery,
@@ -26,10 +26,10 @@ from holdfast.report.parts import (
     ShownTable,
     Tile,
 )
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, percent, plural, points, sentence, span
 from holdfast.report.study import DRAWN_WORLD
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import listing, percent, plural, points, sentence, span
-from holdfast.stats.mining import share
+from holdfast.stats.hard.mining import share
 
 if TYPE_CHECKING:
     import pandas as pd

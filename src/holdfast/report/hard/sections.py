@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.report.charts import dots
-from holdfast.report.figures import Figure
 from holdfast.report.hard import charts
-from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import estimate, listing, number, p_value, percent, plural, span
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, number, p_value, percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd

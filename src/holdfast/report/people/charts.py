@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.charts import in_order, records, room
-from holdfast.report.figures import COLOURS, WIDE, Chart
+from holdfast.report.page.charts import in_order, records, room
+from holdfast.report.page.figures import COLOURS, WIDE, Chart
 
 if TYPE_CHECKING:
     import pandas as pd

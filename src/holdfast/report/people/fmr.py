@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.votes import Votes
-from holdfast.report import charts
-from holdfast.report.dynamic.walked import Walked
-from holdfast.report.figures import Figure
-from holdfast.report.parts import Notice, Section, ShownFigure, ShownTable, Text
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import estimate, percent, plural
-from holdfast.stats.fmr_people import COLUMNS, fmr_corrected, judged_walks
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Notice, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, percent, plural
+from holdfast.report.walks.evidence import Walked
+from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.votes import Votes
 from holdfast.report.hard.gallery import picture_size
-from holdfast.report.parts import Answer, Gallery, Notice, Photo, Section, Tile
-from holdfast.report.words import number, percent, plural
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile
+from holdfast.report.page.words import number, percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ def gallery(
     """Accepted, rejected and divided images with their votes.
 
     Args:
-        images: from ``stats.votes.accept``.
+        images: from ``stats.people.votes.accept``.
         votes: their questions.
         pictures: makes JPEGs.
     """

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes, decide, read_votes
-from holdfast.report import page
-from holdfast.report.charts import dots
-from holdfast.report.figures import Figure
-from holdfast.report.parts import Heading, Listing, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page import writer as page
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Heading, Listing, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, number, percent, plural, span
 from holdfast.report.people import charts
 from holdfast.report.people.gallery import gallery
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import estimate, listing, number, percent, plural, span
-from holdfast.stats.votes import VERDICT
+from holdfast.stats.people.votes import VERDICT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.gallery import LARGEST_PICTURE, Pictures
-from holdfast.report.parts import Answer, Gallery, Heading, Part, Photo, Text, Tile
-from holdfast.report.words import listing, plural
+from holdfast.report.page.parts import Answer, Gallery, Heading, Part, Photo, Text, Tile
+from holdfast.report.page.words import listing, plural
+from holdfast.report.static.gallery import LARGEST_PICTURE, Pictures
 from holdfast.store import Run
 
 if TYPE_CHECKING:

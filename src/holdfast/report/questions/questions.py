@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.core.schema import ANSWERS
-from holdfast.report import charts
-from holdfast.report.figures import Figure
-from holdfast.report.gallery import Pictures
-from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import condition_name, estimate, listing, percent, plural, points, short_names
 from holdfast.report.questions.gallery import gallery
-from holdfast.report.rows import Rows
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import condition_name, estimate, listing, percent, plural, points, short_names
-from holdfast.stats.questions import COLUMNS, QUESTION, answered, examples, questions
+from holdfast.report.static.gallery import Pictures
+from holdfast.report.static.rows import Rows
+from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

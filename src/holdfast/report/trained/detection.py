@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.report import charts, page
-from holdfast.report.evidence import Evidence, named
-from holdfast.report.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
-from holdfast.report.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.provenance import trouble, what_was_run
+from holdfast.report.page import charts
+from holdfast.report.page import writer as page
+from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import condition_name, estimate, listing, number, percent, points, short_names, span
+from holdfast.report.static.evidence import Evidence, named
+from holdfast.report.static.provenance import trouble, what_was_run
 from holdfast.report.study import about_world
-from holdfast.report.tables import Column, Table
 from holdfast.report.trained.training import trained, training
-from holdfast.report.words import condition_name, estimate, listing, number, percent, points, short_names, span
-from holdfast.stats import detection as detected
-from holdfast.stats.confidence import calibration, reliability
-from holdfast.stats.detection import CHANCE, KINDS, PRINTED
-from holdfast.stats.reduce import Counts, reduce
+from holdfast.stats.core.reduce import Counts, reduce
+from holdfast.stats.effects import detection as detected
+from holdfast.stats.effects.confidence import calibration, reliability
+from holdfast.stats.effects.detection import CHANCE, KINDS, PRINTED
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def is_detection(runs: Sequence[Run]) -> bool:
 def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
     """Accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
 
-    ``rows`` are those of the one table, with the columns of ``stats.detection.CONFIDENCE``; without them the
+    ``rows`` are those of the one table, with the columns of ``stats.effects.detection.CONFIDENCE``; without them the
     calibration error has no interval.
     """
     section = Section("detection", TITLE)
@@ -297,7 +298,7 @@ def _trainings(runs: Sequence[Run], evidence: Evidence) -> Section:
 
 def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
     """The page of a run of ``detect``; returns its path."""
-    from holdfast.report.rows import join
+    from holdfast.report.static.rows import join
 
     rows = join(runs).dataset
     counts = reduce(rows)

@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
-from holdfast.report import charts, plots
-from holdfast.report.evidence import shown
-from holdfast.report.figures import Figure
-from holdfast.report.fit import GROUPS
-from holdfast.report.parts import (
+from holdfast.report.page import charts, plots
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import (
     Heading,
     Listing,
     Notice,
@@ -28,12 +26,14 @@ from holdfast.report.parts import (
     ShownTable,
     Text,
 )
-from holdfast.report.tables import Column, Table
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, number, percent, plural, points, short_names, span
+from holdfast.report.static.evidence import shown
+from holdfast.report.static.regression import GROUPS
 from holdfast.report.trained.segmented import Segmented
 from holdfast.report.trained.training import lines, thinned
-from holdfast.report.words import estimate, listing, number, percent, plural, points, short_names, span
-from holdfast.stats.regression import Regression
-from holdfast.stats.segments import SEGMENT, WITHIN
+from holdfast.stats.effects.segments import SEGMENT, WITHIN
+from holdfast.stats.regression.fit import Regression
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

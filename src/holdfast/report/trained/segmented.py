@@ -13,11 +13,10 @@ import pyarrow.dataset as ds
 
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.evidence import RESAMPLES
-from holdfast.report.rows import Rows
-from holdfast.report.words import plural, short_names
-from holdfast.stats.regression import Regression, fit
-from holdfast.stats.segments import (
+from holdfast.report.page.words import plural, short_names
+from holdfast.report.static.evidence import RESAMPLES
+from holdfast.report.static.rows import Rows
+from holdfast.stats.effects.segments import (
     COLUMNS,
     SEGMENT,
     WITHIN,
@@ -28,6 +27,7 @@ from holdfast.stats.segments import (
     segmented,
     segments,
 )
+from holdfast.stats.regression.fit import Regression, fit
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

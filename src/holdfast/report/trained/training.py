@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
-from holdfast.report import charts
-from holdfast.report.evidence import Evidence, shown
-from holdfast.report.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.report.parts import Listing, Part, Section, ShownFigure, ShownTable
-from holdfast.report.tables import Column, Table
-from holdfast.report.words import listing, number, plural, points, short_names
-from holdfast.stats.reduce import Counts
-from holdfast.stats.within import within
+from holdfast.report.page import charts
+from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
+from holdfast.report.page.parts import Listing, Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, number, plural, points, short_names
+from holdfast.report.static.evidence import Evidence, shown
+from holdfast.stats.core.reduce import Counts
+from holdfast.stats.effects.within import within
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

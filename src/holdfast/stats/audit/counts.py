@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, floor
 
 from holdfast.stats.audit.printed import MEANS, SLACK, Figure, Finding, Interval, Printed
-from holdfast.stats.fmr import recover_counts
+from holdfast.stats.walks.fmr import recover_counts
 
 
 def _sizes(table: Printed, n: int | None) -> list[int | None]:

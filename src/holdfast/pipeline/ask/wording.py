@@ -1,0 +1,234 @@
+"""Which questions are asked about an image: options, their order, the words, and where a distractor comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.names import parse_name
+from holdfast.core.seeds import generator, seed_from
+from holdfast.core.types import Collection, Image, Sample
+from holdfast.data.labels import LabelMap, normalised
+from holdfast.pipeline.ask.matching import LETTERS, shown
+from holdfast.pipeline.evaluate.worker import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.samples import DataSpec
+from holdfast.registry import unknown
+
+TWO_WAY, FULL_LIST = "two_way", "full_list"
+KINDS = (TWO_WAY, FULL_LIST)
+TRUTH_FIRST, TRUTH_SECOND = "two_way:truth_first", "two_way:truth_second"
+
+TEMPLATE = "What is the main object in this image? Choose from the following list: {options}."
+LETTER_TEMPLATE = (
+    "What is the main object in this image? Choose from the following list and answer with the letter: {options}."
+)
+STORED = "questions"
+"""The distractor that ImageNet-D's own question files name."""
+
+
+@dataclass(frozen=True)
+class AskSpec(DataSpec):
+    """What ``holdfast ask`` does.
+
+    Attributes:
+        models: vision-language models and classifiers.
+        questions: of KINDS.
+        distractor: the model whose best wrong class stands beside the truth, or ``questions``.
+        synonyms: a TOML file for lenient matching.
+        template: the words, with ``{options}`` in them; '' takes the default.
+        letters: options have letters, and a letter is a strict answer.
+        both_orders: every two-way question is asked both ways round.
+        labels: CSV that maps classes to outputs of classifiers.
+        batch_size: questions or images a forward pass.
+        device: of models that run here.
+        retry_errors: ask again where there was an error.
+    """
+
+    models: tuple[str, ...] = ()
+    questions: tuple[str, ...] = KINDS
+    distractor: str = ""
+    synonyms: str | None = None
+    template: str = ""
+    letters: bool = False
+    both_orders: bool = False
+    labels: str | None = None
+    batch_size: int = 8
+    device: str = "auto"
+    retry_errors: bool = False
+
+    @property
+    def words(self) -> str:
+        """The template that is used."""
+        return self.template or (LETTER_TEMPLATE if self.letters else TEMPLATE)
+
+    def parameters(self, protocol: str) -> str:
+        """What the one table says of a question besides its protocol, as JSON."""
+        told: dict[str, Any] = {"template": self.words, "letters": self.letters}
+        return canonical_json(told | ({"distractor": self.distractor} if protocol != FULL_LIST else {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question: ``place`` is the truth's among the options, from 1."""
+
+    protocol: str
+    options: tuple[str, ...]
+    place: int
+    text: str
+    distractor: str | None = None
+
+
+def check(spec: AskSpec, classes: Sequence[str]) -> None:
+    """UserError for what cannot be asked."""
+    if not spec.models:
+        raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
+    if not spec.questions:
+        raise UserError(f"no kind of question was named; --questions takes {', '.join(KINDS)}")
+    for kind in spec.questions:
+        if kind not in KINDS:
+            raise unknown("kind of question", kind, KINDS)
+    if spec.words.count("{options}") != 1:
+        raise UserError(f"a question says once where the options go, as in {TEMPLATE!r}; {spec.words!r} does not")
+    if len(classes) < 2:
+        raise UserError("there is nothing to choose from: the dataset has one class only")
+    if spec.letters and FULL_LIST in spec.questions and len(classes) > len(LETTERS):
+        raise UserError(f"letters reach {len(LETTERS)} options, and a full list here has {len(classes)}")
+    if TWO_WAY in spec.questions and not spec.distractor:
+        raise UserError(
+            "two-way questions need --distractor: a model that is not tested here and did not help to choose the "
+            f"images, or {STORED} for what an ImageNet-D folder's question files say"
+        )
+
+
+def protocols(spec: AskSpec, sample: Sample) -> list[str]:
+    """Of the questions about a sample. Which order a two-way question has is a coin thrown by seed and sample."""
+    asked = []
+    if TWO_WAY in spec.questions:
+        first = bool(seed_from(spec.seed, sample.sample_id, "truth first") % 2)
+        asked += [TRUTH_FIRST] if first or spec.both_orders else []
+        asked += [TRUTH_SECOND] if not first or spec.both_orders else []
+    return asked + ([FULL_LIST] if FULL_LIST in spec.questions else [])
+
+
+def question(
+    spec: AskSpec, sample: Sample, classes: Sequence[str], protocol: str, distractor: str | None = None
+) -> Question:
+    """The question of a protocol about a sample; the order of a full list comes from seed and sample."""
+    if protocol == FULL_LIST:
+        order = generator(spec.seed, sample.sample_id, "order of the list").permutation(len(classes))
+        options = tuple(classes[place] for place in order)
+    else:
+        assert distractor is not None
+        options = (sample.label, distractor) if protocol == TRUTH_FIRST else (distractor, sample.label)
+    names = [shown(option) for option in options]
+    if spec.letters:
+        names = [f"{letter}. {name}" for letter, name in zip(LETTERS, names, strict=False)]
+    text = spec.words.replace("{options}", ", ".join(names))
+    return Question(protocol, options, options.index(sample.label) + 1, text, distractor)
+
+
+class Distractors:
+    """Who names the wrong option."""
+
+    def __init__(self, spec: AskSpec, collection: Collection) -> None:
+        self.spec = spec
+        self.classes = collection.classes
+        self.model: Tested | None = None
+        self._known = {normalised(name): name for name in collection.classes}
+        if TWO_WAY not in spec.questions:
+            return
+        if spec.distractor == STORED:
+            if not any(_told(sample) for sample in collection.samples):
+                raise UserError(
+                    f"{spec.data} has no questions/*.csv that name wrong classes; name a model with --distractor"
+                )
+            return
+        _check_mined(spec)
+        self.model = load_models(as_evaluation(spec, (spec.distractor,)), collection)[0]
+
+    def fingerprint(self, sample: Sample) -> str:
+        """Changes whenever the choice for a sample could."""
+        return fingerprint(_told(sample)) if self.model is None else self.model.fingerprint
+
+    def choose(self, samples: Sequence[Sample], images: Sequence[Image]) -> list[str | SampleError]:
+        """A wrong class each, or why there is none."""
+        if self.model is None:
+            return [self._stored(sample) for sample in samples]
+        try:
+            scores = best_of_class(self.model.classifier.predict(images), self.model.labels)
+        except Exception as error:
+            # A model that fails on a batch must not take the rest of the run with it.
+            if len(images) > 1:
+                half = len(images) // 2
+                return self.choose(samples[:half], images[:half]) + self.choose(samples[half:], images[half:])
+            return [SampleError(f"the distractor's model fails: {type(error).__name__}: {error}"[:500])]
+        return [self._best_wrong(sample, row) for sample, row in zip(samples, scores, strict=True)]
+
+    def _best_wrong(self, sample: Sample, scores: NDArray[np.float32]) -> str | SampleError:
+        if not np.isfinite(scores).all():
+            return SampleError("the distractor's model answers with numbers that are not finite")
+        others = [place for place, name in enumerate(self.classes) if name != sample.label]
+        return self.classes[max(others, key=lambda place: (scores[place], -place))]
+
+    def _stored(self, sample: Sample) -> str | SampleError:
+        for told in _told(sample):
+            name = self._known.get(normalised(told))
+            if name is not None and name != sample.label:
+                return name
+        return SampleError("the question files name no wrong class of the dataset for this image")
+
+
+def best_of_class(probabilities: NDArray[np.float32], labels: LabelMap) -> NDArray[np.float32]:
+    """(n, classes): a class scores as its best output does, so that having many aliases is no advantage."""
+    return np.stack([probabilities[:, list(own)].max(axis=1) for own in labels.members], axis=1)
+
+
+def as_evaluation(spec: AskSpec, models: tuple[str, ...]) -> EvaluateSpec:
+    """What loading classifiers needs to know."""
+    return EvaluateSpec(spec.data, models=models, labels=spec.labels, batch_size=spec.batch_size, device=spec.device)
+
+
+def check_apart(distractors: Distractors, names: Mapping[str, str]) -> None:
+    """UserError where the distractor's model is itself tested; ``names``: as asked for → fingerprint of the weights."""
+    if distractors.model is None:
+        return
+    own = distractors.model.classifier
+    for name, weights in names.items():
+        if _without_options(name) == _without_options(distractors.spec.distractor) or weights == own.fingerprint:
+            raise UserError(
+                f"{distractors.spec.distractor} names the wrong options and is tested on them: it would be wrong on "
+                "all that it finds hard; take another --distractor"
+            )
+
+
+def _check_mined(spec: AskSpec) -> None:
+    """UserError where the distractor's model helped to mine the hard set that is asked about."""
+    root = Path(parse_name(spec.data, tagged=False).name)
+    record = (root if root.is_dir() else root.parent) / "mining" / "run" / "spec.json"
+    try:
+        told = json.loads(record.read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return  # not a mined set, or not one of ours
+    mined = told.get("models", []) if isinstance(told, dict) else []
+    if any(_without_options(str(name)) == _without_options(spec.distractor) for name in mined):
+        raise UserError(
+            f"{spec.distractor} took part in choosing these images, so its best wrong class is no neutral one; take "
+            "another --distractor"
+        )
+
+
+def _without_options(name: str) -> str:
+    return name.partition("?")[0]
+
+
+def _told(sample: Sample) -> list[str]:
+    attributes = sample.attributes
+    return [str(attributes[one]) for one in ("top1_pred_cate", "top2_pred_cate") if attributes.get(one)]

@@ -1,0 +1,1 @@
+"""``holdfast eval``: images × conditions × models → rows of the one table."""

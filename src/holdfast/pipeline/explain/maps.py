@@ -1,0 +1,220 @@
+"""Pictures of one model → rows of ``details/attributions``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import Image, Mask
+from holdfast.data.writers import encode_image
+from holdfast.explain import (
+    Method,
+    look,
+    overlay,
+    randomised,
+    rank_correlation,
+    shuffled,
+    stages,
+    structural_similarity,
+)
+from holdfast.explain.layers import find_layer
+from holdfast.explain.measures import Map
+from holdfast.pipeline.explain.subjects import Asked, Subject
+
+if TYPE_CHECKING:
+    import torch
+
+NO_FOREGROUND = "nothing of the mask is in what the model sees"
+ALL_FOREGROUND = "the mask covers all that the model sees"
+EMPTY = "the map is zero everywhere"
+
+
+class Options(Protocol):
+    """Of ``ExplainSpec``, what concerns maps."""
+
+    @property
+    def target(self) -> str: ...  # noqa: D102
+    @property
+    def randomise(self) -> bool: ...  # noqa: D102
+    @property
+    def cascade(self) -> bool: ...  # noqa: D102
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Item:
+    """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures.
+
+    ``cascaded`` says whether its maps are made again layer by layer where that is asked for.
+    """
+
+    row_id: str
+    label: str
+    view: Image
+    mask: Mask
+    kept: bool
+    cascaded: bool = True
+
+
+class Looking:
+    """One model's maps. What is costly (a layer, shuffled weights) is found once."""
+
+    def __init__(self, subject: Subject, options: Options, methods: Sequence[Method], run: Path) -> None:
+        self.subject, self.options, self.methods, self.run = subject, options, methods, run
+        self._layers: dict[str, str] = {}
+        self._stages: list[frozenset[int]] = []
+        module = subject.network.module
+        wanted = (options.randomise or options.cascade) and module is not None
+        self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
+
+    def rows(self, items: Sequence[Item], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Rows of pictures of one shape, those that are not done."""
+        made: list[dict[str, Any]] = []
+        usable = []
+        for item in items:
+            share = float(item.mask.mean())
+            if 0 < share < 1:
+                usable.append(item)
+                continue
+            reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
+            about = {"status": "skipped", "error": reason}
+            left = [method for method in self.methods if (item.row_id, method.text) not in done]
+            made += [self._row(item, method) | about for method in left]
+        for method in self.methods:
+            made += self._method(method, [item for item in usable if (item.row_id, method.text) not in done])
+        return made
+
+    def _method(self, method: Method, items: Sequence[Item]) -> list[dict[str, Any]]:
+        if not items:
+            return []
+        try:
+            return list(self._measured(method, items))
+        except UserError:
+            raise  # what is wrong with a method is wrong with every picture
+        except Exception as error:
+            # One picture must not take the others with it, nor a batch that memory does not hold.
+            if len(items) > 1:
+                half = len(items) // 2
+                return self._method(method, items[:half]) + self._method(method, items[half:])
+            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            return [self._row(items[0], method) | {"status": "error", "error": message[:500]}]
+
+    def _measured(self, method: Method, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+        import torch
+
+        pictures = np.stack([item.view for item in items])
+        batch = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+        asked = self.subject.ask(
+            batch, [item.label for item in items], [item.mask for item in items], self.options.target
+        )
+        maps, layer = self._maps(method, batch, asked)
+        others = None
+        if self._shuffled is not None:
+            with self._randomised():
+                others, _ = self._maps(method, batch, asked)
+        alike = self._cascade(method, items, batch, asked, maps, others)
+        for place, item in enumerate(items):
+            heat, other = maps[place], None if others is None else others[place]
+            about = {"target_class": asked.classes[place], "layer": layer}
+            yield self._row(item, method) | about | self._where(item, method, heat, other) | alike.get(place, {})
+
+    def _cascade(
+        self,
+        method: Method,
+        items: Sequence[Item],
+        batch: torch.Tensor,
+        asked: Asked,
+        maps: Sequence[Map],
+        others: Sequence[Map] | None,
+    ) -> dict[int, dict[str, list[float]]]:
+        """How alike maps stay as ever more layers are shuffled, by place; ``others``, all of them, are the last."""
+        network = self.subject.network
+        wanted = [place for place, item in enumerate(items) if item.cascaded and look(maps[place], item.mask)]
+        if not self.options.cascade or others is None or not network.differentiable or not wanted:
+            return {}
+        part, own = batch[wanted], Asked([one[wanted] for one in asked.targets], asked.classes)
+        if not self._stages:
+            self._stages = stages(network, part[:1], [one[:1].to(network.device) for one in own.targets])
+        series = []
+        for only in self._stages[:-1]:
+            with self._randomised(only):
+                series.append(self._maps(method, part, own)[0])
+        series.append([others[place] for place in wanted])
+        return {
+            place: {
+                "cascade": [rank_correlation(maps[place], made[at]) for made in series],
+                "cascade_similarity": [structural_similarity(maps[place], made[at]) for made in series],
+            }
+            for at, place in enumerate(wanted)
+            if all(np.isfinite(made[at]).all() for made in series)
+        }
+
+    def _maps(self, method: Method, batch: torch.Tensor, asked: Asked) -> tuple[list[Map], str]:
+        network = self.subject.network
+        layer = ""
+        with _exact(network.device):
+            if method.name == "gradcam":
+                if method.text not in self._layers:
+                    first = [one[:1].to(network.device) for one in asked.targets]
+                    wanted = str(method.options.get("layer", ""))
+                    self._layers[method.text] = find_layer(network, batch[:1].to(network.device), first, wanted)
+                layer = self._layers[method.text]
+                maps = Method(method.name, method.text, {"layer": layer})(network, batch, asked.targets)
+            else:
+                maps = method(network, batch, asked.targets)
+        return [np.asarray(one, np.float32) for one in maps.numpy()], layer
+
+    @contextmanager
+    def _randomised(self, only: frozenset[int] | None = None) -> Iterator[None]:
+        module = self.subject.network.module
+        assert module is not None and self._shuffled is not None
+        with randomised(module, self._shuffled, only):
+            yield
+
+    def _where(self, item: Item, method: Method, heat: Map, other: Map | None) -> dict[str, Any]:
+        found = look(heat, item.mask)
+        row: dict[str, Any] = {"area": float(item.mask.mean()), "picture": self._picture(item, method, heat)}
+        if found is None:
+            finite = bool(np.isfinite(heat).all())
+            return row | {
+                "status": "empty" if finite else "error",
+                "error": EMPTY if finite else "the map is not finite",
+            }
+        row |= {"status": "ok", "share": found.share, "ratio": found.ratio, "hit": found.hit}
+        if other is not None and np.isfinite(other).all():
+            of_other = look(other, item.mask)
+            # A map of zeros lies nowhere: as good as one that is the same everywhere.
+            row["share_randomised"] = found.area if of_other is None else of_other.share
+            row["rank_correlation"] = rank_correlation(heat, other)
+            row["structural_similarity"] = structural_similarity(heat, other)
+        return row
+
+    def _picture(self, item: Item, method: Method, heat: Map) -> str:
+        if not item.kept or not np.isfinite(heat).all():
+            return ""
+        name = f"{item.row_id}-{fingerprint([method.text, self.options.target])[:8]}.jpg"
+        file = self.run / "details" / "attributions" / "pictures" / name
+        jpeg = encode_image(overlay(item.view, heat, item.mask), format="jpeg", quality=85)
+        write_atomic(file, jpeg)
+        return file.relative_to(self.run).as_posix()
+
+    def _row(self, item: Item, method: Method) -> dict[str, Any]:
+        return {"row_id": item.row_id, "method": method.text, "target": self.options.target}
+
+
+def _exact(device: str) -> Any:
+    """TF32 off, as in ``eval``: a map should not depend on its neighbours in a batch."""
+    import torch
+
+    if not device.startswith("cuda"):
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

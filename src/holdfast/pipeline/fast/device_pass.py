@@ -1,0 +1,235 @@
+"""The pass itself: jobs in, rows out, with everything on one device that it needs for that."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from holdfast.core.errors import SampleError
+from holdfast.core.types import ORIGINAL, Sample
+from holdfast.engine import core_count
+from holdfast.pipeline.evaluate.planning import Portion
+from holdfast.pipeline.evaluate.worker import EvaluateSpec, Job, Tested
+from holdfast.pipeline.fast import networks
+from holdfast.pipeline.fast.answers import Groups
+from holdfast.pipeline.fast.decoding import Decoder, Unit, unit_of
+from holdfast.pipeline.fast.flow import MOST, Flow, Subject, at_once
+from holdfast.pipeline.fast.networks import Network, Warming
+from holdfast.pipeline.fast.rows import Chunk, Recording, Writer
+from holdfast.pipeline.fast.shared_memory import Arrival, Crew
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.samples import Prepared
+from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import Compiled, compile_for, render_batch
+
+PIECE = 48 << 20
+"""Bytes of shared memory for a unit: image, mask and background of 32 pictures of 500 × 375 need 42 million."""
+
+SWITCH = 0.0005
+"""Seconds that the thread which makes rows may keep the interpreter while the one that drives the device wants it."""
+
+Item = TypeVar("Item")
+
+
+class Watch:
+    """Seconds of the host by what it did with them; planning is a part of waiting for pictures, too."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.times: dict[str, float] = {}
+
+    def note(self, what: str, seconds: float) -> None:
+        """Add some."""
+        self.times[what] = self.times.get(what, 0.0) + seconds
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Those of a block."""
+        start = time.perf_counter()
+        yield
+        self.note(what, time.perf_counter() - start)
+
+    def each(self, what: str, items: Iterable[Item]) -> Iterator[Item]:
+        """Those that are spent on finding the next item."""
+        start = time.perf_counter()
+        for item in items:
+            self.note(what, time.perf_counter() - start)
+            yield item
+            start = time.perf_counter()
+        self.note(what, time.perf_counter() - start)
+
+
+class Pass:
+    """Networks on a device, processes that decode, one that makes rows: enough for any number of jobs.
+
+    Args:
+        spec: of the run.
+        prepared: of the run; only its classes, its name and its donors are looked at.
+        portion: what goes this way.
+        tested: the models of the run.
+        chosen: the networks of those of the portion, by position.
+        folder: of the run.
+        compiles: whether networks and, on a GPU, the arithmetic of scenarios are compiled.
+        warming: who compiles them in advance.
+        writes: part files as rows are made; else one for each call of ``through``.
+    """
+
+    def __init__(
+        self,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        portion: Portion,
+        tested: Sequence[Tested],
+        chosen: Mapping[int, Network],
+        folder: Path,
+        *,
+        compiles: bool,
+        warming: Warming | None = None,
+        writes: bool = True,
+    ) -> None:
+        self.spec, self.portion = spec, portion
+        self._tested, self._networks, self._compiles, self._warming = tested, chosen, compiles, warming
+        self.device = next(iter(chosen.values())).device
+        self._conditions = list(dict.fromkeys((*portion.conditions, Condition(ORIGINAL))))
+        self._unit_size = 0
+        self._compiled: Compiled | None = None
+        self._decoder = Decoder(self._conditions, spec.max_pixels)
+        cuda = self.device.startswith("cuda")
+        processes = _processes(spec, cuda)
+        positions = portion.positions
+        recording = Recording.of(spec, prepared, positions, tested, self._conditions, folder, writes=writes)
+        with ExitStack() as opening:
+            self._writer = Writer(recording, apart=processes > 0)
+            opening.callback(self._writer.close)
+            self._crew = Crew(self._decoder, processes=processes, piece=PIECE, gpu=cuda) if processes else None
+            if self._crew is not None:
+                opening.callback(self._crew.close)
+            self._closing = opening.pop_all()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._closing.close()
+
+    def through(
+        self,
+        prepared: Prepared,
+        jobs: Callable[[int], Iterator[list[Job]]],
+        samples: Sequence[Sample],
+        owed: int,
+    ) -> Iterator[Summary]:
+        """Do jobs.
+
+        Args:
+            prepared: the hashes of their images and masks, and the donors.
+            jobs: gives them, so many at a time.
+            samples: theirs; of some of them the sizes are looked at.
+            owed: rows that there will be about.
+        """
+        watch = Watch()
+        sizes = _sizes(samples) if not self._unit_size else []
+        self._unit_size = self._unit_size or _unit_size(sizes)
+        expected: deque[tuple[Unit, Chunk]] = deque()
+        units = watch.each("planning", self._units(prepared, jobs, expected))
+        switching = sys.getswitchinterval()
+        with ExitStack() as ending:
+            ending.callback(sys.setswitchinterval, switching)
+            self._writer.begin(prepared, owed)
+            arrival = Arrival(units, self._decoder, self._crew)
+            ending.callback(arrival.close)
+            sys.setswitchinterval(SWITCH)
+            # While the first images are decoded, and other processes compile networks.
+            notes = self._make_ready(sizes)
+            ready = time.perf_counter()
+            watch.note("ready", ready - watch.start)
+            flow = self._flow(prepared)
+            for facts, groups, release in watch.each("waiting for pictures", arrival):
+                with watch("handing over"):
+                    while expected:
+                        flow.expect(*expected.popleft())
+                    flow.receive(facts, groups, release)
+                yield from watch.each("writing", self._written(flow))
+            watch.note("waiting for answers", flow.waited)
+            with watch("the last answers"):
+                flow.finish()
+            yield from watch.each("the last rows", self._written(flow, everything=True))
+        watch.note("pass", time.perf_counter() - ready)
+        yield Summary(notes=notes, times=watch.times)
+
+    def _units(
+        self, prepared: Prepared, jobs: Callable[[int], Iterator[list[Job]]], expected: deque[tuple[Unit, Chunk]]
+    ) -> Iterator[Unit]:
+        """The work of decoding, made as it is asked for; what its rows are is remembered here."""
+        place_of = {condition: place for place, condition in enumerate(self._conditions)}
+        for number, some in enumerate(jobs(self._unit_size)):
+            wanted = [(job.sample, [place_of[condition] for condition, _ in job.owed]) for job in some]
+            unit = unit_of(number, wanted, self._conditions, prepared.pool, self.spec.seed)
+            expected.append((unit, Chunk(some, self._conditions, self.portion.positions)))
+            yield unit
+
+    def _flow(self, prepared: Prepared) -> Flow:
+        subjects = [
+            Subject(self._networks[position], Groups.of(self._tested[position].labels, self.device))
+            for position in self.portion.positions
+        ]
+        classes = prepared.collection.classes
+        return Flow(self.spec, self.device, self._conditions, subjects, classes, prepared.pool, self._compiled)
+
+    def _written(self, flow: Flow, *, everything: bool = False) -> Iterator[Summary]:
+        for chunk in flow.finished():
+            self._writer.add(chunk)
+        yield from self._writer.done(everything=everything)
+
+    def _make_ready(self, sizes: Sequence[tuple[int, int]]) -> list[str]:
+        """Once: compile, and fit the networks into memory, in the order they are warm. What is to be said of it."""
+        notes = []
+        cuda = self.device.startswith("cuda")
+        if self._compiles and cuda and sizes:  # for the size that most images have
+            (height, width), _ = Counter(sizes).most_common(1)[0]
+            shape = (at_once(height, width), 3, height, width)
+            self._compiled, reason = compile_for(render_batch, self._conditions, shape, self.device)
+            notes += [f"scenarios are not compiled: {reason}"] if reason else []
+        positions = self.portion.positions
+        new = {self.spec.models[one]: one for one in positions if not self._networks[one].ready}
+        for name in self._warming.in_turn(list(new)) if self._warming is not None else new:
+            network, model = self._networks[new[name]], self._tested[new[name]].classifier.name
+            if cuda:
+                networks.fit(network)
+            if self._compiles:
+                reason = networks.compile_network(network)
+                notes += [f"{model} is not compiled: {reason}"] if reason else []
+            network.ready = True
+        return notes
+
+
+def _processes(spec: EvaluateSpec, cuda: bool) -> int:
+    """That decode: ``--workers``; on a GPU one a core where nothing is said, elsewhere none but this one."""
+    if spec.workers > 1:
+        return spec.workers
+    return core_count() if cuda or spec.workers == 0 else 0
+
+
+def _sizes(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """Height and width of a few images."""
+    sizes = []
+    for sample in samples[:: max(1, len(samples) // 8)][:8]:
+        try:
+            height, width = sample.image.load().shape[:2]
+        except SampleError:
+            continue
+        sizes.append((int(height), int(width)))
+    return sizes
+
+
+def _unit_size(sizes: Sequence[tuple[int, int]]) -> int:
+    """Samples that are decoded together: a quarter of those that are rendered together."""
+    if not sizes:
+        return MOST // 4
+    height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))
+    return max(4, at_once(height, width) // 4)

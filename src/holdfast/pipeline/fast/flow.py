@@ -1,0 +1,328 @@
+"""The way of a picture on the device: gathered by size, rendered, seen as each model sees it, answered in full batches.
+
+The host runs ahead of a GPU: it only hands over work, and looks at answers when they have come back by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import HoldfastError, SampleError
+from holdfast.pipeline.evaluate.worker import EvaluateSpec
+from holdfast.pipeline.fast import answers, decoding
+from holdfast.pipeline.fast.decoding import Facts, Group, Unit
+from holdfast.pipeline.fast.networks import Network
+from holdfast.pipeline.fast.rows import Chunk
+from holdfast.pipeline.fast.views import blank, see
+from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import Compiled, on_device, render_batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from holdfast.pipeline.donors import DonorPool
+
+PIXELS = 128 * 375 * 500
+"""About how many are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
+
+MOST, HELD = 128, 1024
+"""Pictures rendered at a time, and how many of all sizes may wait for others of theirs."""
+
+IN_FLIGHT = 24
+"""Batches whose answers are not back yet."""
+
+READING = 4
+"""Uploads that may be on their way while the next unit is taken."""
+
+STRIDE = 1 << 32
+"""A row's number is its chunk's times this, plus its place in the chunk."""
+
+
+@dataclass
+class Subject:
+    """A network with what its answers are read by, and the pictures that wait for a full batch."""
+
+    network: Network
+    groups: answers.Groups
+    waiting: deque[tuple[Tensor, Tensor, NDArray[np.int64]]] = field(default_factory=deque)  # pictures, truths, rows
+    count: int = 0
+
+
+@dataclass
+class _Gathered:
+    """Pictures of one size and one chunk, on the device: NHWC, NHW, NHWC."""
+
+    number: int
+    places: list[int]
+    images: Tensor
+    masks: Tensor
+    backgrounds: Tensor
+
+
+class Flow:
+    """What is under way on one device."""
+
+    def __init__(
+        self,
+        spec: EvaluateSpec,
+        device: str,
+        conditions: Sequence[Condition],
+        subjects: Sequence[Subject],
+        classes: Sequence[str],
+        pool: DonorPool,
+        compiled: Compiled | None = None,
+    ) -> None:
+        self._spec, self._device, self._conditions, self._pool = spec, device, list(conditions), pool
+        self._subjects, self._compiled = subjects, compiled
+        self.waited = 0.0  # seconds, for answers or for uploads
+        self._truth_of = {label: place for place, label in enumerate(classes)}
+        self._chunks: dict[int, tuple[Unit, Chunk]] = {}
+        self._by_size: dict[tuple[int, int], list[_Gathered]] = {}
+        self._answers: deque[tuple[Any, Tensor, NDArray[np.int64]]] = deque()
+        self._finished: list[Chunk] = []
+        self._cuda = device.startswith("cuda")
+        self._uploads: Any = _upload_stream(device) if self._cuda else None
+        self._reading: deque[tuple[Any, Callable[[], None]]] = deque()
+
+    def expect(self, unit: Unit, chunk: Chunk) -> None:
+        """Pictures of this unit will come."""
+        self._chunks[unit.number] = unit, chunk
+
+    def receive(self, facts: Facts, groups: Sequence[Group], release: Callable[[], None]) -> None:
+        """Take what was decoded, and hand over to the device what there is enough of.
+
+        ``release`` is called when the arrays of the groups are no longer looked at.
+        """
+        unit, chunk = self._chunks[facts.number]
+        for place, condition, status, reason in facts.failed:
+            chunk.fail(place, condition, status, reason)
+        chunk.donors.update(facts.donors)
+        sizes = []
+        for group in groups:
+            for place in set(group.places).intersection(facts.undecided):
+                self._settle(unit, chunk, place, group)
+            if (chunk.slots[group.places] < 0).all():  # nobody lends these a background, and that was all they owed
+                continue
+            size = int(group.images.shape[1]), int(group.images.shape[2])
+            self._by_size.setdefault(size, []).append(self._upload(facts.number, group))
+            sizes.append(size)
+        self._release(release)
+        for size in sizes:
+            if _count(self._by_size[size]) >= at_once(*size):
+                self._render(size)
+        while sum(map(_count, self._by_size.values())) > HELD:
+            self._render(max(self._by_size, key=lambda size: _count(self._by_size[size])))
+        self._finish(facts.number)
+        self.drain()
+
+    def finish(self) -> None:
+        """Nothing more will come: batches are filled up, all answers waited for, and all memory given back."""
+        for size in list(self._by_size):
+            self._render(size)
+        for subject in self._subjects:
+            if subject.count:
+                self._answer(subject)
+        self.drain(everything=True)
+        while self._reading:
+            self._give_back()
+
+    def finished(self) -> Iterator[Chunk]:
+        """The chunks that have become complete."""
+        done, self._finished = self._finished, []
+        yield from done
+
+    def drain(self, *, everything: bool = False) -> None:
+        """Take the answers that are back; waits where too many are not."""
+        while self._answers:
+            event, packed, rows = self._answers[0]
+            if event is not None:
+                if everything or len(self._answers) > IN_FLIGHT:
+                    self._wait(event)
+                elif not event.query():
+                    return
+            self._answers.popleft()
+            for number, places, chosen in self._by_chunk(rows):
+                self._chunks[number][1].answer(places, packed.numpy()[chosen])
+                self._finish(number)
+
+    def _settle(self, unit: Unit, chunk: Chunk, place: int, group: Group) -> None:
+        """Find a donor further on in the pool, which is rarely needed."""
+        try:
+            made, details = decoding.settle(unit.orders[place], self._pool, self._spec.seed, group.images.shape[1:])
+        except SampleError as error:
+            for number in unit.orders[place].conditions:
+                if self._conditions[number].definition.donor:
+                    chunk.fail(place, number, "error", str(error))
+            return
+        chunk.donors[place] = details
+        group.backgrounds[group.places.index(place)] = made
+
+    def _finish(self, number: int) -> None:
+        if number in self._chunks and self._chunks[number][1].left == 0:
+            self._finished.append(self._chunks.pop(number)[1])
+
+    def _upload(self, number: int, group: Group) -> _Gathered:
+        import torch
+
+        tensors = [torch.from_numpy(one) for one in (group.images, group.masks, group.backgrounds)]
+        if self._uploads is None:
+            moved = [tensor.to(self._device, copy=True) for tensor in tensors]
+        else:
+            with torch.cuda.stream(self._uploads):
+                moved = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
+            for tensor in moved:
+                tensor.record_stream(torch.cuda.current_stream(self._device))
+        return _Gathered(number, list(group.places), *moved)
+
+    def _release(self, release: Callable[[], None]) -> None:
+        """When the device has read what was uploaded last; the networks need not wait for that until now."""
+        import torch
+
+        if self._uploads is None:
+            release()
+            return
+        torch.cuda.current_stream(self._device).wait_stream(self._uploads)
+        self._reading.append((self._uploads.record_event(), release))
+        while self._reading and (len(self._reading) > READING or self._reading[0][0].query()):
+            self._give_back()
+
+    def _give_back(self) -> None:
+        event, told = self._reading.popleft()
+        self._wait(event)
+        told()
+
+    def _wait(self, event: Any) -> None:
+        start = time.perf_counter()
+        event.synchronize()
+        self.waited += time.perf_counter() - start
+
+    def _render(self, size: tuple[int, int]) -> None:
+        """All that is gathered of a size, some pictures at a time."""
+        import torch
+
+        gathered = self._by_size.pop(size)
+        parts = ([getattr(one, name) for one in gathered] for name in ("images", "masks", "backgrounds"))
+        images, masks, backgrounds = (torch.cat(part) if len(part) > 1 else part[0] for part in parts)
+        origins = [(one.number, place) for one in gathered for place in one.places]
+        step = at_once(*size)
+        for start in range(0, len(origins), step):
+            part = slice(start, start + step)
+            self._show(origins[part], _channels_first(images[part]), _channels_first(backgrounds[part]), masks[part])
+
+    def _show(self, origins: Sequence[tuple[int, int]], images: Tensor, backgrounds: Tensor, masks: Tensor) -> None:
+        """Render some pictures under the conditions they are wanted under, and queue them before the networks."""
+        import torch
+
+        samples = [self._chunks[number][1].samples[place] for number, place in origins]
+        slots = np.stack([self._chunks[number][1].slots[place] for number, place in origins])
+        firsts = STRIDE * np.array([number for number, _ in origins], np.int64)[:, None, None]
+        rows = np.where(slots >= 0, slots + firsts, -1)
+        wanted = np.flatnonzero((rows >= 0).any(axis=(0, 2)))
+        if not len(wanted):
+            return
+        conditions = [self._conditions[number] for number in wanted]
+        with torch.no_grad():
+            made = render_batch(
+                conditions, images, masks, sample_ids=[sample.sample_id for sample in samples], seed=self._spec.seed,
+                donors=backgrounds, matte=self._spec.matte, compiled=self._compiled,
+            )  # fmt: skip
+            truths = on_device([self._truth_of.get(sample.label, 0) for sample in samples], images.device)
+            truths = truths.repeat(len(conditions))
+            views: dict[Any, Tensor] = {}
+            for column, subject in enumerate(self._subjects):
+                mine = rows[:, wanted, column].T.reshape(-1)  # condition by condition
+                if (mine < 0).all():
+                    continue
+                view = subject.network.view
+                if view not in views:
+                    room = views[view] = blank(len(truths), view[0], self._device)
+                    for place, one in enumerate(conditions):
+                        part = room[place * len(samples) : (place + 1) * len(samples)]
+                        see(made[one], view[0], crops_centre=view[1], out=part)
+                self._queue(subject, views[view], truths, mine)
+
+    def _queue(self, subject: Subject, seen: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
+        if (rows < 0).any():
+            kept = np.flatnonzero(rows >= 0)
+            where = on_device(kept.tolist(), seen.device)
+            seen, truths, rows = seen[where], truths[where], rows[kept]
+        subject.waiting.append((seen, truths, rows))
+        subject.count += len(rows)
+        while subject.count >= subject.network.batch:
+            self._answer(subject)
+
+    def _answer(self, subject: Subject) -> None:
+        """One batch, filled up with black where there is not enough."""
+        import torch
+
+        network = subject.network
+        batch = network.blank(network.batch)
+        truths = torch.zeros(network.batch, dtype=torch.int64, device=self._device)
+        rows: list[NDArray[np.int64]] = []
+        filled = 0
+        while subject.waiting and filled < network.batch:
+            seen, truth, numbers = subject.waiting.popleft()
+            taken = min(len(numbers), network.batch - filled)
+            batch[filled : filled + taken], truths[filled : filled + taken] = seen[:taken], truth[:taken]
+            rows.append(numbers[:taken])
+            if taken < len(numbers):
+                subject.waiting.appendleft((seen[taken:], truth[taken:], numbers[taken:]))
+            filled += taken
+        subject.count -= filled
+        numbers = np.concatenate(rows)
+        try:
+            with torch.no_grad():
+                packed = answers.pack(network.probabilities(batch), subject.groups, truths)[:filled]
+        except Exception as error:  # a network that fails on a batch must not take the rest of the run with it
+            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            for number, places, _ in self._by_chunk(numbers):
+                self._chunks[number][1].fail_rows(places, "error", message[:500])
+                self._finish(number)
+            return
+        self._fetch(packed, numbers)
+
+    def _fetch(self, packed: Tensor, rows: NDArray[np.int64]) -> None:
+        import torch
+
+        if not self._cuda:
+            self._answers.append((None, packed.cpu(), rows))
+            return
+        host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+        host.copy_(packed, non_blocking=True)
+        self._answers.append((torch.cuda.current_stream(self._device).record_event(), host, rows))
+
+    def _by_chunk(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Chunk, the rows' places in it, and where they stand among these."""
+        numbers = rows // STRIDE
+        for number in np.unique(numbers):
+            chosen = np.flatnonzero(numbers == number)
+            yield int(number), rows[chosen] % STRIDE, chosen
+
+
+@cache
+def _upload_stream(device: str) -> Any:
+    """One for all pieces of work: torch keeps the memory that was taken for a stream for that stream alone."""
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def at_once(height: int, width: int) -> int:
+    """How many pictures of a size are rendered together."""
+    return max(1, min(MOST, PIXELS // (height * width)))
+
+
+def _count(gathered: Sequence[_Gathered]) -> int:
+    return sum(len(one.places) for one in gathered)
+
+
+def _channels_first(images: Tensor) -> Tensor:
+    return images.permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,295 @@
+"""New backgrounds to order: the generator, the prompts and the oracle behind the scenario ``generated_background``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import cv2
+import numpy as np
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.protocols import Inpainter, Oracle, TextToImage
+from holdfast.core.seeds import generator, seed_from
+from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
+from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.writers import encode_image, write_atomic
+from holdfast.generate import load_image_maker
+from holdfast.generate.torch_parts import resolve_device
+from holdfast.models import load_classifier
+from holdfast.oracle import load_oracle
+from holdfast.pipeline.donors import load_sample
+from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.scenarios import Condition
+from holdfast.scenarios.background import cover
+from holdfast.scenarios.generated import generated_background, why_not
+
+AT_ONCE = 8
+"""Images a call on a GPU. A processor gains little by it, and one at a time the order cannot change a bit."""
+
+THUMBNAIL = 160
+"""Pixels of the longer side."""
+
+NOT_RECOGNISED = "not recognised: the oracle no longer sees the object's class"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of the generator for one sample."""
+
+    prompt: str
+    background: str
+    seed: int
+
+
+class Painter:
+    """One generator, loaded once, and whether what it paints is used.
+
+    A picture follows from the sample, its prompt and the seed alone.
+    """
+
+    def __init__(
+        self,
+        maker: TextToImage,
+        prompts: Prompts,
+        oracle: Oracle | None = None,
+        *,
+        keys: Mapping[str, ClassKeys] | None = None,
+        seed: int = 0,
+        at_once: int = 1,
+        review_margin: float | None = None,
+    ) -> None:
+        self.maker = maker
+        self.prompts = prompts
+        self.oracle = oracle
+        self.at_once = at_once
+        self.review_margin = review_margin
+        self.inpaints = _inpaints(maker)
+        self._keys = keys or {}
+        self._seed = seed
+        self._ahead: dict[str, Image] = {}
+        self._lock = threading.Lock()
+
+    def request(self, sample: Sample) -> Request:
+        """Prompt and seed of a sample; every prompt of a sample starts from the same noise."""
+        rng = generator(self._seed, sample.sample_id, "prompt")
+        prompt, background = self.prompts.of(sample, spoken(sample.label, self._keys.get(sample.label)), rng)
+        # 53 bits, so that every reader of JSON keeps the number whole
+        return Request(prompt, background, seed_from(self._seed, sample.sample_id, "generated_background") >> 11)
+
+    def identity(self, sample: Sample) -> str:
+        """Hash of everything the picture of a sample depends on besides image, mask and the condition."""
+        judge = self.oracle.fingerprint if self.oracle else ""
+        asked = self.request(sample)
+        doubts = [] if self.review_margin is None else [self.review_margin]
+        return fingerprint([self.maker.fingerprint, self.inpaints, asked.prompt, asked.seed, judge, *doubts])
+
+    def record(self) -> dict[str, Any]:
+        """What a run writes down of it, as JSON."""
+        return {
+            "generator": self.maker.name,
+            "generator_fingerprint": self.maker.fingerprint,
+            "way": "inpainting" if self.inpaints else "pasted over a picture made from text",
+            "prompts": self.prompts.table(),
+            "oracle": self.oracle.name if self.oracle else "",
+        }
+
+    def unread(self, samples: Sequence[Sample], summary: Summary) -> None:
+        """Tell the summary which words of which prompts the generator does not read, where it can say so."""
+        first: dict[str, tuple[str, int]] = {}
+        for sample in samples:
+            prompt = self.request(sample).prompt
+            named, count = first.get(prompt, (sample.sample_id, 0))
+            first[prompt] = (named, count + 1)
+        for (prompt, (named, count)), words in zip(first.items(), self._cut(list(first)), strict=True):
+            if words:
+                summary.add(
+                    named, f"the prompt {prompt[:40]!r}… is too long, the generator does not read: {words}", count
+                )
+
+    def _cut(self, prompts: list[str]) -> list[str]:
+        cut_words = getattr(self.maker, "cut_words", None)
+        if cut_words is None:
+            return [""] * len(prompts)
+        with self._lock:  # tokenizers keep state, too: counting words would take the padding from a prompt being read
+            return list(cut_words(prompts))
+
+    def prepare(self, wanted: Sequence[tuple[Sample, Sequence[Condition]]], max_pixels: int) -> None:
+        """Paint for several samples at once, where the machine gains by it; ``paint`` then has them ready.
+
+        Args:
+            wanted: samples with their conditions; one that all of these reject is not painted.
+            max_pixels: see ``load_sample``.
+        """
+        self._ahead = {}
+        if self.at_once == 1:
+            return
+        loaded = []
+        for sample, conditions in wanted:
+            try:
+                image, mask, _ = load_sample(sample, max_pixels)
+            except SampleError:
+                continue  # said where the sample is rendered
+            if mask is not None and mask.any() and not mask.all() and any(_fits(mask, one) for one in conditions):
+                loaded.append((sample, image, mask))
+        for start in range(0, len(loaded), self.at_once):
+            part = loaded[start : start + self.at_once]
+            try:
+                pictures = self._make(part, attempt=0)
+            except SampleError:
+                continue  # one by one, then, to find the image it fails on
+            self._ahead |= {one.sample_id: made for (one, _, _), made in zip(part, pictures, strict=True)}
+
+    def paint(self, sample: Sample, image: Image, mask: Mask) -> Rendered:
+        """New surroundings for a sample, of its size, with what was asked for; SampleError where none came."""
+        for attempt in (0, 1):
+            ready = self._ahead.get(sample.sample_id) if attempt == 0 else None
+            picture = ready if ready is not None else self._make([(sample, image, mask)], attempt=attempt)[0]
+            if not _blank(picture, mask):
+                return Rendered(picture, mask, self._facts(sample, attempt))
+        raise SampleError("the generator made a blank background, and another with the next seed")
+
+    def judge(self, rendered: Rendered, sample: Sample) -> tuple[Rendered, str]:
+        """The picture with the oracle's verdict among its details, and why it is not used, or ''."""
+        if self.oracle is None:
+            return rendered, ""
+        with self._lock:
+            verdict = self.oracle.judge([rendered.image], [sample.label])[0]
+        said = {
+            "oracle": self.oracle.name,
+            "oracle_accepted": verdict.accepted,
+            "oracle_score": verdict.score if np.isfinite(verdict.score) else None,
+            "oracle_margin": verdict.margin if np.isfinite(verdict.margin) else None,
+            "oracle_saw": verdict.saw,
+        }
+        details = {**rendered.details, **said}
+        # People say why; a model's reason would be another for every picture.
+        why = verdict.reason if hasattr(self.oracle, "knows") else NOT_RECOGNISED
+        return Rendered(rendered.image, rendered.mask, details), "" if verdict.accepted else why
+
+    def doubt(self, details: Mapping[str, Any], reason: str) -> str:
+        """Why people should look at a judged picture, or '': the oracle rejects it, or accepts it by a small margin."""
+        if self.review_margin is None or "oracle_margin" not in details:
+            return ""
+        margin = details["oracle_margin"]
+        if reason:
+            return reason
+        close = margin is None or margin < self.review_margin
+        return f"accepted by a margin below {self.review_margin:g}" if close else ""
+
+    def _facts(self, sample: Sample, attempt: int) -> dict[str, Any]:
+        asked = self.request(sample)
+        return {
+            "prompt": asked.prompt,
+            "cut_words": self._cut([asked.prompt])[0] or None,
+            "asked_background": asked.background or None,
+            "generator": self.maker.name,
+            "generator_fingerprint": self.maker.fingerprint,
+            "image_seed": asked.seed + attempt,
+            "attempt": attempt,
+        }
+
+    def _make(self, wanted: Sequence[tuple[Sample, Image, Mask]], *, attempt: int) -> list[Image]:
+        asked = [self.request(sample) for sample, _, _ in wanted]
+        prompts, seeds = [one.prompt for one in asked], [one.seed + attempt for one in asked]
+        images, masks = [image for _, image, _ in wanted], [mask for _, _, mask in wanted]
+        try:
+            with self._lock:  # pipelines keep state between steps
+                if self.inpaints:
+                    return cast(Inpainter, self.maker).inpaint(prompts, seeds, images, masks)
+                made = self.maker.generate(prompts, seeds)
+        except HoldfastError:
+            raise
+        except Exception as error:  # a library's own, out of memory among them: one image, not the run
+            raise SampleError(f"the generator failed: {type(error).__name__}: {first_line(error)}") from error
+        return [cover(picture, *mask.shape) for picture, mask in zip(made, masks, strict=True)]
+
+
+def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:
+    """The painter for these conditions, or None where none of them paints.
+
+    Args:
+        spec: ``pipeline.samples.PaintSpec``, which cannot be imported here.
+        collection: whose classes prompts and oracle are about.
+        conditions: what is asked for.
+    """
+    painting = [condition.scenario for condition in conditions if condition.definition.paints]
+    if not painting:
+        given = next((name for name in ("generator", "prompts", "oracle") if getattr(spec, name)), None)
+        if given:
+            raise UserError(f"--{given} is for generated_background, which --scenarios does not name")
+        return None
+    if not spec.generator:
+        raise UserError(
+            f"{painting[0]} needs something that paints: --generator diffusers:NAME-OR-FOLDER, or embedded: for drawn "
+            "scenes (holdfast ls image-makers)"
+        )
+    keys = dict(collection.keys)
+    if spec.labels:
+        keys.update(read_label_file(Path(spec.labels)))
+    prompts = prompts_for(spec.generator, spec.prompts, collection.classes)
+    for label in collection.classes:
+        check_spoken(prompts, label, keys.get(label))
+    oracle = None
+    if spec.oracle:
+        oracle = load_oracle(
+            spec.oracle, classes=collection.classes, keys=keys, load_classifier=load_classifier, map_labels=map_labels,
+            device=spec.device,
+        )  # fmt: skip
+    maker = load_image_maker(spec.generator, device=spec.device)
+    at_once = 1 if resolve_device(spec.device) == "cpu" else AT_ONCE
+    margin = getattr(spec, "review_margin", None) if getattr(spec, "review", False) else None
+    return Painter(maker, prompts, oracle, keys=keys, seed=spec.seed, at_once=at_once, review_margin=margin)
+
+
+def _inpaints(maker: TextToImage) -> bool:
+    """Whether a maker paints around an object; if not, the object is pasted over what it makes from text."""
+    if not isinstance(maker, Inpainter):
+        return False
+    try:
+        maker.inpaint([], [], [], [])
+    except UserError:
+        maker.generate([], [])  # one that can do neither says so
+        return False
+    return True
+
+
+def _fits(mask: Mask, condition: Condition) -> bool:
+    """Whether a condition would paint around this object."""
+    if condition.definition is not generated_background:
+        return condition.definition.paints
+    limits = {name: cast(float, condition.parameters[name]) for name in ("min_share", "max_border")}
+    return not why_not(mask, **limits)
+
+
+def _blank(picture: Image, mask: Mask) -> bool:
+    """Whether the background is one flat colour, as from a safety checker or numbers that ran away."""
+    background = picture[~mask]
+    return len(background) > 1 and not np.ptp(background, axis=0).any()
+
+
+def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
+    """A small JPEG for the report, which should not have to load a generator."""
+    write_atomic(
+        thumbnail_path(run, sample.sample_id, condition), encode_image(small(image), format="jpeg", quality=80)
+    )
+
+
+def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
+    """Where the small picture of a condition that paints lies."""
+    name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
+    return run / "generated" / f"{name}.jpg"
+
+
+def small(image: Image, size: int = THUMBNAIL) -> Image:
+    """RGB, its longer side at most so many pixels."""
+    scale = size / max(image.shape[:2])
+    if scale >= 1:
+        return image
+    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    return cast(Image, cv2.resize(image, shape, interpolation=cv2.INTER_AREA))

@@ -1,0 +1,107 @@
+"""A pool on disk: images in ImageNet-D's folders, their rows, and the manifest the data readers open."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from holdfast.core.files import write_atomic
+from holdfast.data.labels import read_label_file
+from holdfast.data.nuisances import Category
+from holdfast.pipeline.generate.plan import label_rows
+from holdfast.store import Parts, write_table
+
+MANIFEST = pa.schema(
+    [
+        ("path", pa.string()),
+        ("label", pa.string()),  # the category
+        ("sample_id", pa.string()),
+        ("source_id", pa.string()),  # the prompt: images of one prompt are one cluster
+        ("kind", pa.string()),  # generated
+        ("condition", pa.string()),  # background | texture | material
+        ("nuisance", pa.string()),
+        ("prompt", pa.string()),
+        ("prompt_id", pa.string()),  # of the prompt's text, category and nuisance
+        ("repeat", pa.int32()),  # which of the prompt's images
+        ("seed", pa.int64()),
+        ("generator", pa.string()),
+        ("generator_fingerprint", pa.string()),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("seconds", pa.float32()),  # its share of its batch's time
+        ("made_at", pa.string()),  # UTC
+        ("attempt", pa.int32()),  # 1 where the first image was unusable
+        ("cut_words", pa.string()),  # of the prompt, which the generator did not read
+        ("published_sha256", pa.string()),  # of the file
+        ("licence", pa.string()),
+    ]
+)
+_ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
+
+
+class Pool:
+    """The folder that ``generate`` writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._parts = Parts(folder / "manifest", _ROWS)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Record images whose files are written."""
+        if rows:
+            # Named after what was asked for: whether a second attempt was needed may differ when it is made again.
+            of = {f"{row['prompt_id']}-{row['repeat']}" for row in rows}
+            self._parts.write(pa.Table.from_pylist(list(rows), schema=_ROWS), of=of)
+
+    def finished(self) -> set[tuple[str, int]]:
+        """Prompt id and repeat of what needs no more work; rows whose file has gone are forgotten."""
+        columns = ["row_id", "prompt_id", "repeat", "attempt", "status", "path"]
+        rows = self._parts.rows(columns).to_pylist()
+        gone = {row["row_id"] for row in rows if row["status"] == "ok" and not (self.folder / row["path"]).is_file()}
+        lost = {(row["prompt_id"], row["repeat"]) for row in rows if row["row_id"] in gone}
+        self._parts.drop_ids([row["row_id"] for row in rows if (row["prompt_id"], row["repeat"]) in lost])
+        return {
+            (row["prompt_id"], row["repeat"])
+            for row in rows
+            if (row["prompt_id"], row["repeat"]) not in lost and (row["status"] == "ok" or row["attempt"])
+        }
+
+    def finish(self, categories: Sequence[Category]) -> None:
+        """Write the manifest, the list of failures, and the label file where the categories have keys."""
+        table = self._parts.rows().sort_by([("sample_id", "ascending"), ("attempt", "ascending")])
+        is_ok = pc.equal(table["status"], "ok")
+        made = table.filter(is_ok).select(MANIFEST.names)
+        write_table(self.folder / "manifest.parquet", made)
+        _write_csv(self.folder / "manifest.csv", made)
+        failed = table.filter(pc.invert(is_ok)).drop_columns(["row_id", "path", "height", "width", "published_sha256"])
+        if failed.num_rows:
+            _write_csv(self.folder / "failed.csv", failed)
+        else:
+            (self.folder / "failed.csv").unlink(missing_ok=True)
+        labels = label_rows(self._with_earlier(categories))
+        if labels:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(labels[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(labels)
+            write_atomic(self.folder / "labels.csv", text.getvalue().encode())
+
+    def _with_earlier(self, categories: Sequence[Category]) -> list[Category]:
+        """The categories and those of earlier lists, whose images are still there."""
+        file = self.folder / "labels.csv"
+        keys = read_label_file(file) if file.is_file() else {}
+        now = {one.name for one in categories}
+        return [*(Category(name, one) for name, one in keys.items() if name not in now), *categories]
+
+
+def _write_csv(path: Path, table: pa.Table) -> None:
+    text = pa.BufferOutputStream()
+    pacsv.write_csv(table, text)
+    write_atomic(path, text.getvalue().to_pybytes())

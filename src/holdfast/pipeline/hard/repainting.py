@@ -1,0 +1,225 @@
+"""The hard prompts painted anew: is failing the prompt's, or was it luck of the seed?"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.protocols import Oracle, TextToImage
+from holdfast.data.writers import encode_image
+from holdfast.engine import Executor, LocalExecutor
+from holdfast.pipeline.files import safe_part
+from holdfast.pipeline.generate.generate import (
+    Known,
+    Made,
+    Request,
+    known_elsewhere,
+    known_of,
+    load_text_to_image,
+    make_images,
+)
+from holdfast.pipeline.hard.pool import Measured, MineSpec, measure
+from holdfast.pipeline.hard.results import Selection
+from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
+from holdfast.store import Parts, write_table
+
+FIRST_REPEAT = 1_000_000
+"""Of new images: no pool has so many of one prompt, so their seeds are new however it grows."""
+
+_STAND_IN = "stand-in"
+"""What is in the folder only to name a category."""
+
+PAINTED = pa.schema(
+    [
+        ("row_id", pa.string()),  # prompt, repeat and generator
+        ("path", pa.string()),
+        ("label", pa.string()),
+        ("sample_id", pa.string()),
+        ("source_id", pa.string()),
+        ("kind", pa.string()),
+        ("condition", pa.string()),
+        ("nuisance", pa.string()),
+        ("prompt", pa.string()),
+        ("prompt_id", pa.string()),
+        ("repeat", pa.int64()),
+        ("seed", pa.int64()),
+        ("generator", pa.string()),
+        ("generator_fingerprint", pa.string()),
+        ("published_sha256", pa.string()),
+    ]
+)
+
+
+def paint_again(
+    spec: MineSpec,
+    pool: Measured,
+    selection: Selection,
+    oracle: Oracle,
+    folder: Path,
+    progress: Progress,
+    executor: Executor | None = None,
+) -> tuple[Measured | None, list[str]]:
+    """New images of every hard prompt, classified and judged in ``folder/again``; warnings where there can be none.
+
+    What was painted before is kept, also for prompts that are no longer hard.
+    """
+    if not spec.again:
+        return None, ["hard prompts were not painted anew (--again 0), so luck of the seed is not told from the prompt"]
+    if hasattr(oracle, "knows"):
+        return None, ["people cannot have judged images that are not made yet, so hard prompts were not painted anew"]
+    hard = pool.images[selection.hard].drop_duplicates("prompt_id")
+    if (hard["prompt"] == "").any():
+        return None, ["the pool does not record its prompts, so they cannot be painted anew"]
+    text, known, maker = _maker(spec, pool, executor)
+    wanted = {
+        Request(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])
+        for row in hard.to_dict("records")
+        for repeat in range(FIRST_REPEAT, FIRST_REPEAT + spec.again)
+    }
+    place = folder / "again"
+    parts = Parts(place / "manifest", PAINTED)
+    painting = Painting(text, spec, known, maker, place)
+    lost = _paint(painting, wanted, parts, progress, executor or LocalExecutor(1))
+    rows = [row for row in parts.rows().to_pylist() if row["generator_fingerprint"] == known.fingerprint]
+    rows = sorted(rows, key=lambda row: str(row["sample_id"])) + _stand_ins(pool, {row["label"] for row in rows}, place)
+    write_table(place / "manifest.parquet", pa.Table.from_pylist(rows, schema=PAINTED).drop(["row_id"]))
+    again, _ = measure(spec, str(place / "manifest.parquet"), place, progress, oracle=oracle, executor=executor)
+    painted = again.images["kind"] != _STAND_IN
+    again = replace(again, images=again.images[painted], failed=again.failed[painted], said=again.said[painted])
+    return again, [f"{lost} of {len(wanted)} new images of hard prompts could not be made"] if lost else []
+
+
+def _stand_ins(pool: Measured, there: Container[str], place: Path) -> list[dict[str, Any]]:
+    """An image of the pool for every category that no painted image has, so that models choose among all of them."""
+    rows = []
+    for category in pool.collection.classes:
+        if category not in there:
+            sample = next(one for one in pool.collection.samples if one.label == category)
+            data = encode_image(sample.image.load())
+            path = f"{_STAND_IN}/{safe_part(category)}.png"
+            write_atomic(place / path, data)
+            facts = {"label": category, "sample_id": f"{_STAND_IN}/{category}", "condition": _STAND_IN}
+            rows.append(facts | {"path": path, "kind": "generated", "published_sha256": bytes_sha256(data)})
+    return rows
+
+
+def _maker(spec: MineSpec, pool: Measured, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
+    """The name of the pool's own generator, or of the one that was named, and what is known of it, or itself."""
+    made = {
+        (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
+        for sample in pool.collection.samples
+    }
+    hint = "name what paints the hard prompts anew (--generator), or leave that out (--again 0)"
+    if len(made) != 1 and not spec.generator:
+        raise UserError(f"the pool has images of several generators; {hint}")
+    name, identity = next(iter(made))
+    text = spec.generator or name
+    if not text:
+        raise UserError(f"the pool does not say what made it; {hint}")
+    maker = None
+    try:
+        if elsewhere(executor):
+            known = known_elsewhere(text, spec.device, (), executor)
+        else:
+            maker = load_text_to_image(text, spec.device)
+            known = known_of(maker, ())
+    except HoldfastError as error:
+        raise UserError(f"the generator of the pool cannot be loaded: {error}; {hint}") from error
+    if identity and known.fingerprint != identity:
+        raise UserError(
+            f"{text} is not what made the pool, its weights or settings are others; name the pool's own generator "
+            "(--generator), or leave painting out (--again 0)"
+        )
+    return text, known, maker
+
+
+Wanted = Sequence[tuple[Request, str]]
+"""What is to be painted, and the name that the pool gave its prompt."""
+
+
+class Painting:
+    """The work of a shard: paint its prompts, in batches, and record the images.
+
+    Travels to other processes without the generator, which is loaded there on first use.
+    """
+
+    def __init__(self, text: str, spec: MineSpec, known: Known, maker: TextToImage | None, place: Path) -> None:
+        self.spec = spec
+        self.known = known
+        self._text = text
+        self._place = place.absolute()
+        self._maker = maker
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maker": None}
+
+    def __call__(self, shard: Wanted) -> tuple[int, int]:
+        """Paint these; returns how many were asked for, and how many could not be made."""
+        if self._maker is None:
+            maker = load_text_to_image(self._text, self.spec.device)
+            check_same(self._text, self.known.fingerprint, maker.fingerprint)
+            self._maker = maker
+        names = dict(shard)
+        rows = [
+            _row(made, names[made.request], self.known, self._place)
+            for made in make_images(self._maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size)
+            if made.image is not None
+        ]
+        parts = Parts(self._place / "manifest", PAINTED)
+        parts.write(pa.Table.from_pylist(rows, schema=PAINTED), of=[_row_id(one, self.known) for one in names])
+        return len(shard), len(shard) - len(rows)
+
+
+def _paint(painting: Painting, wanted: dict[Request, str], parts: Parts, progress: Progress, executor: Executor) -> int:
+    """Paint what is not there yet, and record it shard by shard; returns how many could not be made."""
+    stored = parts.stored_ids()
+    missing = [(one, name) for one, name in wanted.items() if _row_id(one, painting.known) not in stored]
+    size = batch = painting.spec.batch_size
+    if elsewhere(executor):  # whole batches, so that images are the same to the last bit
+        size = batch * max(1, shard_size(len(missing), executor, batch) // batch)
+    done = lost = 0
+    progress("paint", 0, len(missing))
+    for count, failed in executor.map(painting, [missing[at : at + size] for at in range(0, len(missing), size)]):
+        lost += failed
+        done += count
+        progress("paint", done, len(missing))
+    return lost
+
+
+def _row_id(request: Request, known: Known) -> str:
+    return f"{request.prompt_id}-{request.repeat}-{known.fingerprint[:16]}"
+
+
+def _row(made: Made, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
+    """Write the image, and say what it is. The prompt keeps the name that the pool gave it."""
+    assert made.image is not None
+    request = made.request
+    data = encode_image(made.image)
+    parts = (request.nuisance_kind, request.category, f"{prompt_id}-{request.repeat}")
+    path = "/".join(safe_part(part) for part in parts) + ".png"
+    write_atomic(place / path, data)
+    return {
+        "row_id": _row_id(request, known),
+        "path": path,
+        "label": request.category,
+        "sample_id": "/".join(parts),
+        "source_id": prompt_id,
+        "kind": "generated",
+        "condition": request.nuisance_kind,
+        "nuisance": request.nuisance,
+        "prompt": request.prompt,
+        "prompt_id": prompt_id,
+        "repeat": request.repeat,
+        "seed": made.seed,
+        "generator": known.name,
+        "generator_fingerprint": known.fingerprint,
+        "published_sha256": bytes_sha256(data),
+    }

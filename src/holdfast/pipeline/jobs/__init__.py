@@ -1,0 +1,1 @@
+"""What all verbs share: progress, summaries, shards and the record of the environment."""

@@ -1,0 +1,190 @@
+"""A segmenter on pictures: rows of the one table, the counts behind them, and a few pictures for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.protocols import Segmenter
+from holdfast.core.schema import SEGMENTS
+from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Sample
+from holdfast.data.labels import map_labels
+from holdfast.data.writers import encode_image
+from holdfast.pipeline.segment.counting import Map, count, truth_map
+from holdfast.pipeline.train.pictures import Tensors
+from holdfast.stats.effects.segments import BACKGROUND
+from holdfast.store import Parts
+
+FOUND = 0.5
+"""IoU of the labelled class from which on a row counts as ``correct``."""
+
+SHOWN = 4
+"""Photos whose segments are kept as pictures, under every condition and of every model."""
+
+SIDE = 128
+"""Pixels of such a picture."""
+
+DETAILS = "_segments"
+"""Under this name a row carries its details until it is written."""
+
+GAP = 4
+_MISSED, _FALSE, _RIGHT = 1, 2, 3  # places in the colours below
+_TINTS = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
+
+
+def details(run: Path) -> Parts:
+    """The table of counts of a run, a row a class."""
+    return Parts(run / "details" / "segments", SEGMENTS)
+
+
+def pictures_folder(run: Path) -> Path:
+    """Where the kept pictures lie, each called after its row."""
+    return run / "segments"
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A segmenter, and for each of its outputs the place among background and classes that it counts as."""
+
+    segmenter: Segmenter
+    places: NDArray[np.uint8]
+    fingerprint: str
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """UserError where class maps cannot hold a dataset's classes."""
+    if BACKGROUND in classes:
+        raise UserError(f"a class is called {BACKGROUND!r}, and that is what lies around the object; rename it")
+    if len(classes) > 255:
+        raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(classes)}")
+
+
+def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> Tested:
+    """A segmenter whose outputs are found by the classes' names, as those of classifiers are.
+
+    Masks mark the object alone, so every output that is none of the classes counts as background.
+    """
+    from holdfast.core.fingerprint import fingerprint
+
+    found = map_labels(classes, keys, segmenter.labels)
+    places = np.zeros(len(segmenter.labels), np.uint8)
+    for place, own in enumerate(found.members, 1):
+        places[list(own)] = place
+    if places.all():
+        raise UserError(f"{segmenter.name} has no output for the background: every one of them is a class")
+    return Tested(segmenter, places, fingerprint([segmenter.fingerprint, found.fingerprint]))
+
+
+def own(segmenter: Segmenter, classes: Sequence[str]) -> Tested:
+    """One that was trained here: background, then the classes."""
+    if segmenter.labels != LabelSpace((BACKGROUND, *classes)):
+        raise UserError(f"{segmenter.name} was trained on other classes")
+    return Tested(segmenter, np.arange(len(classes) + 1, dtype=np.uint8), segmenter.fingerprint)
+
+
+def answers(tested: Tested, images: Sequence[Image]) -> list[Map | str]:
+    """Class maps, or why one could not be had: a model that fails on a batch is asked for one picture at a time."""
+    try:
+        maps = tested.segmenter.segment(images)
+        for one, image in zip(maps, images, strict=True):
+            if one.shape != image.shape[:2] or one.max(initial=0) >= len(tested.places):
+                raise SampleError(f"the model answered with a map of shape {one.shape}, or with unknown classes")
+        return [tested.places[one] for one in maps]
+    except Exception as error:
+        if len(images) > 1:
+            return [answer for image in images for answer in answers(tested, [image])]
+        message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        return [message[:500]]
+
+
+def outcomes(
+    tested: Tested, pictures: Tensors, classes: Sequence[str], ids: Mapping[str, str], shown: Mapping[str, Path]
+) -> Iterator[tuple[Sample, dict[str, Any]]]:
+    """For every sample the outcome columns of its row, and under ``DETAILS`` its counts.
+
+    ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
+    reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
+
+    Args:
+        tested: the model.
+        pictures: with masks.
+        classes: of the dataset.
+        ids: sample → row.
+        shown: sample → file to keep a picture in.
+    """
+    assert pictures.masks is not None
+    names = (BACKGROUND, *classes)
+    images = [np.ascontiguousarray(one.transpose(1, 2, 0)) for one in pictures.images.numpy()]
+    masks, places = pictures.masks.numpy(), (pictures.labels + 1).tolist()
+    for at, answer in enumerate(answers(tested, images)):
+        sample = pictures.samples[at]
+        facts = dict(pictures.facts[at])
+        if isinstance(answer, str):
+            yield sample, facts | {"status": "error", "error": answer}
+            continue
+        truth = truth_map(masks[at], places[at])
+        counts = count(truth, answer)
+        objects = {place: one["predicted"] for place, one in counts.items() if place}
+        most = max(objects, key=lambda place: (objects[place], -place), default=0)
+        labelled = counts.get(places[at])
+        row = ids[sample.sample_id]
+        if sample.sample_id in shown:
+            write_atomic(shown[sample.sample_id], shown_beside(images[at], truth, answer))
+        yield (
+            sample,
+            facts
+            | {
+                "prediction": names[most] if most and objects[most] else None,
+                "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
+                "status": "ok",
+                DETAILS: [{"row_id": row, "class": names[place]} | one for place, one in counts.items()],
+            },
+        )
+
+
+def chosen(collection: Collection) -> list[str]:
+    """The samples whose pictures are kept: the first of the first fold, of classes spread over the list."""
+    tested = [sample for sample in collection.samples if sample.fold == 0] or list(collection.samples)
+    first: dict[str, str] = {}
+    for sample in sorted(tested, key=lambda one: one.sample_id):
+        first.setdefault(sample.label, sample.source_id)
+    there = [name for name in collection.classes if name in first]
+    spread = {there[len(there) * place // SHOWN] for place in range(SHOWN)} if there else set()
+    wanted = {first[name] for name in spread}
+    return [sample.sample_id for sample in tested if sample.source_id in wanted]
+
+
+def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
+    """PNG: above the picture and the object as it is, below the answer and where it is right, missing and false."""
+    errors = np.zeros_like(truth)
+    errors[(truth == answer) & (truth > 0)] = _RIGHT
+    errors[(truth != answer) & (truth > 0)] = _MISSED
+    errors[(truth != answer) & (truth == 0)] = _FALSE
+    side = min(SIDE, image.shape[1])
+    panes = [
+        cv2.resize(pane, (side, side), interpolation=cv2.INTER_AREA)
+        for pane in (image, _tinted(image, truth), _tinted(image, answer), _tinted(image, errors))
+    ]
+    across, down = np.full((side, GAP, 3), 255, np.uint8), np.full((GAP, 2 * side + GAP, 3), 255, np.uint8)
+    rows = [np.concatenate([panes[at], across, panes[at + 1]], axis=1) for at in (0, 2)]
+    return encode_image(np.ascontiguousarray(np.concatenate([rows[0], down, rows[1]]), np.uint8), format="png")
+
+
+def _tinted(image: Image, classes: Map) -> Image:
+    """Every class in its colour over a pale grey picture."""
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) * 0.5 + 110
+    made = np.repeat(grey[..., None], 3, axis=2)
+    for place in np.unique(classes):
+        if place:
+            colour = np.array(_TINTS[(int(place) - 1) % len(_TINTS)], np.float32)
+            where = classes == place
+            made[where] = 0.45 * made[where] + 0.55 * colour
+    return made.clip(0, 255).astype(np.uint8)

@@ -1,0 +1,188 @@
+"""Training a segmenter within a scenario: classifiers' jobs with masks, another loss, and tests that count pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.core.files import safe_part
+from holdfast.core.schema import SEGMENTS
+from holdfast.models.torch_classifier import out_of_memory
+from holdfast.models.torch_segmenter import TorchSegmenter
+from holdfast.pipeline.segment import networks, testing
+from holdfast.pipeline.train.fitting import MOVES, Fit, on_device
+from holdfast.pipeline.train.pictures import Rendered, Source, bytes_of, showing, tensors_of
+from holdfast.pipeline.train.plan import Job, ids_of, tested_on
+from holdfast.pipeline.train.worker import TESTED, Training
+from holdfast.scenarios import Condition
+from holdfast.store import write_table
+from holdfast.training import augment
+from holdfast.training.saving import DRAWN_WORLD
+
+if TYPE_CHECKING:
+    import torch
+
+    Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class SegmentFit(Fit):
+    """One job's training. Pictures have four channels: colours, and 1 where the object is."""
+
+    def build(self) -> torch.nn.Module:
+        """The network before training."""
+        return networks.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
+
+    def batches(self, epoch: int) -> Iterator[Pair]:
+        """Prepared pictures and class maps (NHW int64, 0 is background); what moves a picture moves its map."""
+        for pictures, labels in self.source.batches(self.orders()):
+            if len(labels) > 1:
+                yield self.pair(pictures, labels, augmented=self.recipe.augment)
+
+    def pair(self, pictures: torch.Tensor, labels: torch.Tensor, *, augmented: bool = False) -> Pair:
+        """Four channels uint8 and labels → what the network sees, and the class of every pixel."""
+        pictures, labels = self.moved(pictures), labels.to(self.device, non_blocking=True)
+        images, mask = pictures[:, :3], pictures[:, 3:]
+        if augmented:
+            small = images.float().div_(255)
+            grid = augment.move_grid(small, MOVES)
+            images = augment.move(small, grid).mul_(255)
+            mask = augment.move(mask.float(), grid, nearest=True)
+        return self.prepared(images), mask[:, 0].long() * (labels + 1)[:, None, None]
+
+    def loss(self, module: Any, batch: Pair) -> Mapping[str, torch.Tensor]:
+        """Cross-entropy a pixel; the fast recipe adds one minus the soft overlap, so that small objects count."""
+        import torch
+        import torch.nn.functional
+
+        scores = at_size_of(module(batch[0]).float(), batch[1])
+        each = torch.nn.functional.cross_entropy(scores, batch[1], reduction="none")
+        if self.spec.balance == "weights":
+            each = each * torch.cat([torch.ones_like(self.weights[:1]), self.weights])[batch[1]]
+        loss = each.mean()
+        if self.recipe.augment:
+            loss = loss + overlap_loss(scores, batch[1])
+        return {"loss": loss, "miou": mean_iou(confusion(scores.detach(), batch[1]))}
+
+    def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
+        import torch
+        import torch.nn.functional
+
+        pairs: Any = 0
+        loss = count = 0.0
+        orders = torch.split(torch.tensor(self.places.validation), size)
+        try:
+            with torch.inference_mode():
+                for pictures, labels in self.source.batches(orders):
+                    images, maps = self.pair(pictures, labels)
+                    scores = at_size_of(module(images).float(), maps)
+                    loss += float(torch.nn.functional.cross_entropy(scores, maps)) * len(labels)
+                    count += len(labels)
+                    pairs = pairs + confusion(scores, maps)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            return None
+        return {"validation_loss": loss / max(count, 1), "validation_miou": float(mean_iou(pairs)) if count else 0.0}
+
+    def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+        """The folder of the trained network."""
+        architecture, size = self.job.architecture, self.recipe.size
+        text = (
+            f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
+            f"A segmenter of background and {len(self.classes)} classes for images of {size} pixels. Images of fold "
+            f"{self.job.fold} took no part in its training. Use it as `{networks.loaded_as(architecture)}FOLDER`."
+        )
+        note = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
+        networks.write(folder, architecture, module, weights, self.classes, size, facts, text, note)
+
+
+class SegmentTraining(Training):
+    """Trains and tests segmenters one after the other."""
+
+    fitting = SegmentFit
+
+    def _source(self, job: Job) -> tuple[Source, Sequence[Any], int]:
+        import torch
+
+        size = self.spec.settled().size
+        shown = showing(self.prepared.collection.samples, job.condition)
+        renderer = self._renderer(size)
+        if 4 * bytes_of(len(shown), size) // 3 > self.memory:
+            place = {name: number for number, name in enumerate(self.classes)}
+            labels = torch.tensor([place[sample.label] for sample, _ in shown])
+            return Rendered(renderer, shown, labels, masks=True), [sample for sample, _ in shown], 0
+        if job.trained_on not in self._held:
+            self._held.clear()
+            self._held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=True)
+        held = self._held[job.trained_on]
+        assert held.masks is not None
+        pictures = torch.cat([held.images, held.masks[:, None].to(torch.uint8)], 1)
+        return on_device(pictures, held.labels, self.device), held.samples, len(held.failed)
+
+    def _load(self, job: Job) -> TorchSegmenter:
+        segmenter = networks.load(job.architecture, self.run / "models" / job.folder, device=self.device)
+        segmenter.batch_size = max(16, self.spec.settled().batch_size)
+        return segmenter
+
+    def _rows(self, job: Job, condition: Condition, model: Any) -> Iterator[dict[str, Any]]:
+        shown = tested_on(job, condition, self.prepared.collection.samples)
+        ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
+        made_of = {one.sample_id: made for one, made in shown}
+        tested = testing.own(model, self.classes)
+        folder = testing.pictures_folder(self.run)
+        kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(self.prepared.collection) if one in ids}
+        renderer = self._renderer(self.spec.settled().size, hashed=True)
+        for start in range(0, len(shown), TESTED):
+            pictures = tensors_of(renderer, shown[start : start + TESTED], self.classes, masks=True)
+            found = [(sample, {"status": status, "error": error}) for sample, status, error in pictures.failed]
+            found += list(testing.outcomes(tested, pictures, self.classes, ids, kept))
+            for sample, outcome in found:
+                yield self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id]) | outcome
+
+    def _write(self, job: Job, condition: str, rows: list[dict[str, Any]]) -> None:
+        # The details first: a row that is there has its counts.
+        counted = [one for row in rows for one in row.pop(testing.DETAILS, [])]
+        file = testing.details(self.run).folder / f"part-{job.name}--{safe_part(condition)}.parquet"
+        write_table(file, pa.Table.from_pylist(counted, schema=SEGMENTS))
+        super()._write(job, condition, rows)
+
+
+def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+    """Scores (n, classes, h, w) at the size of class maps (n, H, W): many networks answer at a quarter of it."""
+    import torch.nn.functional
+
+    if scores.shape[-2:] == maps.shape[-2:]:
+        return scores
+    return torch.nn.functional.interpolate(scores, maps.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def overlap_loss(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+    """One minus the soft Dice overlap, averaged over the classes that occur in the batch."""
+    import torch.nn.functional
+
+    shares = scores.softmax(1)
+    truth = torch.nn.functional.one_hot(maps, scores.shape[1]).movedim(-1, 1).float()
+    both, either = (shares * truth).sum((0, 2, 3)), (shares + truth).sum((0, 2, 3))
+    occurs = (truth.sum((0, 2, 3)) > 0).float()
+    return 1 - (2 * both / either.clamp(min=1) * occurs).sum() / occurs.sum()
+
+
+def confusion(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+    """Pixels by true class (rows) and answer (columns)."""
+    import torch
+
+    classes = scores.shape[1]
+    both = (maps * classes + scores.argmax(1)).flatten()
+    # Not bincount, which waits for the device at every step.
+    pairs = torch.zeros(classes**2, dtype=torch.int64, device=both.device)
+    return pairs.scatter_add_(0, both, torch.ones_like(both)).view(classes, classes)
+
+
+def mean_iou(pairs: torch.Tensor) -> torch.Tensor:
+    """Mean of intersection over union, over the classes that are in the truth or the answers."""
+    both = pairs.diagonal()
+    either = pairs.sum(0) + pairs.sum(1) - both
+    return (both / either.clamp(min=1)).sum() / (either > 0).sum().clamp(min=1)

@@ -1,0 +1,1 @@
+"""``holdfast synth``: scenario images as files."""

@@ -1,0 +1,275 @@
+"""What ``synth`` leaves on disk besides the images: manifest, COCO files, tar and Parquet shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from holdfast.core.files import whole_file
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.synth.order import Tables, in_order
+from holdfast.store import Parts
+from holdfast.store.stored_ids import StoredIds
+
+SHARD_FORMATS = ("webdataset", "parquet")
+
+MANIFEST = pa.schema(
+    [
+        ("path", pa.string()),
+        ("mask_path", pa.string()),
+        ("mask_sha256", pa.string()),
+        ("sample_id", pa.string()),
+        ("source_id", pa.string()),
+        ("label", pa.string()),
+        ("kind", pa.string()),
+        ("scenario", pa.string()),
+        ("variant", pa.string()),
+        ("parameters", pa.string()),
+        ("donor_id", pa.string()),
+        ("donor_label", pa.string()),
+        ("donor_unmasked", pa.bool_()),
+        ("prompt", pa.string()),
+        ("cut_words", pa.string()),  # of the prompt, which the generator did not read
+        ("asked_background", pa.string()),  # the kind of background the prompt names, where it is drawn from a list
+        ("generator", pa.string()),
+        ("generator_fingerprint", pa.string()),
+        ("image_seed", pa.int64()),  # what the generator started from
+        ("attempt", pa.int32()),  # 1 where the first picture was blank
+        ("oracle", pa.string()),
+        ("oracle_accepted", pa.bool_()),
+        ("oracle_score", pa.float32()),
+        ("oracle_margin", pa.float32()),
+        ("oracle_saw", pa.string()),
+        ("people_votes", pa.int32()),  # of a picture that went to people (--review)
+        ("people_yes", pa.int32()),
+        ("seed", pa.int64()),
+        ("sha256", pa.string()),  # of the encoded image
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("licence", pa.string()),
+        ("split", pa.string()),
+        ("fold", pa.int32()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("shard", pa.int32()),
+        ("mask_rle", pa.string()),
+        ("row_id", pa.string()),
+    ]
+)
+DETAILS = (
+    "donor_id", "donor_label", "donor_unmasked", "prompt", "cut_words", "asked_background", "generator",
+    "generator_fingerprint", "image_seed", "attempt", "oracle", "oracle_accepted", "oracle_score", "oracle_margin",
+    "oracle_saw",
+)  # fmt: skip
+"""The columns that a scenario fills."""
+
+_INTERNAL = ["shard", "mask_rle", "row_id"]
+_FOUND = ["row_id", "sample_id", "shard"]
+_COCO = ["path", "label", "height", "width", "mask_rle", "licence"]
+
+# Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
+_DATASET_CARD = b"""---
+configs:
+- config_name: default
+  data_files: data-*.parquet
+---
+Made by `holdfast synth`; `manifest.csv` lists every image.
+"""
+
+
+def shard_path(out: Path, format: str, number: int) -> Path:
+    """The file of a tar or Parquet shard."""
+    return out / (f"shard-{number:06d}.tar" if format == "webdataset" else f"data-{number:06d}.parquet")
+
+
+def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str, Any], bytes, bytes]]) -> None:
+    """Write the images of one shard, with their masks and facts beside them."""
+    write = write_tar_shard if format == "webdataset" else write_parquet_shard
+    facts = [({k: v for k, v in row.items() if k not in _INTERNAL}, image, mask) for row, image, mask in files]
+    write(shard_path(out, format, number), facts)
+
+
+def finish(out: Path, parts: Parts, format: str, progress: Progress = silent) -> None:
+    """Gather the parts into ``manifest.parquet``, ``manifest.csv`` and a COCO file a condition.
+
+    A large table is gone through some rows at a time, so that memory holds no more of it.
+    """
+    done, total = 0, parts.count()
+    progress("manifest", 0, total)
+    public = pa.schema([field for field in MANIFEST if field.name not in _INTERNAL])
+    with (
+        whole_file(out / "manifest.parquet") as as_parquet,
+        whole_file(out / "manifest.csv") as as_csv,
+        pq.ParquetWriter(as_parquet, public, compression="zstd") as parquet,
+        pacsv.CSVWriter(as_csv, public) as csv,
+    ):
+        for tables in in_order(parts, out):
+            folders: dict[str, None] = {}
+            for table in tables(MANIFEST.names):
+                shown = table.drop_columns(_INTERNAL).cast(public)
+                parquet.write_table(shown)
+                csv.write_table(shown)
+                folders |= dict.fromkeys(pc.unique(_folders(_drawn(table))).to_pylist())
+                done += len(table)
+                progress("manifest", done, total)
+            for folder in folders:
+                with whole_file(out / "coco" / f"{folder}.json") as path, path.open("w", encoding="utf8") as file:
+                    file.writelines(coco_text(partial(_coco_rows, tables, folder)))
+    if format == "parquet":
+        write_atomic(out / "README.md", _DATASET_CARD)
+
+
+def _drawn(table: pa.Table) -> pa.Table:
+    """The rows that a COCO file has."""
+    return table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"]))).select(_COCO)
+
+
+def _folders(table: pa.Table) -> pa.ChunkedArray:
+    """The first folder of each path."""
+    return pc.list_element(pc.split_pattern(table["path"], "/", max_splits=1), 0)
+
+
+def _coco_rows(tables: Tables, folder: str) -> Iterator[dict[str, Any]]:
+    for table in tables([*_COCO, "sample_id", "status"]):
+        drawn = _drawn(table)
+        yield from _a_few_at_a_time(drawn.filter(pc.equal(_folders(drawn), folder)))
+
+
+def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table; as Python's objects they would take ten times its memory."""
+    for batch in table.to_batches(max_chunksize=1000):
+        yield from batch.to_pylist()
+
+
+def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> list[str]:
+    """Hash every file against the manifest and forget the rows that do not hold, so that they are made again.
+
+    A shard in which anything is wrong goes as a whole: it cannot be mended in place.
+    """
+    fine = pc.field("status") == "ok"
+    total = sum(len(_read(path, ["status"], fine)) for path in parts.paths())
+    progress("verify", 0, total)
+    broken = []
+    check = _shard_holds(out, format) if format in SHARD_FORMATS else _files_hold(out)
+    for done, row in enumerate(_shard_by_shard(parts, fine), start=1):
+        if not check(row):
+            broken.append({name: row[name] for name in _FOUND})
+        progress("verify", done, total)
+    beside = _beside(parts, broken, fine) if format in SHARD_FORMATS else []
+    return [row["sample_id"] for row in _forget(out, format, parts, beside, broken)]
+
+
+def _shard_by_shard(parts: Parts, condition: pc.Expression) -> Iterator[dict[str, Any]]:
+    """The rows for which a condition holds, those of a shard together; memory holds one part file."""
+    found = []
+    for place, path in enumerate(parts.paths()):
+        numbers = _read(path, ["shard"])["shard"]
+        found += [(number, place, path) for number in pc.unique(numbers).to_pylist()]
+    columns = ["path", "sha256", "mask_path", "mask_sha256", *_FOUND]
+    for number, _, path in sorted(found):
+        yield from _read(path, columns, condition & (pc.field("shard") == number)).to_pylist()
+
+
+def _read(path: Path, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
+    """Of one part file; in one thread, since several take more memory and no less time for so little."""
+    return pq.read_table(path, schema=MANIFEST, columns=columns, filters=condition, use_threads=False)
+
+
+def last_shard(parts: Parts) -> int:
+    """The highest number that a shard has; -1 where there is none."""
+    return max((one for path in parts.paths() for one in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
+
+
+def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expression) -> list[dict[str, Any]]:
+    """All rows for which a condition holds in the shards that unwanted ones are in."""
+    spoiled = pc.field("shard").isin(pa.array({row["shard"] for row in unwanted}, pa.int32()))
+    rows: list[dict[str, Any]] = parts.dataset().to_table(columns=_FOUND, filter=spoiled & condition).to_pylist()
+    return rows
+
+
+def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence[str]], names: Iterable[str]) -> None:
+    """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed.
+
+    Clears away shards that nothing records as well: a killed run may have left one.
+
+    Args:
+        out: The folder that ``synth`` writes to.
+        format: As in ``--format``.
+        parts: The manifest so far.
+        ids: The ids of all planned rows, a few at a time; gone through where there are rows at all.
+        names: The ``sample_id`` of every planned rendering; gone through where there are rows that are not planned.
+    """
+    strange = _not_planned(parts, ids)
+    stale = [row for name in names for row in strange.pop(name, ())] if strange else []
+    if format not in SHARD_FORMATS:
+        _forget(out, format, parts, [], stale)
+        return
+    _forget(out, format, parts, _beside(parts, stale, pc.scalar(True)), stale)
+    kept = {shard_path(out, format, number) for number in pc.unique(parts.rows(["shard"])["shard"]).to_pylist()}
+    for path in {*out.glob("shard-*.tar"), *out.glob("data-*.parquet")} - kept:
+        path.unlink()
+
+
+def _not_planned(parts: Parts, ids: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
+    """``sample_id`` → the rows under it that are none of these."""
+    stored = StoredIds(parts.dataset())
+    planned = np.zeros(len(stored), bool)
+    for some in ids if len(stored) else ():
+        places = stored.places(some)
+        planned[places[places >= 0]] = True
+    found: dict[str, list[dict[str, Any]]] = {}
+    if planned.all():
+        return found
+    for batch in parts.dataset().to_batches(columns=_FOUND):
+        others = ~planned[stored.places(batch["row_id"].to_pylist())]
+        for row in batch.filter(pa.array(others)).to_pylist():
+            found.setdefault(row["sample_id"], []).append(row)
+    return found
+
+
+def _forget(
+    out: Path, format: str, parts: Parts, rows: list[dict[str, Any]], unwanted: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Drop rows; in shards with them all that share one, and the shard. Returns what was dropped."""
+    if format in SHARD_FORMATS:
+        spoiled = {row["shard"] for row in unwanted}
+        unwanted = [row for row in rows if row["shard"] in spoiled]
+        for number in spoiled:
+            shard_path(out, format, number).unlink(missing_ok=True)
+    parts.drop_ids([row["row_id"] for row in unwanted])
+    return unwanted
+
+
+def _files_hold(out: Path) -> Callable[[dict[str, Any]], bool]:
+    def holds(row: dict[str, Any]) -> bool:
+        return all(
+            path is None or ((out / path).is_file() and bytes_sha256((out / path).read_bytes()) == digest)
+            for path, digest in ((row["path"], row["sha256"]), (row["mask_path"], row["mask_sha256"]))
+        )
+
+    return holds
+
+
+def _shard_holds(out: Path, format: str) -> Callable[[dict[str, Any]], bool]:
+    @lru_cache(maxsize=1)  # rows come shard by shard
+    def images(number: int) -> dict[str, bytes]:
+        path = shard_path(out, format, number)
+        if format == "webdataset":
+            return tar_images(path)
+        try:
+            rows = pq.read_table(path, columns=["sample_id", "image"]).to_pylist()
+        except (OSError, pa.ArrowException):
+            return {}
+        return {row["sample_id"]: row["image"]["bytes"] for row in rows}
+
+    return lambda row: bytes_sha256(images(row["shard"]).get(row["sample_id"], b"")) == row["sha256"]

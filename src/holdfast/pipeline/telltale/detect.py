@@ -1,0 +1,197 @@
+"""``holdfast detect``: can a network tell original, generated and random backgrounds apart?
+
+Every photo gives one picture of each kind, so that neither the objects nor their number give a kind away, and all
+pictures of a photo, and the photos that lend it a background, are on one side of a split.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import ORIGINAL, Collection, ImageSource, Problem, Sample
+from holdfast.data import load_collection
+from holdfast.engine import core_count
+from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.generate.backgrounds import load_painter
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.samples import read
+from holdfast.pipeline.telltale.pictures import Pasted, paint
+from holdfast.pipeline.train import architectures
+from holdfast.pipeline.train.plan import TrainSpec, check, with_folds
+from holdfast.pipeline.train.train import Kind, train
+from holdfast.pipeline.train.worker import Training
+from holdfast.scenarios import Condition, parse_conditions
+from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED
+from holdfast.store import Run
+
+__all__ = ["DetectSpec", "detect"]
+
+QUALITY = 75
+"""Of the JPEG control: what a picture goes through when it is shared."""
+
+
+LEFT_OUT = "left out of all three kinds"
+
+
+@dataclass(frozen=True)
+class DetectSpec(TrainSpec):
+    """What ``holdfast detect`` does.
+
+    Attributes:
+        generator: what paints generated backgrounds; with prompts, oracle and labels as for ``synth``.
+        generated: a collection whose images show ``generated_background`` of the same photos (``synth`` writes one);
+            instead of a generator.
+    """
+
+    architectures: tuple[str, ...] = ("timm:resnet50",)
+    scenarios: str = f"{ORIGINAL},{JPEG}?quality={QUALITY},{CONTROL}"
+    folds: int = 5
+    train_on: str = ORIGINAL
+    generator: str = ""
+    prompts: str | None = None
+    oracle: str = ""
+    labels: str | None = None
+    generated: str | None = None
+
+
+def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
+    """Make the three kinds, train on them and test; rows whose label is the kind of the picture."""
+    if bool(spec.generator) == bool(spec.generated):
+        which = "one of them, not both" if spec.generator else "one of them"
+        raise UserError(
+            "generated backgrounds are painted by --generator (holdfast ls image-makers) or lie in --generated, a "
+            f"folder that holdfast synth wrote: name {which}"
+        )
+    if spec.backgrounds:
+        raise UserError(
+            "detect borrows backgrounds within each fold, so that no photo is on both sides: no --backgrounds"
+        )
+    if spec.workers != 1:
+        raise UserError("detect works in one process, because a generator is loaded once")
+    check(spec)
+    for name in spec.architectures:  # what cannot be built is known before anything is painted
+        size = spec.settled().size
+        network = architectures.resolve(name, size=size, pretrained=spec.pretrained)
+        architectures.build(network, len(KINDS), size, seed=spec.seed)
+    kind = Kind(
+        "detect", architectures.resolve, architectures.build, Training, partial(_read, out=out, progress=progress)
+    )
+    return train(spec, out, progress=progress, kind=kind)
+
+
+def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
+    """The three kinds of every photo that has all of them, with the photo's fold, and the pictures of the control."""
+    collection = read(spec)
+    photos = [one for one in collection.samples if one.condition == ORIGINAL and one.mask is not None]
+    if not photos:
+        raise UserError(
+            f"random and generated backgrounds need masks, and none of the {len(collection)} images has one; --masks "
+            "FOLDER names them, holdfast mask makes some"
+        )
+    photos, images, masks = _hashed(photos)
+    if spec.generated:
+        generated, left_out = _given(spec.generated, photos)
+    else:
+        (condition,) = parse_conditions(GENERATED, feather=spec.feather)
+        painter = load_painter(spec, collection, [condition])
+        assert painter is not None, "the condition paints"
+        painted, left_out = paint(
+            photos, painter, condition, out / "painted", images=images, masks=masks, seed=spec.seed,
+            max_pixels=spec.max_pixels, progress=progress,
+        )  # fmt: skip
+        generated = dict(painted)
+    kept = [one for one in photos if one.sample_id in generated]
+    if not kept:
+        why = "; ".join(f"{count} × {reason}" for reason, count in Counter(left_out.values()).most_common(3))
+        raise UserError(f"no photo has a generated background: {why}")
+    told = [Problem(name, f"{LEFT_OUT}: {reason}") for name, reason in left_out.items()]
+    folded = with_folds(replace(collection, samples=tuple(kept)), spec)
+    samples = _kinds(spec, folded.samples, generated, images, masks)
+    return Collection(f"{collection.name} (three kinds)", KINDS, tuple(samples), problems=(*collection.problems, *told))
+
+
+def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dict[str, str]]:
+    """Photos that can be read, and the hashes of their images and masks."""
+
+    def hashes(sample: Sample) -> tuple[str, str]:
+        try:
+            return sample.image.fingerprint(), sample.mask.fingerprint() if sample.mask else ""
+        except SampleError:
+            return "", ""
+
+    with ThreadPoolExecutor(core_count()) as threads:
+        found = list(threads.map(hashes, photos))
+    readable = [one for one, (image, _) in zip(photos, found, strict=True) if image]
+    ids = [one.sample_id for one in photos]
+    images = {name: image for name, (image, _) in zip(ids, found, strict=True)}
+    masks = {name: mask for name, (_, mask) in zip(ids, found, strict=True)}
+    return readable, images, masks
+
+
+def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource], dict[str, str]]:
+    """The generated pictures of a collection, by the photo they show."""
+    there = [one for one in load_collection(data).samples if one.condition == GENERATED]
+    if not there:
+        raise UserError(
+            f"--generated {data} has no image that shows {GENERATED}; holdfast synth --scenarios writes some"
+        )
+    by_source = {one.source_id: one.image for one in there}
+    found = {one.sample_id: by_source[one.source_id] for one in photos if one.source_id in by_source}
+    if not found:
+        raise UserError(f"--generated {data} shows none of these photos: make it from the same DATA")
+    missing = [one.sample_id for one in photos if one.sample_id not in found]
+    return found, dict.fromkeys(missing, "--generated has no picture of it")
+
+
+def _kinds(
+    spec: DetectSpec,
+    photos: Sequence[Sample],
+    generated: Mapping[str, ImageSource],
+    images: Mapping[str, str],
+    masks: Mapping[str, str],
+) -> list[Sample]:
+    """A picture of each kind of every photo, and the control: a background of the same class."""
+    pools = {
+        fold: DonorPool([one for one in photos if one.fold == fold], max_pixels=spec.max_pixels)
+        for fold in {one.fold for one in photos}
+    }
+    lenders = {fold: pool.fingerprint(images, masks) for fold, pool in pools.items()}
+    pasted, control = (parse_conditions(name, feather=spec.feather)[0] for name in (PASTED, CONTROL))
+
+    def made(photo: Sample, condition: Condition) -> Pasted:
+        about = [images[photo.sample_id], masks[photo.sample_id], photo.label, spec.seed, lenders[photo.fold]]
+        identity = fingerprint([*about, condition.name, condition.parameters_json])
+        return Pasted(photo, condition, pools[photo.fold], spec.seed, identity)
+
+    samples = []
+    for photo in photos:
+        pictures: list[tuple[str, str, ImageSource]] = [
+            (ORIGINAL, ORIGINAL, photo.image),
+            (GENERATED, ORIGINAL, generated[photo.sample_id]),
+            (PASTED, ORIGINAL, made(photo, pasted)),
+            (PASTED, CONTROL, made(photo, control)),
+        ]
+        for label, shown, image in pictures:
+            name = f"{photo.sample_id}#{label if shown == ORIGINAL else shown}"
+            samples.append(
+                Sample(
+                    name,
+                    label,
+                    image,
+                    source_id=photo.source_id,
+                    split=photo.split,
+                    fold=photo.fold,
+                    condition=shown,
+                    licence=photo.licence,
+                    attributes={"object": photo.label},
+                )
+            )
+    return samples

@@ -1,0 +1,399 @@
+"""One job's training: pictures, validation, the best epoch, curves, and the folder that is a model's name at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.seeds import seed_from
+from holdfast.core.types import Sample
+from holdfast.data.splits import TEST, stratified_split
+from holdfast.models.torch_classifier import out_of_memory
+from holdfast.pipeline.jobs.environment import version
+from holdfast.pipeline.train import architectures, recipes
+from holdfast.pipeline.train.pictures import InMemory, Source
+from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.recipes import Recipe
+from holdfast.training import augment, checkpoint
+from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
+from holdfast.training.saving import DRAWN_WORLD, write_model
+
+if TYPE_CHECKING:
+    import torch
+
+MOVES = augment.Moves(rotation=10, zoom=0.2, shift=0.1)
+ON_DEVICE = 0.2
+"""Share of a GPU's free memory that pictures may take; larger sets stay in the machine's memory."""
+
+VERSIONS = ("holdfast", "torch", "timm", "torchvision", "numpy", "opencv-python-headless")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which pictures of a condition a job trains on, and which choose its best epoch."""
+
+    train: list[int]
+    validation: list[int]
+
+
+def places_of(samples: Sequence[Sample], job: Job, classes: Sequence[str], spec: TrainSpec) -> Places:
+    """Split the pictures that are not of the job's fold by photo; UserError where a class is missing from a part."""
+    own = [place for place, sample in enumerate(samples) if sample.fold != job.fold]
+    tested = {sample.label for sample in samples if sample.fold == job.fold}
+    if spec.validation and own:
+        split = stratified_split([samples[place] for place in own], test_fraction=spec.validation, seed=spec.seed)
+        held = {place for place, sample in zip(own, split, strict=True) if sample.split == TEST}
+    else:
+        held = set()
+    train = [place for place in own if place not in held]
+    for part, there in (("training images", {samples[place].label for place in train}), ("test images", tested)):
+        missing = [name for name in classes if name not in there]
+        if missing:
+            named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            raise UserError(f"no class may be missing from the {part} of {job.trained_on}, fold {job.fold}: {named} is")
+    return Places(train, sorted(held))
+
+
+@dataclass
+class Fit:
+    """One job's training; ``rows`` is its history so far, also where it fails."""
+
+    spec: TrainSpec
+    job: Job
+    classes: tuple[str, ...]
+    source: Source
+    places: Places
+    run: Path
+    device: str
+    watch: Any = None  # told (epochs done, epochs)
+
+    def __post_init__(self) -> None:
+        import torch
+
+        self.recipe: Recipe = self.spec.settled()
+        self.rows: list[dict[str, float]] = []
+        self.work = self.run / "jobs" / self.job.folder
+        self.folder = self.run / "models" / self.job.folder
+        labels = self.source.labels.cpu()[self.places.train]
+        self.counts = torch.bincount(labels, minlength=len(self.classes))
+        self.size = min(self.recipe.batch_size, len(self.places.train))
+        self.labels = labels
+        architecture = self.job.architecture
+        # One subtraction and one product a pixel: (x / 255 − mean) / std.
+        self.shift = (255 * torch.tensor(architecture.mean, device=self.device)).view(-1, 1, 1)
+        self.scale = (1 / (255 * torch.tensor(architecture.std, device=self.device))).view(-1, 1, 1)
+        self.weights = (len(labels) / (len(self.classes) * self.counts.clamp(min=1).float())).to(self.device)
+        self._writer: Any = None
+        self._kept: set[Path] = set()  # weights of best epochs that this attempt has written
+
+    def train(self) -> dict[str, Any]:
+        """Train, resume or find trained; returns what ``jobs.parquet`` says of it."""
+        import torch
+
+        if self.size < 2:
+            raise UserError(f"{self.job.trained_on}, fold {self.job.fold} has {len(self.labels)} image to train on")
+        recipe, architecture = self.recipe, self.job.architecture
+        module = self.build().to(self.device)
+        on_gpu = self.device.startswith("cuda")
+        if on_gpu:
+            module = module.to(memory_format=torch.channels_last)
+        optimiser = recipes.optimiser_of(recipe, module, pretrained=bool(architecture.start), fused=on_gpu)
+        steps = len(self.labels) // self.size
+        if self.watch:
+            self.watch(0, recipe.epochs)
+        options = TrainingOptions(
+            epochs=recipe.epochs,
+            steps_per_epoch=steps,
+            seed=self.seed,
+            precision="bfloat16" if recipe.mixed and on_gpu else "float32",
+            average=recipe.keep(steps * recipe.epochs),
+            clip=recipe.clip or None,
+            checkpoints=self.work / "checkpoints",
+            on_cpu=self.device == "cpu",
+            compile=self.spec.compile,
+        )
+        try:
+            with self._fastest():
+                fitted = fit(
+                    module, self.batches, self.loss, optimiser, options, schedule=recipe.schedule,
+                    on_epoch=self.on_epoch, stop=self.stop,
+                )  # fmt: skip
+        finally:
+            if self._writer:
+                self._writer.close()
+        self.rows = [dict(row) for row in fitted.history]
+        facts = self._save(fitted.model, fitted.seconds)
+        checkpoint.remove(self.work / "checkpoints")
+        for file in self.work.glob("best-*"):
+            file.unlink(missing_ok=True)
+        return facts
+
+    @property
+    def seed(self) -> int:
+        """The conditions of a fold differ in nothing but their images; folds begin with other weights."""
+        return seed_from("training", self.spec.seed, self.job.fold) % 2**31
+
+    def build(self) -> torch.nn.Module:
+        """The network before training."""
+        return architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
+
+    def _fastest(self) -> AbstractContextManager[Any]:
+        """On a GPU the quickest convolutions, whatever their order of summation."""
+        import torch
+
+        if not self.device.startswith("cuda"):
+            return nullcontext()
+        return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
+
+    def batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One epoch of prepared batches."""
+        for images, labels in self.source.batches(self.orders()):
+            if len(labels) > 1:
+                yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
+
+    def orders(self) -> Iterator[torch.Tensor]:
+        """Places of the pictures of each batch, drawn from torch's generator, which the loop seeds."""
+        import torch
+
+        places = torch.tensor(self.places.train)
+        if self.spec.balance == "sampling":
+            chance = self.weights.cpu()[self.labels]
+            drawn = torch.multinomial(chance, len(chance), replacement=True)
+            return (places[part] for part in torch.split(drawn, self.size))
+        return (places[part] for part in augment.shuffled(len(places), self.size, "cpu"))
+
+    def moved(self, images: torch.Tensor) -> torch.Tensor:
+        """On the network's device."""
+        if self.device.startswith("cuda") and not images.is_cuda:
+            images = images.pin_memory()  # else the copy waits for every step before it
+        return images.to(self.device, non_blocking=True)
+
+    def prepared(self, images: torch.Tensor, *, augmented: bool = False) -> torch.Tensor:
+        """uint8 → what the network sees, on its device."""
+        import torch
+
+        images = self.moved(images)
+        if augmented:
+            small = images.float().div_(255)
+            small = augment.move(small, augment.move_grid(small, MOVES)).mul_(255)
+            batch = small.sub_(self.shift).mul_(self.scale)
+        else:
+            batch = images.float().sub_(self.shift).mul_(self.scale)
+        return batch.contiguous(memory_format=torch.channels_last) if self.device.startswith("cuda") else batch
+
+    def loss(self, module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """A mean over images, each with its class's weight, so that the pieces of a batch add up to the whole."""
+        import torch.nn.functional
+
+        logits = module(batch[0]).float()
+        each = torch.nn.functional.cross_entropy(
+            logits, batch[1], label_smoothing=self.recipe.smoothing, reduction="none"
+        )
+        if self.spec.balance == "weights":
+            each = each * self.weights[batch[1]]
+        return {"loss": each.mean(), "accuracy": (logits.argmax(1) == batch[1]).float().mean()}
+
+    def on_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Validate, keep the weights if they are the best so far, and tell."""
+        measured = self.validate(epoch.model) if self.places.validation else {}
+        if not math.isfinite(measured.get("validation_loss", 0.0)):
+            # Training may go on with batch norms that hold what evaluation cannot.
+            raise DivergedError(
+                f"the validation loss became {measured['validation_loss']} in epoch {epoch.number}; lower the "
+                "learning rate, clip gradients or train in float32"
+            )
+        row = {**epoch.metrics, **measured}
+        before = [dict(one) for one in epoch.history]
+        self.rows = [*before, row]
+        # Named by its row: what was best before stays until this epoch's checkpoint is written, so that a kill between
+        # the two loses neither. What another attempt has written, it or who goes on from it may need to the end.
+        for file in self._kept - {self._best(before)}:
+            file.unlink(missing_ok=True)
+            self._kept.remove(file)
+        if measured and best_epoch(self.rows) == len(self.rows):
+            _write_weights(self._best(self.rows), epoch.model)
+            self._kept.add(self._best(self.rows))
+        self._tell(epoch.number, row)
+        return measured
+
+    def validate(self, module: torch.nn.Module) -> dict[str, float]:
+        """Loss and accuracy on the validation images, in smaller batches where memory runs out."""
+        batch = max(self.size, 64)
+        while True:
+            found = self._attempt(module, batch)
+            if found is not None:
+                return found
+            batch = batch // 2
+            if not batch:
+                raise UserError("memory runs out with a single validation image; train with smaller images")
+
+    def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
+        import torch
+
+        loss = right = count = 0.0
+        orders = torch.split(torch.tensor(self.places.validation), size)
+        try:
+            with torch.inference_mode():
+                for images, labels in self.source.batches(orders):
+                    labels = labels.to(self.device)
+                    logits = module(self.prepared(images)).float()
+                    loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+                    right += float((logits.argmax(1) == labels).sum())
+                    count += len(labels)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            return None
+        return {"validation_loss": loss / max(count, 1), "validation_accuracy": right / max(count, 1)}
+
+    def stop(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Whether the best epoch lies so far back that training ends, or another attempt at this job has ended it."""
+        late = self.spec.early_stopping and len(history) - best_epoch(history) >= self.spec.early_stopping
+        return bool(late) or trained_as(self.folder, self.job.identity) is not None
+
+    def _best(self, history: Sequence[Mapping[str, float]]) -> Path:
+        """Where the weights of the best epoch of a history are; two attempts at a job have two histories."""
+        best = best_epoch(history)
+        named = bytes_sha256(repr(sorted(history[best - 1].items())).encode())[:12] if history else ""
+        return self.work / f"best-{best:05d}-{named}.safetensors"
+
+    def _tell(self, number: int, row: Mapping[str, float]) -> None:
+        if self._writer is None:
+            self._writer = _tensorboard(self.run / "tensorboard" / self.job.folder, number)
+        if self._writer:
+            for key, tag in _TAGS.items():
+                if key in row:
+                    self._writer.add_scalar(tag, row[key], number + 1)
+            self._writer.flush()
+        if self.watch:
+            self.watch(number + 1, self.recipe.epochs)
+
+    def facts(self, best: int, seconds: float) -> dict[str, Any]:
+        """What is to be known of the trained network."""
+        import torch
+
+        on_gpu = self.device.startswith("cuda")
+        chosen = self.rows[best - 1].get(_chosen_by(self.rows), math.nan)
+        return {
+            "name": self.job.architecture.name,
+            "trained_on": self.job.trained_on,
+            "test_fold": self.job.fold,
+            "recipe": {"recipe": self.spec.recipe, **asdict(self.recipe)},
+            "start": self.job.architecture.start or "from scratch",
+            "balance": self.spec.balance,
+            "early_stopping": self.spec.early_stopping,
+            "seed": self.spec.seed,
+            "epochs": len(self.rows),
+            "best_epoch": best,
+            "validation_accuracy": None if math.isnan(chosen) else chosen,
+            "train_images": len(self.places.train),
+            "validation_images": len(self.places.validation),
+            "class_balance": dict(zip(self.classes, self.counts.tolist(), strict=True)),
+            "pieces": int(max((row.get("pieces", 1) for row in self.rows), default=1)),
+            "device": torch.cuda.get_device_name() if on_gpu else self.device.upper(),
+            "versions": {"python": sys.version.split()[0], **{name: version(name) for name in VERSIONS}},
+            "seconds": round(seconds, 1),
+            "identity": self.job.identity,
+        }
+
+    def _save(self, module: torch.nn.Module, seconds: float) -> dict[str, Any]:
+        """The best epoch's weights in single precision, with their configuration and card; returns the facts."""
+        from safetensors.torch import load_file
+
+        best, file = best_epoch(self.rows), self._best(self.rows)
+        try:
+            state = load_file(file) if best < len(self.rows) else module.state_dict()
+        except FileNotFoundError:
+            state = {}
+        there = trained_as(self.folder, self.job.identity)
+        if there is not None:  # another attempt was faster: its network, curves and rows are the job's
+            self.rows = []
+            return there
+        if not state:
+            raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
+        facts = self.facts(best, seconds)
+        weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+        self.write(self.folder, module, weights, facts)
+        return facts
+
+    def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+        """The folder of the trained network."""
+        architecture, size = self.job.architecture, self.recipe.size
+        text = (
+            f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
+            f"A classifier of {len(self.classes)} classes for images of {size} pixels. Images of fold {self.job.fold} "
+            f"took no part in its training. Use it as `local-dir:FOLDER` or `torch:{architecture.loaded_as}@FILE`."
+        )
+        config = architectures.config_of(architecture, module, self.classes, size)
+        drawn = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
+        write_model(folder, weights, config, facts, text, note=drawn, classes=self.classes)
+
+
+_TAGS = {
+    "loss": "loss/train",
+    "validation_loss": "loss/validation",
+    "accuracy": "accuracy/train",
+    "validation_accuracy": "accuracy/validation",
+    "miou": "miou/train",
+    "validation_miou": "miou/validation",
+    "seconds": "seconds",
+}
+
+
+def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
+    """The epoch, from 1, of the best validation accuracy, of equals that of the lowest loss; without any the last."""
+    measure = _chosen_by(history)
+    if not history or measure not in history[-1]:
+        return len(history)
+    places = range(len(history))
+    return 1 + min(places, key=lambda at: (-history[at][measure], history[at]["validation_loss"], at))
+
+
+def _chosen_by(history: Sequence[Mapping[str, float]]) -> str:
+    """What epochs are chosen by: accuracy, or mIoU where segments are trained."""
+    return "validation_miou" if history and "validation_miou" in history[-1] else "validation_accuracy"
+
+
+def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
+    """The facts of a finished model of the very same training; None where there is none."""
+    if not (folder / "README.md").is_file():
+        return None
+    facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
+    return facts if facts.get("identity") == identity else None
+
+
+def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemory:
+    """Pictures where the network is, if they take little of its memory; else where they are, ready to be copied."""
+    import torch
+
+    if not device.startswith("cuda"):
+        return InMemory(images, labels)
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    if images.nbytes <= ON_DEVICE * free:
+        return InMemory(images.to(device), labels.to(device))
+    return InMemory(images, labels)
+
+
+def _write_weights(path: Path, module: torch.nn.Module) -> None:
+    from safetensors.torch import save
+
+    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in module.state_dict().items()}
+    write_atomic(path, save(state))
+
+
+def _tensorboard(folder: Path, first: int) -> Any:
+    """A writer of event files, False without tensorboard. What a killed run wrote from epoch ``first`` on is void."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return False
+    return SummaryWriter(str(folder), purge_step=first + 1 if first else None)

@@ -1,0 +1,259 @@
+"""What is trained and tested: folds, jobs, and the names of their rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.files import safe_part
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import row_id
+from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.data.splits import TEST, stratified_folds, stratified_split
+from holdfast.pipeline.evaluate.worker import PROTOCOL, TASK, row_key
+from holdfast.pipeline.samples import DataSpec, Prepared, stored_conditions
+from holdfast.pipeline.train import recipes
+from holdfast.pipeline.train.architectures import Architecture
+from holdfast.pipeline.train.pictures import WHITE, Showing, showing
+from holdfast.pipeline.train.recipes import Recipe
+from holdfast.registry import unknown
+from holdfast.scenarios import Condition, parse_conditions
+
+EACH = "each"
+TRAIN_ON = (EACH, ORIGINAL)
+BALANCES = ("none", "weights", "sampling")
+VERSION = 1
+"""Of the training: goes up when the same job would end in other weights, so that old models are trained again."""
+
+
+@dataclass(frozen=True)
+class TrainSpec(DataSpec):
+    """What ``holdfast train`` does.
+
+    Attributes:
+        architectures: networks by name.
+        scenarios: what to train or test on.
+        folds: of cross-validation; 1 is one split by ``train_split``.
+        train_split: share of the photos of each class that one split trains on.
+        validation: share of the training photos that choose the best epoch and stop early; nobody trains on them.
+        train_on: ``each`` scenario by itself (and originals tested on all), or ``original`` only.
+        recipe: a name of ``recipes.RECIPES``; epochs, batch_size, size and rate replace its own where they are not 0.
+        early_stopping: epochs without a better validation accuracy after which a job ends; 0 never.
+        balance: of classes: ``none``, ``weights`` in the loss, ``sampling`` of training images.
+        pretrained: begin with weights.
+        memory: GiB of pictures held by a process; 0 takes a share of the machine's.
+        workers: processes that work side by side, each on its own job.
+        renderers: processes that make pictures, shared by the workers; 0 takes one a core, 1 none but threads.
+        compile: compile the steps; worth it on a GPU, for trainings of many minutes.
+    """
+
+    architectures: tuple[str, ...] = ()
+    scenarios: str = "static"
+    folds: int = 12
+    train_split: float = 0.8
+    validation: float = 0.1
+    train_on: str = EACH
+    recipe: str = "fast"
+    epochs: int = 0
+    batch_size: int = 0
+    size: int = 0
+    rate: float = 0.0
+    early_stopping: int = 0
+    balance: str = "none"
+    pretrained: bool = False
+    feather: float = 0.0
+    matte: tuple[int, int, int] = WHITE
+    device: str = "auto"
+    workers: int = 1
+    memory: float = 0.0
+    renderers: int = 1
+    compile: bool = False
+    retry_errors: bool = False
+
+    @property
+    def task(self) -> str:
+        """As in the one table."""
+        return TASK
+
+    @property
+    def protocol(self) -> str:
+        """As in the one table."""
+        return PROTOCOL
+
+    def settled(self) -> Recipe:
+        """The recipe with what this asks for instead."""
+        return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a network, on one condition, tested on one fold.
+
+    Attributes:
+        architecture: the network.
+        condition: what it is trained on; ``trained_on`` is that condition's name in the table.
+        fold: tested, so not trained on.
+        identity: of everything that decides the weights.
+        tested: conditions that it is tested on, by their names in the table.
+    """
+
+    architecture: Architecture
+    condition: Condition
+    trained_on: str
+    fold: int
+    identity: str
+    tested: tuple[tuple[str, Condition], ...]
+
+    @property
+    def folder(self) -> Path:
+        """Below ``models/``, ``jobs/`` and ``tensorboard/``."""
+        name = safe_part(self.architecture.name.replace(":", "-"))
+        return Path(name) / safe_part(self.trained_on) / f"fold-{self.fold}"
+
+    @property
+    def name(self) -> str:
+        """Of its files in one folder, and in tables."""
+        return "--".join(self.folder.parts)
+
+
+def check(spec: TrainSpec) -> None:
+    """UserError where a setting makes no sense."""
+    if not spec.architectures:
+        raise UserError("no architecture was named; --architectures timm:resnet50,timm:vgg16 lists them")
+    if spec.train_on not in TRAIN_ON:
+        raise unknown("way to train (--train-on)", spec.train_on, TRAIN_ON)
+    if spec.balance not in BALANCES:
+        raise unknown("balance of classes", spec.balance, BALANCES)
+    if spec.folds < 1:
+        raise UserError(f"--folds {spec.folds}: 1 is one split, 2 or more is cross-validation")
+    for name, share in (("train-split", spec.train_split), ("validation", spec.validation)):
+        if not (0 < share < 1 or (name == "validation" and share == 0)):
+            raise UserError(f"--{name} is a share between 0 and 1, not {share}")
+    if spec.early_stopping and not spec.validation:
+        raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
+
+
+def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
+    """The collection with each photo's fold, stratified by class; one split has fold 0 for testing and −1 for the rest.
+
+    Classes without a sample are left out: nothing can be learned of them.
+    """
+    samples = collection.samples
+    there = {sample.label for sample in samples}
+    classes = tuple(name for name in collection.classes if name in there)
+    if len(classes) < 2 and spec.task == TASK:
+        raise UserError(f"{spec.data} has images of {len(classes)} class; a classifier needs at least 2")
+    if spec.folds > 1:
+        return replace(collection, classes=classes, samples=stratified_folds(samples, folds=spec.folds, seed=spec.seed))
+    photos = Counter(label for _, label in {(sample.source_id, sample.label) for sample in samples})
+    lone = [name for name in classes if photos[name] < 2]
+    if lone:
+        raise UserError(
+            f"{', '.join(lone[:5])} {'has' if len(lone) == 1 else 'have'} a single photo; training and testing need at "
+            "least 2 of each class"
+        )
+    split = stratified_split(samples, test_fraction=1 - spec.train_split, seed=spec.seed)
+    folded = tuple(
+        replace(own, fold=0 if placed.split == TEST else -1) for own, placed in zip(samples, split, strict=True)
+    )
+    return replace(collection, classes=classes, samples=folded)
+
+
+def scenarios_text(spec: TrainSpec) -> str:
+    """What is asked for, with the originals where all models are trained on them."""
+    named = {one.scenario for one in parse_conditions(spec.scenarios, feather=spec.feather)}
+    return spec.scenarios if ORIGINAL in named or spec.train_on != ORIGINAL else f"{ORIGINAL},{spec.scenarios}"
+
+
+def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Condition]:
+    """Name in the table → condition, the original first where it takes part.
+
+    Raises UserError for conditions that cannot be rendered here, and where masks are needed and none is there.
+    """
+    found = parse_conditions(scenarios_text(spec), feather=spec.feather)
+    stored = stored_conditions(collection.samples)
+    for one in found:
+        if (one.definition.attack or one.definition.paints) and one.scenario not in stored:
+            how = "is made against a finished model" if one.definition.attack else "is painted by a generator"
+            raise UserError(f"{one.scenario} {how} and cannot be trained on; holdfast synth writes images that can")
+    masked = any(sample.mask is not None for sample in collection.samples)
+    needing = [one.name for one in found if one.definition.needs_mask and one.scenario not in stored]
+    if needing and not masked:
+        raise UserError(
+            f"{', '.join(needing[:3])}{' and others' if len(needing) > 3 else ''} need masks and none of the "
+            f"{len(collection)} images has one; --masks FOLDER names them, holdfast mask makes some"
+        )
+    several = Counter((one.scenario, one.variant) for one in found)
+    named = {
+        one.name + (f" {one.parameters_json}" if several[one.scenario, one.variant] > 1 else ""): one for one in found
+    }
+    return dict(sorted(named.items(), key=lambda item: item[1].scenario != ORIGINAL))
+
+
+def make_jobs(
+    spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
+) -> list[Job]:
+    """Every job, those of one condition and one network side by side."""
+    recipe = asdict(spec.settled())
+    asked = {
+        "recipe": recipe, "seed": spec.seed, "matte": spec.matte, "balance": spec.balance, "version": VERSION,
+        "early_stopping": spec.early_stopping, "validation": spec.validation, "classes": prepared.collection.classes,
+    }  # fmt: skip
+    jobs = []
+    for name, condition in conditions.items():
+        if spec.train_on == ORIGINAL and condition.scenario != ORIGINAL:
+            continue
+        shown = showing(prepared.collection.samples, condition)
+        parts = sorted({sample.fold for sample, _ in shown})
+        about = {
+            part: fingerprint(
+                sorted(
+                    (one.sample_id, content_of(spec, prepared, one, made)) for one, made in shown if one.fold == part
+                )
+            )
+            for part in parts
+        }
+        tested = tuple(conditions.items()) if condition.scenario == ORIGINAL else ((name, condition),)
+        for architecture in architectures:
+            for fold in range(spec.folds):
+                trained = [about[part] for part in parts if part != fold]
+                identity = fingerprint(
+                    {**asked, "network": architecture.fingerprint, "condition": [condition.scenario, condition.variant],
+                     "parameters": condition.parameters_json, "images": trained}
+                )  # fmt: skip
+                jobs.append(Job(architecture, condition, name, fold, identity, tested))
+    return jobs
+
+
+def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: Condition) -> list[str]:
+    """What a picture is made of: image, mask where it matters, label, donors where it borrows."""
+    definition = condition.definition
+    pool = prepared.pool_fingerprint if definition.donor else ""
+    image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
+    masked = definition.needs_mask or spec.task != TASK  # to a segmenter the mask is the truth
+    return [image, prepared.masks[sample.sample_id] if masked else ""]
+
+
+def tested_on(job: Job, condition: Condition, samples: Sequence[Sample]) -> list[Showing]:
+    """The pictures of a job's fold under a condition."""
+    return [shown for shown in showing(samples, condition) if shown[0].fold == job.fold]
+
+
+def key_of(spec: TrainSpec, dataset: str, job: Job, shown: Showing) -> dict[str, Any]:
+    """The key columns of one row."""
+    own = {"task": spec.task, "protocol": spec.protocol, "trained_on": job.trained_on, "fold": job.fold}
+    return row_key(spec, dataset, *shown, job.architecture.name) | own
+
+
+def ids_of(spec: TrainSpec, prepared: Prepared, job: Job, shown: Sequence[Showing]) -> list[str]:
+    """The names of a job's rows, known before it is trained."""
+    ids = []
+    for one in shown:
+        image, mask = content_of(spec, prepared, *one)
+        key = key_of(spec, prepared.collection.name, job, one)
+        ids.append(row_id(key, image=image, mask=mask, model=job.identity))
+    return ids

@@ -1,0 +1,305 @@
+"""What a finished walk leaves: rows of the one table, details, and files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.names import parse_name
+from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, SCHEMA_VERSION, WALKS, row_id
+from holdfast.core.seeds import seed_from
+from holdfast.core.types import ORIGINAL, Image, Sample
+from holdfast.data.labels import outcomes
+from holdfast.data.writers import encode_image
+from holdfast.pipeline.evaluate.worker import PROTOCOL, TASK, Tested
+from holdfast.pipeline.files import file_name
+from holdfast.pipeline.samples import Prepared
+from holdfast.pipeline.walk.distances import FeatureDistance, colour_shift
+from holdfast.pipeline.walk.resources import PerturbSpec, Setting
+from holdfast.pipeline.walk.walk import Walked
+from holdfast.pipeline.walk.walk_model import seen
+from holdfast.store import Parts, Run
+
+KIND = "dynamic"
+RECONSTRUCTION, PERTURBED, RANDOM_WALK = "reconstruction", "perturbed", "random_walk"
+WALKED = (ORIGINAL, RECONSTRUCTION, PERTURBED)
+"""The conditions of one walk; the random one is walked when its length is known."""
+
+NOT_FINITE = "the walk met a number that is not finite before its first image was accepted"
+NO_WALK = "there is no validated walk whose length it could have"
+
+
+@dataclass(frozen=True)
+class Details:
+    """The tables beside the one table, keyed by its row ids."""
+
+    walks: Parts
+    frames: Parts
+    latents: Parts
+
+    @classmethod
+    def of(cls, run: Path) -> Details:
+        """Of a run directory."""
+        folder = run / "details"
+        return cls(Parts(folder / "walks", WALKS), Parts(folder / "frames", FRAMES), Parts(folder / "latents", LATENTS))
+
+    def all(self) -> tuple[Parts, Parts, Parts]:
+        """The three tables."""
+        return self.walks, self.frames, self.latents
+
+
+@dataclass
+class Finished:
+    """One sample that went its way against one model: a walk, or the reason why there is none."""
+
+    sample: Sample
+    original: Image | None = None
+    walked: Walked | None = None
+    error: str = ""
+    status: str = "error"
+    budget: int = 0
+
+
+@dataclass
+class _Written:
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    walks: list[dict[str, Any]] = field(default_factory=list)
+    frames: list[dict[str, Any]] = field(default_factory=list)
+    latents: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Recorder:
+    """Names rows before they are there, and writes them when they are."""
+
+    def __init__(
+        self, spec: PerturbSpec, prepared: Prepared, setting: Setting, run: Run, distance: FeatureDistance | None
+    ) -> None:
+        self.spec, self.prepared, self.setting, self.run = spec, prepared, setting, run
+        self.details = Details.of(run.path)
+        self._distance = distance
+        self.stored: set[str] = set()  # rows that are there; a walk makes several at once, perhaps some of them again
+
+    def row_id(self, sample: Sample, condition: str, model: Tested) -> str:
+        """The name of a row."""
+        image = fingerprint([self.prepared.images[sample.sample_id], sample.label])
+        return row_id(self._key(sample, condition, model), image=image, mask="", model=model.fingerprint)
+
+    def seed(self, sample: Sample) -> int:
+        """Of everything random in a walk: the same for every model, so that they meet the same random directions."""
+        return seed_from(self.spec.seed, sample.sample_id, "walk")
+
+    def write(self, model: Tested, finished: Sequence[Finished], conditions: Sequence[str]) -> list[dict[str, Any]]:
+        """Write what these leave and return their rows. The table itself comes last: its rows say what is done."""
+        made = _Written()
+        answers = self._answers(model, finished, conditions)
+        apart = self._apart(finished)
+        for one in finished:
+            walk_id = self._add(made, model, one, conditions, answers)
+            if one.walked is not None and walk_id not in self.stored:
+                self._add_details(
+                    made, model, one, walk_id, apart.get(one.sample.sample_id), random=RANDOM_WALK in conditions
+                )
+        # Named after the table's rows: a walk that is walked twice need not be validated, or as long, both times.
+        of = [row["row_id"] for row in made.rows]
+        for parts, rows in zip(self.details.all(), (made.walks, made.frames, made.latents), strict=True):
+            if rows:
+                parts.write(pa.Table.from_pylist(rows, schema=parts.schema), of=of)
+        self.run.predictions.write(pa.Table.from_pylist(made.rows, schema=PREDICTIONS))
+        return made.rows
+
+    def _key(self, sample: Sample, condition: str, model: Tested) -> dict[str, Any]:
+        return {
+            "task": TASK,
+            "kind": KIND,
+            "dataset": self.prepared.collection.name,
+            "sample_id": sample.sample_id,
+            "source_id": sample.source_id,
+            "split": sample.split,
+            "fold": sample.fold,
+            "condition": condition,
+            "variant": "",
+            "parameters": self.setting.parameters_json(condition),
+            "seed": self.spec.seed,
+            "model": model.classifier.name,
+            "trained_on": "",
+            "protocol": PROTOCOL,
+        }
+
+    def _answers(
+        self, model: Tested, finished: Sequence[Finished], conditions: Sequence[str]
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        """(sample_id, condition) → outcome columns, of every picture there is."""
+        asked: list[tuple[str, str, str, Image]] = []
+        for one in finished:
+            if one.walked is not None and one.original is not None:
+                pictures = {ORIGINAL: one.original, RECONSTRUCTION: one.walked.reconstruction}
+                if one.walked.validated:
+                    pictures |= dict.fromkeys((PERTURBED, RANDOM_WALK), one.walked.image)
+                asked += [
+                    (one.sample.sample_id, name, one.sample.label, pictures[name])
+                    for name in conditions
+                    if name in pictures
+                ]
+        answers = _predicted(model, [image for *_, image in asked], [label for _, _, label, _ in asked])
+        return {
+            (sample_id, name): answer | {"image_sha256": array_sha256(image)}
+            for (sample_id, name, _, image), answer in zip(asked, answers, strict=True)
+        }
+
+    def _add(
+        self,
+        made: _Written,
+        model: Tested,
+        one: Finished,
+        conditions: Sequence[str],
+        answers: dict[tuple[str, str], dict[str, Any]],
+    ) -> str:
+        """The rows of one sample; returns the id of the one that its walk belongs to."""
+        walk_id = ""
+        for condition in conditions:
+            row = self._key(one.sample, condition, model) | {
+                "row_id": self.row_id(one.sample, condition, model),
+                "run_id": self.run.run_id,
+                "schema_version": SCHEMA_VERSION,
+                "label": one.sample.label,
+            }
+            if one.walked is None:
+                row |= {"status": one.status, "error": one.error}
+            else:
+                row |= _outcome(one.walked, condition, one.sample.sample_id, answers)
+                if condition != ORIGINAL:
+                    row |= self._verdict(one.walked, condition)
+            if condition in (PERTURBED, RANDOM_WALK):
+                walk_id = row["row_id"]
+            if row["row_id"] not in self.stored:
+                made.rows.append(row)
+        return walk_id
+
+    def _verdict(self, walked: Walked, condition: str) -> dict[str, Any]:
+        if condition == RECONSTRUCTION:
+            return {"oracle": self.setting.oracle.name, "oracle_accepted": walked.reconstruction_accepted}
+        return {
+            "oracle": self.setting.oracle.name,
+            "oracle_accepted": walked.validated,
+            "oracle_score": walked.score,
+        }
+
+    def _apart(self, finished: Sequence[Finished]) -> dict[str, float]:
+        """sample_id → distance between original and kept image in the oracle's features, of validated walks."""
+        pairs = [
+            (one.sample.sample_id, one.original, one.walked.image)
+            for one in finished
+            if one.original is not None and one.walked is not None and one.walked.validated
+        ]
+        if self._distance is None or not pairs:
+            return {}
+        ids, originals, images = zip(*pairs, strict=True)
+        return dict(zip(ids, self._distance(originals, images), strict=True))
+
+    def _add_details(
+        self, made: _Written, model: Tested, one: Finished, walk_id: str, apart: float | None, *, random: bool
+    ) -> None:
+        walked, original, kept = one.walked, one.original, ""
+        assert walked is not None
+        assert original is not None
+        if self.spec.keep_images and walked.validated and not random:
+            kept = f"{self._folder(model)}/{file_name(one.sample)}.png"
+            write_atomic(self.run.path / "images" / kept, encode_image(walked.image))
+        made.walks.append(
+            {
+                "row_id": walk_id,
+                "steps": walked.steps,
+                "budget": one.budget,
+                "validated": walked.validated,
+                "stop": walked.stop,
+                "reconstruction_accepted": walked.reconstruction_accepted,
+                "oracle_saw": walked.saw,
+                "oracle_margin": walked.margin,
+                "latent_distance": walked.latent_distance,
+                "image_distance": walked.image_distance,
+                "largest_change": walked.largest_change,
+                "perceptual_distance": apart,
+                "colour_shift": colour_shift(original, walked.image) if walked.validated else None,
+                "image": kept,
+            }
+        )
+        for frame in walked.frames:
+            place = f"frames/{walk_id}/{frame.step:03d}.png"
+            write_atomic(self.run.path / place, encode_image(frame.image))
+            made.frames.append(
+                {
+                    "row_id": walk_id,
+                    "step": frame.step,
+                    "loss": frame.loss,
+                    "probability": frame.probability,
+                    "prediction": frame.prediction,
+                    "oracle_score": frame.score,
+                    "accepted": frame.accepted,
+                    "image": place,
+                }
+            )
+        if self.spec.keep_latents and walked.validated and not random:
+            made.latents.append({"row_id": walk_id} | self._latent(walked))
+
+    def _latent(self, walked: Walked) -> dict[str, Any]:
+        """The ends of a walk; where the generator quantises, so does the far end, and the near one both ways."""
+        import torch
+
+        assert walked.latent_start is not None
+        assert walked.latent_end is not None
+        start, end, quantised = walked.latent_start, walked.latent_end, None
+        quantise = getattr(self.setting.generator, "quantise", None)
+        if quantise is not None and parse_name(self.spec.generator).options.get("quantise") != "none":
+            with torch.no_grad():
+                codes = quantise(torch.from_numpy(start[None])), quantise(torch.from_numpy(end[None]))
+            quantised, end = (code[0].float().cpu().numpy() for code in codes)
+        return {
+            "shape": list(start.shape),
+            "start": start.ravel(),
+            "start_quantised": None if quantised is None else quantised.ravel(),
+            "end": end.ravel(),
+        }
+
+    def _folder(self, model: Tested) -> str:
+        """A folder for a model under this setting; two settings of one run never meet in one."""
+        name = model.classifier.name
+        clean = re.sub(r"[^\w-]+", "_", name)[:80].strip("_")
+        return f"{clean}-{fingerprint([name, model.fingerprint, self.setting.parameters])[:8]}"
+
+
+def _outcome(
+    walked: Walked, condition: str, sample_id: str, answers: dict[tuple[str, str], dict[str, Any]]
+) -> dict[str, Any]:
+    """The outcome columns of a row; of a walk that was rejected at once, those of the original, which stands."""
+    if condition in (ORIGINAL, RECONSTRUCTION) or walked.validated:
+        return answers[sample_id, condition]
+    if walked.stop == "not_finite":
+        return {"status": "error", "error": NOT_FINITE}
+    standing = answers.get((sample_id, ORIGINAL), {})
+    if standing.get("status") == "error":
+        return standing
+    return standing | {"status": "rejected", "error": f"the oracle saw {walked.saw or 'nothing'} after the first step"}
+
+
+def _predicted(model: Tested, images: Sequence[Image], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The outcome columns of each picture; where the model fails, a status, for the pictures it fails on only."""
+    if not images:
+        return []
+    try:
+        columns = outcomes(seen(model.classifier, images), model.labels, labels)
+    except Exception as error:
+        # A model that fails on a batch must not take the rest of the run with it.
+        if len(images) > 1:
+            half = len(images) // 2
+            return _predicted(model, images[:half], labels[:half]) + _predicted(model, images[half:], labels[half:])
+        message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        return [{"status": "error", "error": message[:500]}]
+    return [{name: values[index] for name, values in columns.items()} for index in range(len(images))]

@@ -1,0 +1,332 @@
+"""Dynamic evaluation: images pushed along a generator's latent space against a model, as far as an oracle agrees.
+
+At every point of a walk the latent is decoded once. The oracle judges that image, rounded to 8 bits so that what is
+judged is what is saved; the model's loss on the same image, not rounded, gives the next step. The newest accepted
+image is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.protocols import LatentGenerator, Oracle
+from holdfast.core.types import Image
+from holdfast.pipeline.walk.walk_model import UnderTest as UnderTest
+from holdfast.pipeline.walk.walk_model import under_test as under_test
+from holdfast.pipeline.walk.walk_options import WalkOptions as WalkOptions
+from holdfast.pipeline.walk.walk_step import Look, State, Stepper
+
+STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
+
+
+@dataclass(frozen=True)
+class Walker:
+    """An image that is to walk.
+
+    Attributes:
+        key: whatever tells it from others.
+        image: HWC uint8 RGB, of the generator's working size; all of one size.
+        label: place of its class among the dataset's.
+        seed: of its random numbers, so that its neighbours do not matter.
+        steps: a budget of its own, 0 or more; None: that of the options.
+    """
+
+    key: str
+    image: Image
+    label: int
+    seed: int = 0
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One point of a walk; step 0 is the reconstruction.
+
+    ``probability`` of the label and ``prediction`` are the model's, before rounding; ``score`` is the oracle's.
+    """
+
+    step: int
+    image: Image
+    loss: float
+    probability: float
+    prediction: str
+    score: float
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Walked:
+    """Where a walk came to.
+
+    Attributes:
+        key: the walker's.
+        validated: whether the oracle accepted any image that counts.
+        steps: behind the image that was kept.
+        stop: why it ended: ``budget``, ``rejected``, ``first_rejected``, ``fooled`` or ``not_finite``.
+        image: the newest accepted one, the original where there is none.
+        reconstruction: the image without a step.
+        reconstruction_accepted: whether the oracle accepts that.
+        score: the oracle's of the image that was kept, else of the last it judged; ``margin`` likewise.
+        saw: what the oracle took the last image it judged for.
+        latent_distance: root mean square between the start and the latent that was kept, 0 where none was.
+        image_distance: root mean square, 0..1, between reconstruction and kept image, 0 where none was.
+        largest_change: the same for the channel of a pixel that changed most.
+        frames: where asked for, the walk from step 0 to the last image that was judged.
+        latent_start: where asked for, the encoder's latent; ``latent_end`` that of the kept image.
+    """
+
+    key: str
+    validated: bool
+    steps: int
+    stop: str
+    image: Image
+    reconstruction: Image
+    reconstruction_accepted: bool
+    score: float
+    margin: float
+    saw: str
+    latent_distance: float
+    image_distance: float
+    largest_change: float
+    frames: tuple[Frame, ...] = ()
+    latent_start: NDArray[np.float32] | None = None
+    latent_end: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What one look found out about one image; the order of ``Look.facts``."""
+
+    finite: float
+    accepted: float
+    score: float
+    margin: float
+    saw: float
+    loss: float
+    probability: float
+    prediction: float
+
+
+@dataclass
+class _Slot:
+    """A place in the batch and who walks there."""
+
+    walker: Walker
+    budget: int
+    step: int = 0
+    kept_at: int | None = None
+    kept: _Facts | None = None
+    last: _Facts | None = None
+    reconstruction_accepted: bool = False
+    frames: list[Frame] = field(default_factory=list)
+
+
+def walk(
+    walkers: Iterable[Walker],
+    generator: LatentGenerator,
+    model: UnderTest,
+    oracle: Oracle,
+    options: WalkOptions,
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    frames: Collection[str] = (),
+    latents: bool = False,
+) -> Iterator[Walked]:
+    """Walk every image; results come in the order in which walks end.
+
+    Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
+
+    Args:
+        walkers: read as places get free.
+        generator: makes the images.
+        model: climbs the loss of this one.
+        oracle: says how far; one that judges tensors saves copies.
+        options: see ``WalkOptions``.
+        mask: of a latent's shape, true on the dimensions that may move.
+        frames: the keys whose walks are recorded image by image.
+        latents: whether results carry the latents at both ends.
+    """
+    return walk_with(Stepper(generator, model, oracle, options, mask), walkers, options, frames=frames, latents=latents)
+
+
+def walk_with(
+    stepper: Stepper,
+    walkers: Iterable[Walker],
+    options: WalkOptions,
+    *,
+    frames: Collection[str] = (),
+    latents: bool = False,
+) -> Iterator[Walked]:
+    """The same with generator, model and oracle joined already: ``options`` are the stepper's."""
+    waiting = iter(walkers)
+    size = 1 if options.deterministic else options.batch_size
+    slots: list[_Slot | None] = [None] * size
+    state: State = {}
+    while True:
+        slots, state = _refilled(slots, state, waiting, stepper, options)
+        if not any(slots):
+            return
+        look = stepper.look(state)
+        arriving = _arriving(look)
+        before = state["latent"].detach()
+        if any(slot is not None and slot.step < slot.budget for slot in slots):
+            stepper.move(state, look)
+        facts = [_Facts(*column) for column in arriving()]
+        keeps, ends = [False] * len(slots), {}
+        for place, slot in enumerate(slots):
+            if slot is None:
+                continue
+            keeps[place], stop = _decide(slot, facts[place], options)
+            if stop:
+                ends[place] = stop
+            if slot.walker.key in frames:
+                slot.frames.append(_frame(slot, facts[place], look.levels[place], stepper.answers))
+        _keep(state, look, before, keeps, [slot is not None and slot.step == 0 for slot in slots])
+        # A look that nobody moved on from still holds everything that its gradient would need.
+        del look, arriving, before
+        yield from _finished(slots, ends, state, stepper, latents)
+        for place, slot in enumerate(slots):
+            if place in ends:
+                slots[place] = None
+            elif slot is not None:
+                slot.step += 1
+
+
+def _decide(slot: _Slot, facts: _Facts, options: WalkOptions) -> tuple[bool, str]:
+    """Whether this image is kept, and why the walk ends, '' where it goes on."""
+    accepted, finite = bool(facts.accepted), bool(facts.finite)
+    slot.last = facts
+    if slot.step == 0:
+        slot.reconstruction_accepted = accepted and finite
+    if not finite:
+        return False, "not_finite"
+    if slot.step > 0 or options.first == "reconstruction":
+        if not accepted:
+            return False, "first_rejected" if slot.kept is None else "rejected"
+        slot.kept, slot.kept_at = facts, slot.step
+        if options.stop_when_fooled and int(facts.prediction) != slot.walker.label:
+            return True, "fooled"
+    return slot.kept is facts, "budget" if slot.step >= slot.budget else ""
+
+
+def _refilled(
+    slots: list[_Slot | None], state: State, waiting: Iterator[Walker], stepper: Stepper, options: WalkOptions
+) -> tuple[list[_Slot | None], State]:
+    """Free places taken by new walkers; without any, the batch shrinks, unless its shape is compiled in."""
+    import torch
+
+    free = [place for place, slot in enumerate(slots) if slot is None]
+    new = list(itertools.islice(waiting, len(free)))
+    if not new:
+        if free and state and not options.compile:
+            held = [place for place, slot in enumerate(slots) if slot is not None]
+            return [slots[place] for place in held], {name: tensor[held] for name, tensor in state.items()}
+        return slots, state
+    shape = tuple(state["kept"].shape[-2:]) if state else new[0].image.shape[:2]
+    for one in new:
+        if one.image.shape != (*shape, 3) or one.image.dtype != np.uint8:
+            raise UserError(
+                f"all images of a walk are RGB of one size, here {shape[0]} × {shape[1]}; {one.key} has shape "
+                f"{one.image.shape}"
+            )
+    begun = stepper.begin([one.image for one in new], [one.label for one in new], [one.seed for one in new])
+    if not state:
+        # A batch that is not full from the start has no more walkers to come.
+        slots, free = [None] * len(new), list(range(len(new)))
+        state = begun
+    else:
+        for name, tensor in begun.items():
+            state[name] = (
+                state[name].detach().index_copy(0, torch.tensor(free[: len(new)], device=tensor.device), tensor)
+            )
+    for place, one in zip(free, new, strict=False):
+        slots[place] = _Slot(one, options.steps if one.steps is None else one.steps)
+    return slots, state
+
+
+def _arriving(look: Look) -> Callable[[], list[list[float]]]:
+    """The facts of a look, image by image, on their way to the host while the device goes on."""
+    import torch
+
+    if look.facts.device.type != "cuda":
+        return look.facts.T.tolist
+    buffer = torch.empty(look.facts.shape, pin_memory=True)
+    buffer.copy_(look.facts, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+
+    def wait() -> list[list[float]]:
+        copied.synchronize()
+        rows: list[list[float]] = buffer.T.tolist()
+        return rows
+
+    return wait
+
+
+def _keep(state: State, look: Look, latent: object, keeps: list[bool], begins: list[bool]) -> None:
+    import torch
+
+    assert isinstance(latent, torch.Tensor)
+    device = latent.device
+    kept, begun = (torch.tensor(flags).to(device, non_blocking=True) for flags in (keeps, begins))
+    picture = (-1, 1, 1, 1)
+    state["kept"] = torch.where(kept.view(picture), look.levels, state["kept"])
+    state["reconstruction"] = torch.where(begun.view(picture), look.levels, state["reconstruction"])
+    state["kept_latent"] = torch.where(kept.view(-1, *[1] * (latent.ndim - 1)), latent, state["kept_latent"])
+
+
+def _frame(slot: _Slot, facts: _Facts, levels: object, answers: tuple[str, ...]) -> Frame:
+    return Frame(
+        slot.step,
+        _image(levels),
+        facts.loss,
+        facts.probability,
+        answers[int(facts.prediction)],
+        facts.score,
+        bool(facts.accepted) and bool(facts.finite),
+    )
+
+
+def _finished(
+    slots: list[_Slot | None], ends: dict[int, str], state: State, stepper: Stepper, latents: bool
+) -> Iterator[Walked]:
+    for place, stop in ends.items():
+        slot = slots[place]
+        assert slot is not None
+        assert slot.last is not None
+        told = slot.kept or slot.last
+        made, reconstruction = _image(state["kept"][place]), _image(state["reconstruction"][place])
+        change = np.abs(made.astype(np.int16) - reconstruction) / 255
+        start, end = (state[name][place].cpu().numpy() for name in ("start", "kept_latent"))
+        validated = slot.kept is not None
+        yield Walked(
+            key=slot.walker.key,
+            validated=validated,
+            steps=slot.kept_at or 0,
+            stop=stop,
+            image=made,
+            reconstruction=reconstruction,
+            reconstruction_accepted=slot.reconstruction_accepted,
+            score=told.score,
+            margin=told.margin,
+            saw=stepper.oracle_answers[int(slot.last.saw)],
+            latent_distance=float(np.sqrt(np.mean((end - start).astype(np.float64) ** 2))),
+            image_distance=float(np.sqrt(np.mean(change**2))) if validated else 0.0,
+            largest_change=float(change.max()) if validated else 0.0,
+            frames=tuple(slot.frames),
+            latent_start=start if latents else None,
+            latent_end=end if latents else None,
+        )
+
+
+def _image(levels: object) -> Image:
+    import torch
+
+    assert isinstance(levels, torch.Tensor)
+    return np.ascontiguousarray(levels.permute(1, 2, 0).cpu().numpy())

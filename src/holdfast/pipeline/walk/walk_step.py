@@ -1,0 +1,299 @@
+"""One step of a walk for a whole batch: decode once, ask the oracle and the model, move every latent.
+
+Nothing in a batch influences another image: losses are summed over images and each gradient is its own. The oracle
+judges the image rounded to 8 bits, which is the one that is saved. The model climbs on the image as it was decoded: a
+value that rounds up in one batch and down in another would turn the signs of small gradients.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
+from holdfast.core.seeds import seed_from
+from holdfast.generate.torch_parts import noise
+from holdfast.pipeline.walk.walk_model import UnderTest, losses
+from holdfast.pipeline.walk.walk_norm import by_channel
+from holdfast.pipeline.walk.walk_options import WalkOptions
+
+if TYPE_CHECKING:
+    import torch
+
+State = dict[str, "torch.Tensor"]
+"""What a batch carries from step to step, first axis the images."""
+
+_MOMENTS = (0.9, 0.999)
+"""Adam's, as everywhere."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A batch at one point of its walks.
+
+    Attributes:
+        levels: the images, NCHW uint8.
+        loss: (n,), the model's; gradients reach the latents.
+        facts: (8, n) float32: finite, accepted, the oracle's score, margin and place of what it saw, the loss, the
+            model's probability of the label and the place of its answer.
+    """
+
+    levels: torch.Tensor
+    loss: torch.Tensor
+    facts: torch.Tensor
+
+
+class Stepper:
+    """Generator, model and oracle joined into steps."""
+
+    def __init__(
+        self,
+        generator: LatentGenerator,
+        model: UnderTest,
+        oracle: Oracle,
+        options: WalkOptions,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        import torch
+
+        self.device = torch.device(getattr(generator, "device", "cpu"))
+        self._generator, self._model, self._options = generator, model, options
+        self.answers = model.answers
+        self._judge, self.oracle_answers = _judging(oracle)
+        self._mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask)).to(self.device)
+        # A random direction of the sign or the normalised form has a length that is known without a gradient.
+        asks_gradient = options.direction == "loss" or options.gradient in ("raw", "adam")
+        self._differentiates = asks_gradient and not options.black_box
+        self._estimates = asks_gradient and options.black_box > 0
+        _check_gradients(model, options, self._differentiates)
+        if self.device.type == "cuda":
+            _channels_last(generator, model.classifier, oracle)
+        compiles_channels_last = options.compile and self.device.type == "cuda"
+        self._norms: AbstractContextManager[Any] = by_channel() if compiles_channels_last else nullcontext()
+        self._forward: Callable[..., Any] = self._looked
+        if options.compile:
+            self._forward = torch.compile(self._looked, dynamic=False)
+
+    def begin(self, images: Sequence[NDArray[np.uint8]], labels: Sequence[int], seeds: Sequence[int]) -> State:
+        """Encode new images, never in bfloat16: the state of walks that have not begun."""
+        import torch
+
+        pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(self.device)
+        truth = torch.tensor(labels, device=self.device)
+        original = pixels.float() / 255
+        with self.exact():
+            if self._options.start == "fgsm":
+                original = self._fgsm(original, truth)
+            with torch.no_grad():
+                latent = self._generator.encode(original).detach().float().to(self.device)
+        if self._mask is not None and self._mask.shape != latent.shape[1:]:
+            raise UserError(
+                f"the latent mask has shape {tuple(self._mask.shape)}, the latents of {self._generator.name} "
+                f"{tuple(latent.shape[1:])}; fit the mask with the same generator and size"
+            )
+        state = {"latent": latent, "start": latent, "original": original, "label": truth}
+        state |= {"kept_latent": latent, "kept": pixels, "reconstruction": pixels}
+        state["age"] = torch.zeros(len(latent), device=self.device)
+        state["seed"] = torch.tensor([seed_from("walk", seed) >> 1 for seed in seeds])
+        if self._options.gradient == "adam":
+            state |= {"moment": torch.zeros_like(latent), "square": torch.zeros_like(latent)}
+        if self._options.direction == "random":
+            state["direction"] = self._directions(state["seed"], latent)
+        return {name: tensor.clone() for name, tensor in state.items()}
+
+    def look(self, state: State) -> Look:
+        """Decode, judge and score; nothing waits for the device."""
+        import torch
+
+        latent = state["latent"]
+        if latent.ndim == 4 and self.device.type == "cuda":
+            latent = latent.contiguous(memory_format=torch.channels_last)
+        state["latent"] = latent.detach().requires_grad_(self._differentiates)
+        with self.exact(), torch.set_grad_enabled(self._differentiates), warnings.catch_warnings():
+            # While it compiles, torch warns of what it meets in other libraries; nobody here can act on that.
+            warnings.filterwarnings("ignore", message="Dynamo detected")
+            look: Look = self._forward(state["latent"], state["original"], state["label"])
+        return look
+
+    def move(self, state: State, look: Look) -> None:
+        """One step for every latent; one whose gradient is not finite becomes NaN, which the next look reports."""
+        import torch
+
+        latent = state["latent"]
+        with self.exact():
+            if self._differentiates:
+                (gradient,) = torch.autograd.grad(look.loss.sum(), latent)
+            elif self._estimates:
+                gradient = self._estimate(state)
+            else:
+                gradient = state["direction"]
+        with torch.no_grad():
+            if self._mask is not None:
+                gradient = gradient * self._mask
+            state["age"] += 1
+            step = self._formed(gradient, state)
+            if self._options.direction == "random":
+                step = state["direction"] * _each(self._length(step), step)
+            finite = gradient.flatten(1).isfinite().all(1)
+            moved = latent.detach() + self._options.step_size * step
+            state["latent"] = torch.where(_each(finite, moved), moved, torch.nan)
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """Torch's switches for a step: float32 is not TF32 where it was asked for; fast kernels unless deterministic.
+
+        Running out of memory is answered in a sentence.
+        """
+        import torch
+
+        fixed, coarse = self._options.deterministic, self._options.precision == "bfloat16"
+        try:
+            with torch.backends.cudnn.flags(enabled=True, benchmark=not fixed, deterministic=fixed, allow_tf32=coarse):
+                yield
+        except torch.OutOfMemoryError as error:
+            size = 1 if fixed else self._options.batch_size
+            raise UserError(
+                f"a walk of {size} images at a time does not fit into the memory of {self.device}; try a --batch-size "
+                "below that"
+            ) from error
+
+    def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> Look:
+        import torch
+
+        with self._autocast(), self._norms:
+            image = self._generator.decode(latent, original).float()
+            with torch.no_grad():
+                whole = (image.detach().clamp(0, 1) * 255).round()
+                accepted, score, margin, saw = self._judge(whole / 255, labels)
+            scores = self._model.scores(image).to(self.device)
+        loss = losses(scores.float(), labels, self._options.loss)
+        with torch.no_grad():
+            finite = latent.flatten(1).isfinite().all(1) & image.flatten(1).isfinite().all(1)
+            probability = scores.float().softmax(1).gather(1, labels[:, None])[:, 0]
+            columns = (finite, accepted, score, margin, saw, loss, probability, scores.argmax(1))
+            facts = torch.stack([column.detach().float() for column in columns])
+        return Look(whole.nan_to_num().to(torch.uint8), loss, facts)
+
+    def _autocast(self) -> torch.autocast:
+        import torch
+
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self._options.precision == "bfloat16", cache_enabled=False
+        )
+
+    def _formed(self, gradient: torch.Tensor, state: State) -> torch.Tensor:
+        """The gradient as a step of ``step_size`` 1."""
+        import torch
+
+        form = self._options.gradient
+        if form == "sign":
+            return gradient.sign()
+        if form == "normalised":
+            return gradient / _each(self._length(gradient).clamp_min(torch.finfo(torch.float32).tiny), gradient)
+        if form == "adam":
+            first, second = _MOMENTS
+            state["moment"] = first * state["moment"] + (1 - first) * gradient
+            state["square"] = second * state["square"] + (1 - second) * gradient.square()
+            age = _each(state["age"], gradient)
+            mean, square = state["moment"] / (1 - first**age), state["square"] / (1 - second**age)
+            return mean / (square.sqrt() + 1e-8)
+        return gradient
+
+    def _length(self, steps: torch.Tensor) -> torch.Tensor:
+        """Root mean square over the dimensions that may move, (n,)."""
+        count = steps[0].numel() if self._mask is None else max(int(self._mask.sum()), 1)
+        return (steps.flatten(1).square().sum(1) / count).sqrt()
+
+    def _directions(self, seeds: torch.Tensor, latent: torch.Tensor) -> torch.Tensor:
+        """One direction an image, of length 1: signs for the sign form, else normal."""
+        drawn = noise([seed_from("direction", seed) for seed in seeds.tolist()], latent.shape[1:]).to(self.device)
+        drawn = drawn.sign() if self._options.gradient == "sign" else drawn
+        drawn = drawn if self._mask is None else drawn * self._mask
+        return drawn / _each(self._length(drawn).clamp_min(1e-12), drawn)
+
+    def _estimate(self, state: State) -> torch.Tensor:
+        """The gradient by differences of the loss along random probes, each there and back."""
+        import torch
+
+        latent, options = state["latent"], self._options
+        total = torch.zeros_like(latent)
+        keys = list(zip(state["seed"].tolist(), state["age"].long().tolist(), strict=True))
+        with torch.no_grad():
+            for probe in range(options.black_box):
+                drawn = noise([seed_from("probe", *key, probe) for key in keys], latent.shape[1:]).to(self.device)
+                if self._mask is not None:
+                    drawn = drawn * self._mask
+                there = self._loss_at(latent + options.probe_size * drawn, state)
+                back = self._loss_at(latent - options.probe_size * drawn, state)
+                total += _each(there - back, drawn) * drawn
+        return total / (2 * options.probe_size * options.black_box)
+
+    def _loss_at(self, latent: torch.Tensor, state: State) -> torch.Tensor:
+        with self._autocast():
+            image = self._generator.decode(latent, state["original"]).float()
+            scores = self._model.scores(image).to(self.device)
+        return losses(scores.float(), state["label"], self._options.loss)
+
+    def _fgsm(self, original: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        with torch.enable_grad():
+            pixels = original.detach().requires_grad_()
+            loss = self._model.loss(pixels, labels.to(pixels.device), self._options.loss)
+            (gradient,) = torch.autograd.grad(loss.sum(), pixels)
+        return (original + self._options.fgsm_epsilon * gradient.sign()).clamp(0, 1)
+
+
+def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """One value an image, (n,), shaped so that it meets every element of its image."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, Any]], list[str]]:
+    """The oracle on batches, and the names of what it sees; one that judges photos only is handed photos."""
+    import torch
+
+    answers = list(getattr(oracle, "answers", oracle.classes))
+    if isinstance(oracle, TensorOracle):
+        return oracle.judge_batch, answers
+
+    def judge(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        images = (batch.nan_to_num() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        given = oracle.judge(list(np.ascontiguousarray(images)), [oracle.classes[place] for place in labels.tolist()])
+        answers.extend(dict.fromkeys(verdict.saw for verdict in given if verdict.saw not in answers))
+        columns = [(one.accepted, one.score, one.margin, answers.index(one.saw)) for one in given]
+        return tuple(torch.tensor(column, device=labels.device) for column in zip(*columns, strict=True))
+
+    return judge, answers  # type: ignore[return-value]
+
+
+def _check_gradients(model: UnderTest, options: WalkOptions, differentiates: bool) -> None:
+    if model.differentiable:
+        return
+    if differentiates:
+        raise UserError(
+            f"the walk follows gradients, and {model.classifier.name} has none; --black-box 50 estimates them from its "
+            "scores"
+        )
+    if options.start == "fgsm":
+        raise UserError(
+            f"an FGSM start follows gradients, and {model.classifier.name} has none; --start clean does not"
+        )
+
+
+def _channels_last(*owners: object) -> None:
+    """Lay out the weights of every network as the device's convolutions want them; values stay as they are."""
+    import torch
+
+    for owner in owners:
+        parts = [*vars(owner).values()] if hasattr(owner, "__dict__") else []
+        for part in [*parts, *(value for one in parts for value in getattr(one, "__dict__", {}).values())]:
+            if isinstance(part, torch.nn.Module):
+                part.to(memory_format=torch.channels_last)

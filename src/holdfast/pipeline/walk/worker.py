@@ -1,0 +1,226 @@
+"""The work of walking: what a process needs for its walks against a model, and what it writes of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.types import Sample
+from holdfast.engine import core_count
+from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.evaluate.worker import Tested
+from holdfast.pipeline.jobs.sharding import check_same
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.samples import Prepared
+from holdfast.pipeline.walk.distances import feature_distance
+from holdfast.pipeline.walk.resources import PerturbSpec, load_setting, load_tested, square
+from holdfast.pipeline.walk.rows import RANDOM_WALK, WALKED, Finished, Recorder
+from holdfast.pipeline.walk.walk import Walked, Walker, WalkOptions, under_test, walk_with
+from holdfast.pipeline.walk.walk_step import Stepper
+from holdfast.store import Run
+
+_SECONDS_A_PART = 20.0
+"""What a kill may cost at most, besides the walks that are under way."""
+
+Part = tuple[int, Summary]
+"""Samples that have gone their way, and the rows that were written of them."""
+
+
+@dataclass(frozen=True)
+class Walks:
+    """Samples that walk against one model.
+
+    Attributes:
+        model: its place in the specification.
+        jobs: each sample, and how many steps it may go; None: as many as the options say.
+        images: fingerprints of their images, by sample.
+        baseline: whether the walks are random ones, as long as those before.
+        stored: rows of theirs that are there already.
+    """
+
+    model: int
+    jobs: tuple[tuple[Sample, int | None], ...]
+    images: dict[str, str]
+    baseline: bool = False
+    stored: frozenset[str] = frozenset()
+
+    def cut(self, size: int) -> Iterator[Walks]:
+        """The same in shards of so many samples."""
+        for start in range(0, len(self.jobs), size):
+            jobs = self.jobs[start : start + size]
+            images = {sample.sample_id: self.images[sample.sample_id] for sample, _ in jobs}
+            yield replace(self, jobs=jobs, images=images)
+
+
+class Walking:
+    """Walks shards and writes what they leave.
+
+    Travels to other processes without generator, oracle and models, which are loaded there on first use.
+    """
+
+    def __init__(self, spec: PerturbSpec, recorder: Recorder, tested: Sequence[Tested], frames: frozenset[str]) -> None:
+        collection = recorder.prepared.collection
+        self.spec = replace(spec, size=recorder.setting.size)  # else it would follow from the first image
+        self.frames = frames
+        self.run = recorder.run.path.absolute()
+        self.classes = {name: place for place, name in enumerate(collection.classes)}
+        self._bare = Prepared(replace(collection, samples=()), {}, {}, {}, DonorPool([]), "")
+        self._parameters = recorder.setting.parameters
+        self._fingerprints = [model.fingerprint for model in tested]
+        self._recorder: Recorder | None = recorder
+        self._tested = dict(enumerate(tested))
+        self._joined: tuple[tuple[int, bool], Stepper] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_recorder": None, "_tested": {}, "_joined": None}
+
+    def __call__(self, shard: Walks) -> Part:
+        """Walk a shard and write one part of each table, named after its rows: doing it twice leaves the same."""
+        self.recorder.prepared = replace(self._bare, images=shard.images)
+        self.recorder.stored = set(shard.stored)
+        done, summary = 0, Summary()
+        for samples, part in self.parts(shard, whole=True):
+            done += samples
+            summary.merge(part)
+        return done, summary
+
+    @property
+    def recorder(self) -> Recorder:
+        """With generator and oracle, loaded now if they are not."""
+        if self._recorder is None:
+            setting = load_setting(self.spec, self._bare.collection)
+            check_same(f"{self.spec.generator} or {self.spec.oracle}", self._parameters, setting.parameters)
+            distance = feature_distance(setting.oracle, setting.size)
+            self._recorder = Recorder(self.spec, self._bare, setting, Run(self.run), distance)
+        return self._recorder
+
+    def tested(self, place: int) -> Tested:
+        """A model, loaded now if it is not; those before it go, as shards come model by model."""
+        if place not in self._tested:
+            self._tested.clear()
+            self._joined = None
+            name = self.spec.models[place]
+            (model,) = load_tested(replace(self.spec, models=(name,)), self._bare.collection)
+            check_same(name, self._fingerprints[place], model.fingerprint)
+            self._tested[place] = model
+        return self._tested[place]
+
+    def parts(self, walks: Walks, *, whole: bool = False) -> Iterator[Part]:
+        """Walk these samples and write what is finished, part by part, or all of it at the end."""
+        if not walks.jobs:
+            return
+        on_the_way: dict[str, tuple[Walker, Finished]] = {}
+        finished: list[Finished] = []
+        written = time.monotonic()
+        walkers = self._walkers(walks.jobs, on_the_way, finished)
+        for walked in self._surviving(walks, walkers, on_the_way, finished):
+            one = on_the_way.pop(walked.key)[1]
+            one.walked = walked
+            finished.append(one)
+            full = len(finished) >= 4 * self.spec.walk.batch_size or time.monotonic() - written > _SECONDS_A_PART
+            if full and not whole:
+                yield self._write(walks, finished)
+                finished.clear()
+                written = time.monotonic()
+        if finished:
+            yield self._write(walks, finished)
+
+    def _options(self, walks: Walks) -> WalkOptions:
+        given = self.spec.walk
+        return replace(given, direction="random", stop_when_fooled=False) if walks.baseline else given
+
+    def _stepper(self, walks: Walks) -> Stepper:
+        """Kept from shard to shard of one model: where steps are compiled, they are so once."""
+        key = walks.model, walks.baseline
+        if self._joined is None or self._joined[0] != key:
+            model, setting = self.tested(walks.model), self.recorder.setting
+            under = under_test(model.classifier, model.labels, setting.loss_space)
+            self._joined = key, Stepper(setting.generator, under, setting.oracle, self._options(walks), setting.mask)
+        return self._joined[1]
+
+    def _surviving(
+        self,
+        walks: Walks,
+        walkers: Iterator[Walker],
+        on_the_way: dict[str, tuple[Walker, Finished]],
+        finished: list[Finished],
+    ) -> Iterator[Walked]:
+        """The walks; where something fails, those under way walk alone, to find the image it is about."""
+        import torch
+
+        options, main = self._options(walks), not walks.baseline
+        stepper = self._stepper(walks)
+
+        def walked(some: Iterable[Walker]) -> Iterator[Walked]:
+            return walk_with(
+                stepper, some, options, frames=self.frames if main else (), latents=self.spec.keep_latents and main
+            )
+
+        while True:
+            try:
+                yield from walked(walkers)
+                return
+            except (HoldfastError, torch.OutOfMemoryError) as error:
+                if isinstance(error, HoldfastError):
+                    raise
+                raise UserError(
+                    f"memory runs out with {options.batch_size} walks at a time; try a smaller --batch-size"
+                ) from error
+            except Exception:
+                alone = [walker for walker, _ in on_the_way.values()]
+            for walker in alone:
+                try:
+                    yield from walked([walker])
+                except Exception as error:
+                    one = on_the_way.pop(walker.key)[1]
+                    one.error = f"{type(error).__name__}: {error}"[:500]
+                    finished.append(one)
+
+    def _write(self, walks: Walks, finished: Sequence[Finished]) -> Part:
+        conditions = [RANDOM_WALK] if walks.baseline else WALKED
+        rows = self.recorder.write(self.tested(walks.model), finished, conditions)
+        summary = Summary(len(rows))
+        for row in rows:
+            if row["status"] == "error":
+                summary.add(row["sample_id"], f"{row['condition']}: {row['error']}")
+        return len({row["sample_id"] for row in rows}), summary
+
+    def _walkers(
+        self,
+        jobs: Sequence[tuple[Sample, int | None]],
+        on_the_way: dict[str, tuple[Walker, Finished]],
+        finished: list[Finished],
+    ) -> Iterator[Walker]:
+        """Images, decoded a little ahead in threads; those that cannot be read are finished before they start."""
+
+        def decoded(sample: Sample) -> Any:
+            return square(sample.image.load(max_pixels=self.spec.max_pixels), self.recorder.setting.size)
+
+        ahead = 2 * core_count()
+        queue: deque[tuple[Sample, int | None, Future[Any]]] = deque()
+        waiting = iter(jobs)
+        with ThreadPoolExecutor(core_count()) as threads:
+            while True:
+                queue.extend(
+                    (sample, steps, threads.submit(decoded, sample))
+                    for sample, steps in itertools.islice(waiting, ahead - len(queue))
+                )
+                if not queue:
+                    return
+                sample, steps, future = queue.popleft()
+                try:
+                    image = future.result()
+                except SampleError as error:
+                    finished.append(Finished(sample, error=str(error)))
+                    continue
+                budget = self.spec.walk.steps if steps is None else steps
+                seed = self.recorder.seed(sample)
+                walker = Walker(sample.sample_id, image, self.classes[sample.label], seed, steps)
+                on_the_way[sample.sample_id] = walker, Finished(sample, image, budget=budget)
+                yield walker

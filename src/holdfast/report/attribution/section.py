@@ -1,0 +1,347 @@
+"""Section: where the models look, and what it has to do with lost accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.schema import ATTRIBUTIONS
+from holdfast.core.types import ORIGINAL
+from holdfast.report.attribution.cascade import cascade_parts
+from holdfast.report.attribution.gallery import maps_shown
+from holdfast.report.page import charts
+from holdfast.report.page import writer as page
+from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, number, percent, plural, short_names, span
+from holdfast.report.static.evidence import named, shown
+from holdfast.report.study import about_world
+from holdfast.stats.effects import attributions
+from holdfast.stats.effects.attributions import ALIKE, FEWEST
+from holdfast.store import Parts, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Where the models look"
+METHODS = {"gradcam": "Grad-CAM", "integrated_gradients": "integrated gradients", "occlusion": "occlusion"}
+MEANING = (
+    "An attribution map says which places of a picture speak for an answer. The share on the foreground is the part of "
+    "the map's sum that lies on the mask (the object, or the defect, that it marks); a map without preference has the "
+    "share of the area. Everything is measured in the model's own view of the picture, after its resizing and cropping."
+)
+_AREA = "area of the mask"
+_OVER = {
+    "conditions": "model × condition",
+    "classes": "model × class",
+    "models": "model",
+    "images": "model × photo × condition",
+}
+
+
+def method_name(method: str) -> str:
+    """``gradcam?layer=layer3`` as ``Grad-CAM (layer=layer3)``."""
+    name, _, options = method.partition("?")
+    return METHODS.get(name, name) + (f" ({options.replace('&', ', ')})" if options else "")
+
+
+def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
+    """The maps of all runs with the rows they explain, each once, and ``folder``: the run; None without any."""
+    import pandas as pd
+
+    frames = []
+    for run in runs:
+        parts = Parts(run.path / "details" / "attributions", ATTRIBUTIONS)
+        if parts.paths():
+            frame = attributions.looks(run.rows(attributions.COLUMNS), parts.rows())
+            frames.append(named(frame.assign(folder=str(run.path), trained_on=frame["trained_on"].fillna(""))))
+    whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    if whole.empty:
+        return None
+    return whole.drop_duplicates(["row_id", "method", "target"]).reset_index(drop=True)
+
+
+def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
+    """Shares with intervals, the correlation with the drop, the sanity check, and the maps themselves."""
+    section = Section("looking", TITLE)
+    table = attributions.shares(frame, resamples=resamples, seed=seed)
+    table = table[table["n"] > 0].reset_index(drop=True)
+    if table.empty:
+        section.parts = [Notice("No map could be made of any picture, or all of them are zero everywhere.")]
+        return section
+    first = _first(table).sort_values("share", ascending=False, kind="stable")
+    table = table.assign(
+        first=table["method"].map(_places(table["method"])), second=table["model"].map(_places(first["model"]))
+    )
+    table = table.sort_values(["first", "second"], kind="stable").drop(columns=["first", "second"])
+    table = table.reset_index(drop=True)
+    models = list(dict.fromkeys(table["model"].astype(str)))
+    short = short_names(models)
+    related = attributions.correlations(frame, resamples=resamples, seed=seed)
+    checked = attributions.sanity(frame, resamples=resamples, seed=seed)
+    section.lead = [MEANING, *_findings(table, short), *_related(related), *_checked(checked, short)]
+    section.parts = [
+        *_share_parts(table, short),
+        *_related_parts(frame, table, related, short),
+        *_sanity_parts(checked, short),
+        *cascade_parts(attributions.cascades(frame, resamples=resamples, seed=seed), short, method_name),
+        *_left_out(frame),
+        *maps_shown(frame, {name: Path(name) for name in frame["folder"].unique()}, short, method_name),
+    ]
+    return section
+
+
+def _places(values: pd.Series) -> dict[Any, int]:
+    return {value: place for place, value in enumerate(dict.fromkeys(values))}
+
+
+def _first(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first method and target."""
+    wanted = (table["method"] == table["method"].iloc[0]) & (table["target"] == table["target"].iloc[0])
+    kept: pd.DataFrame = table.loc[wanted]
+    return kept
+
+
+def _findings(table: pd.DataFrame, short: dict[str, str]) -> list[str]:
+    first = _first(table)
+    on = first[first["condition"] == ORIGINAL]
+    on = (on if len(on) else first).sort_values("share", ascending=False, kind="stable")
+    ends = on if len(on) <= 2 else on.iloc[[0, -1]]
+    what = "originals" if len(on) and on["condition"].iloc[0] == ORIGINAL else "pictures"
+    said = [
+        f"{short[row['model']]} {estimate(row['share'], row['low'], row['high'])}, {number(row['ratio'])} times the "
+        f"{percent(row['area'])} that the mask covers"
+        for row in ends.to_dict("records")
+    ]
+    start = "" if len(on) <= 2 else f"of {len(on)} models the most and the least: "
+    count = int(on["n"].max())
+    return [f"By {method_name(str(on['method'].iloc[0]))} on {count:,} {what}: {start}{'; '.join(said)}."]
+
+
+def _related(related: pd.DataFrame) -> list[str]:
+    known = related[related["rho"].notna()]
+    if known.empty:
+        return [
+            "Whether looking at the object goes with keeping the accuracy cannot be said: that takes originals, "
+            f"changed conditions, {FEWEST} or more dots, and some accuracy lost."
+        ]
+    first = known[known["over"] == known["over"].iloc[0]]
+    told = []
+    for row in first.to_dict("records"):
+        sure = row["low"] > 0 or row["high"] < 0
+        end = (
+            f"the more on the foreground, the {'less' if row['rho'] < 0 else 'more'} is lost" if sure else "not settled"
+        )
+        numbers = f"{number(row['rho'])} ({span(row['low'], row['high'], 2, 1)})"
+        told.append(f"{numbers} by {method_name(str(row['method']))}, {end}")
+    dots = f"{int(first['n'].iloc[0])} dots, one a {_OVER[str(first['over'].iloc[0])]}"
+    return [f"Rank correlation of the share with the accuracy lost over {dots}: {'; '.join(told)}."]
+
+
+def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
+    if checked.empty:
+        return ["Whether the maps depend on what the models learned was not checked; explain --randomise does."]
+    same = checked[~checked["changed"].astype(bool)]
+    if same.empty:
+        return [
+            "With shuffled weights the maps change (the largest mean rank correlation of a model's maps with those "
+            f"of its shuffled twin is {number(float(checked['rank_correlation'].max()))}), so they depend on what was "
+            f"learned.{_mostly_zero(checked, short)}"
+        ]
+    names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in same.to_dict("records")]
+    return [
+        f"The maps of {listing(names)} hardly change when the weights are shuffled (mean rank correlation "
+        f"{number(ALIKE)} or more): they show the picture or the architecture rather than what was learned, and their "
+        "shares should not be read as what the model looks at."
+    ]
+
+
+def _mostly_zero(checked: pd.DataFrame, short: dict[str, str]) -> str:
+    """A shuffled network whose maps are empty is a weak witness: the page must say so."""
+    zero = checked[2 * checked["zero"] > checked["n"]]
+    if zero.empty:
+        return ""
+    names = [f"{short[row['model']]} by {method_name(str(row['method']))}" for row in zero.to_dict("records")]
+    return (
+        f" For {listing(names)} most maps of the shuffled twin are zero everywhere, so this says little; explain "
+        "--cascade shuffles layer by layer."
+    )
+
+
+def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
+    import pandas as pd
+
+    parts: list[Part] = []
+    for place, ((method, target), group) in enumerate(table.groupby(["method", "target"], sort=False)):
+        order = sorted(group["condition"].unique(), key=lambda name: name != ORIGINAL)
+        tidy = group.assign(model=group["model"].map(short), row=group["condition"].map(shown), estimate=group["share"])
+        area = tidy.groupby("row", as_index=False)["area"].mean()
+        area = area.assign(model=_AREA, estimate=area["area"], low=area["area"], high=area["area"])
+        columns = ["model", "row", "estimate", "low", "high"]
+        drawn = pd.concat([tidy[columns], area[columns]], ignore_index=True)
+        names = [*dict.fromkeys(tidy["model"]), _AREA]
+        means = tidy.groupby("model", sort=False)["share"].mean()
+        finding = "Mean share: " + "; ".join(f"{name} {percent(float(value))}" for name, value in means.items()) + "."
+        parts.append(ShownFigure(Figure(
+            f"looking_{place + 1}",
+            f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}",
+            finding,
+            lambda width, drawn=drawn, names=names, order=order: charts.dots(  # type: ignore[misc]
+                drawn, width, models=names, rows=[shown(name) for name in order], title="share on the foreground"
+            ),
+            "With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground.",
+        )))  # fmt: skip
+    columns_shown = [
+        Column("model", "Model", show=lambda name: short.get(name, name)),
+        Column("condition", "Condition", show=shown),
+        Column("method", "Method", show=method_name),
+        Column("target", "Answer", show=_answer),
+        Column("n", "Maps", "integer"),
+        Column("share", "Share", "percent", "low", "high", hint="of the map on the foreground"),
+        Column("area", "Area", "percent", hint="of the picture that the foreground covers"),
+        Column("ratio", "Share / area", "number", "ratio_low", "ratio_high", digits=2, hint="1 is no preference"),
+        Column("hits", "Maximum on it", "percent", "hits_low", "hits_high", hint="pointing game"),
+        Column("change", "Change", "points", "change_low", "change_high", hint="of the share against originals"),
+        Column("empty", "Empty maps", "integer", hint="zero everywhere: no share"),
+    ]
+    caption = "Share of attribution on the foreground"
+    whole = Table("looking", caption, table, _telling(columns_shown, table), folded=len(table) > 12)
+    return [*parts, ShownTable(whole)]
+
+
+def _telling(columns: Sequence[Column], table: pd.DataFrame) -> list[Column]:
+    """Without the columns of methods and answers where there is one of them only; the CSV has them."""
+    return [one for one in columns if one.key not in ("method", "target") or table[one.key].nunique() > 1]
+
+
+def _answer(target: str) -> str:
+    return {"label": "true class", "prediction": "model's answer"}.get(target, target)
+
+
+def _related_parts(
+    frame: pd.DataFrame, table: pd.DataFrame, related: pd.DataFrame, short: dict[str, str]
+) -> list[Part]:
+    known = related[related["rho"].notna()]
+    if known.empty:
+        return []
+    first = _first(table)
+    usable = frame[(frame["method"] == first["method"].iloc[0]) & (frame["target"] == first["target"].iloc[0])]
+    drops = attributions.drops_of(usable)
+    dots = first.merge(drops, on=["model", "trained_on", "condition"]).assign(
+        row=lambda one: one["condition"].map(shown), model=lambda one: one["model"].map(short)
+    )
+    parts: list[Part] = [Heading("Looking at the object, and keeping the accuracy")]
+    if len(dots) >= FEWEST:
+        names = list(dict.fromkeys(dots["model"]))
+        parts.append(ShownFigure(Figure(
+            "looking_drop",
+            "Share on the foreground against the accuracy lost, a dot a model and condition",
+            f"{plural(len(dots), 'dot')}; rank correlation {number(float(known['rho'].iloc[0]))}.",
+            lambda width: scatter(dots, width, models=names),
+            "Shares and drops are of the explained photos only, so drops differ from those of the whole run.",
+        )))  # fmt: skip
+    columns = [
+        Column("over", "A dot is a …", show=lambda over: _OVER[over]),
+        Column("method", "Method", show=method_name),
+        Column("target", "Answer", show=_answer),
+        Column("n", "Dots", "integer"),
+        Column("photos", "Photos", "integer"),
+        Column("rho", "Rank correlation", "number", "low", "high", digits=2),
+    ]
+    note = (
+        "Spearman's, with 95 % intervals by resampling photos. Negative: the more on the foreground, the less is "
+        "lost. A dot of a condition has the share there; the others have the share on originals."
+    )
+    caption = "Share on the foreground and accuracy lost"
+    return [*parts, ShownTable(Table("looking_drop", caption, related, _telling(columns, related), note))]
+
+
+def scatter(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
+    """Share (across) against the drop (up), coloured by model: ``model``, ``row``, ``share``, ``drop``."""
+    axis: dict[str, Any] = {"domain": False, "ticks": False, "tickCount": 6 if width >= WIDE else 4}
+    x = {"field": "share", "type": "quantitative", "title": "share on the foreground", "scale": {"zero": False}}
+    y = {"field": "drop", "type": "quantitative", "title": "accuracy lost, points", "scale": {"zero": True}}
+    points = {"labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"}
+    tips: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
+    tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("share", "drop")]
+    look = charts.by_model(models, "color", COLOURS) if len(models) > 1 else {"color": {"value": COLOURS[0]}}
+    layers: list[Chart] = [
+        charts.rule_at(0, "y"),
+        {
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.85},
+            "encoding": {
+                "x": x | {"axis": axis | {"format": "%"}},
+                "y": y | {"axis": axis | points},
+                "tooltip": tips,
+                **look,
+            },
+        },
+    ]
+    rows = charts.records(frame[["model", "row", "share", "drop"]])
+    columns = {"config": {"legend": {"columns": 3 if width >= WIDE else 1}}}
+    size = {"width": min(width - 70, 620), "height": 300 if width >= WIDE else 240}
+    return {"data": {"name": "rows"}, "datasets": {"rows": rows}, **size, "layer": layers, **columns}
+
+
+def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
+    if checked.empty:
+        return []
+    columns = [
+        Column("model", "Model", show=lambda name: short.get(name, name)),
+        Column("method", "Method", show=method_name),
+        Column("target", "Answer", show=_answer),
+        Column("n", "Maps", "integer"),
+        Column("rank_correlation", "Rank correlation", "number", "low", "high", digits=2),
+        Column("structural_similarity", "SSIM", "number", digits=2),
+        Column("share", "Share", "percent"),
+        Column("share_randomised", "Share, shuffled", "percent", hint="what a network that knows nothing would have"),
+        Column("zero", "Zero maps", "integer", hint="of the shuffled network: zero everywhere, so like nothing"),
+        Column("changed", "Maps change", show=lambda value: "yes" if value else "no"),
+    ]
+    note = "Of each map with that of the same network, all weights shuffled (Adebayo and others 2018)."
+    caption = "Maps against those of shuffled weights"
+    table = Table("looking_sanity", caption, checked, _telling(columns, checked), note)
+    return [Heading("Do the maps show what was learned?"), ShownTable(table)]
+
+
+def _left_out(frame: pd.DataFrame) -> list[Part]:
+    missing = frame[~frame["status"].isin(["ok"])]
+    if missing.empty:
+        return []
+    counts = missing["error"].fillna("").value_counts()
+    told = [f"{int(count):,} × {error}" for error, count in counts.head(4).items()]
+    return [Text([f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(told)}."])]
+
+
+def build_looking(run: Run, out: Path, *, resamples: int = attributions.RESAMPLES, seed: int = 0) -> Path:
+    """The section as a page of its own; returns its path."""
+    frame = read_looks([run])
+    if frame is None:
+        raise UserError(f"{run.path} has no attribution map; holdfast explain makes them")
+    section = looking(frame, resamples=resamples, seed=seed)
+    facts = [
+        (f"{frame['model'].nunique():,}", "models" if frame["model"].nunique() != 1 else "model"),
+        (f"{frame['source_id'].nunique():,}", "photos"),
+        (f"{frame['condition'].nunique():,}", "conditions"),
+        (f"{len(frame):,}", "maps"),
+    ]
+    limits = (
+        "A map shows what an answer depends on by one method's definition, not what a model understands. Intervals are "
+        "at the 95 % level and treat photos, not maps, as independent."
+    )
+    try:
+        return page.write(
+            [section],
+            out,
+            title=TITLE,
+            subject=str(run.spec().get("dataset") or run.run_id),
+            facts=facts,
+            limits=limits,
+            note=about_world(str(run.spec().get("data", ""))),
+            run_names=run.run_id,
+        )
+    except OSError as error:
+        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""How a page is written: sections, figures, tables, words."""

@@ -1,0 +1,190 @@
+"""Tables: one frame shown as HTML, and written as CSV (every value) and LaTeX (as shown)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.core.files import write_atomic
+from holdfast.report.page.words import MISSING, number, p_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["text", "percent", "points", "number", "integer", "p"]
+
+SHOWN = 40
+"""Rows of a table on the page; the CSV has them all."""
+
+LATEX_ROWS = 200
+"""Rows of a LaTeX table: no paper prints more."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as shown.
+
+    Attributes:
+        key: of the frame.
+        title: the heading.
+        kind: how a value is written; ``percent`` and ``points`` show fractions times 100.
+        low, high: keys of the interval's ends, shown small behind the value.
+        digits: after the decimal point.
+        show: text of a value, where it is not the value itself (names as words).
+        hint: what the column means, in the heading's tooltip and read out.
+    """
+
+    key: str
+    title: str
+    kind: Kind = "text"
+    low: str = ""
+    high: str = ""
+    digits: int = 1
+    show: Callable[[Any], str] | None = None
+    hint: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What a number is counted in, where that is not plain."""
+        return {"percent": "%", "points": "points"}.get(self.kind, "")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: the text, the interval if there is one, and what to sort by."""
+
+    text: str
+    interval: str
+    sort: str | float
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report; the first column names the row."""
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    columns: Sequence[Column]
+    note: str = ""
+    shown: int = SHOWN
+    folded: bool = False
+    rows: list[list[Cell]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        frame = self.frame.head(self.shown)
+        object.__setattr__(self, "rows", [self._row(record) for record in frame.to_dict("records")])
+
+    @property
+    def left_out(self) -> int:
+        """Rows that only the CSV has."""
+        return len(self.frame) - len(self.rows)
+
+    def _row(self, record: dict[Any, Any]) -> list[Cell]:
+        return [_cell(record, column) for column in self.columns]
+
+
+def _cell(record: dict[Any, Any], column: Column) -> Cell:
+    value = record.get(column.key)
+    if column.kind == "text" or isinstance(value, str):
+        text = MISSING if _absent(value) else column.show(value) if column.show else str(value)
+        return Cell(text, "", text)
+    if _absent(value):
+        return Cell(MISSING, "", "")
+    value = float(value)  # type: ignore[arg-type]
+    interval = ""
+    if column.low and not _absent(record.get(column.low)):
+        interval = f"{_number(float(record[column.low]), column)} to {_number(float(record[column.high]), column)}"
+    return Cell(column.show(value) if column.show else _number(value, column), interval, value)
+
+
+def _number(value: float, column: Column) -> str:
+    if column.kind == "p":
+        return p_value(value)
+    if column.kind == "integer":
+        return number(value, 0)
+    return number(100 * value if column.kind in ("percent", "points") else value, column.digits)
+
+
+def _absent(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value)) or value != value
+
+
+def write(table: Table, folder: Path) -> None:
+    """``<name>.csv`` and ``<name>.tex``."""
+    write_atomic(folder / f"{table.name}.csv", as_csv(table.frame).encode())
+    write_atomic(folder / f"{table.name}.tex", as_latex(table).encode())
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """Every column and row at full precision; text that a spreadsheet would run as a formula gets a quote before it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([guarded(str(name)) for name in frame.columns])
+    for record in frame.astype(object).itertuples(index=False, name=None):
+        writer.writerow([_csv_value(value) for value in record])
+    return out.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return guarded(value.replace("\r\n", "\n").replace("\r", "\n"))  # the writer quotes line feeds only
+    if _absent(value):
+        return ""
+    if isinstance(value, (bool, int)):
+        return value
+    return repr(float(value)) if hasattr(value, "__float__") and not hasattr(value, "__index__") else value
+
+
+def guarded(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text.strip() else text
+
+
+def as_latex(table: Table) -> str:
+    """A booktabs table as shown on the page, with more rows."""
+    whole = Table(table.name, table.caption, table.frame, table.columns, shown=max(table.shown, LATEX_ROWS))
+    align = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        rf"\caption{{{latex(table.caption)}}}",
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        " & ".join(
+            latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.columns
+        )
+        + r" \\",
+        r"\midrule",
+        *(" & ".join(_latex_cell(cell) for cell in row) + r" \\" for row in whole.rows),
+        *([f"% {whole.left_out} more rows are in {table.name}.csv"] if whole.left_out else []),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_cell(cell: Cell) -> str:
+    return latex(f"{cell.text} ({cell.interval})" if cell.interval else cell.text)
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "−": "$-$", "–": "--", "×": r"$\times$", "±": r"$\pm$", "…": r"\ldots{}",
+    "\n": " ", "\r": " ", "\t": " ",
+}  # fmt: skip
+
+
+_LATEX_TABLE = str.maketrans(_LATEX)
+
+
+def latex(text: str) -> str:
+    """Text in which LaTeX finds nothing to run."""
+    return text.translate(_LATEX_TABLE)

@@ -1,0 +1,1 @@
+"""Sections on static conditions: verdicts, accuracy, comparison, regression."""

@@ -1,0 +1,185 @@
+"""Sections: accuracy by scenario, and class × scenario maps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.types import ORIGINAL
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, percent, plural
+from holdfast.report.static.evidence import DAGGER, Evidence, gone, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL_CLASSES = 40
+"""With more classes, a map shows the worst and the most affected ones."""
+
+PICKED = 15
+"""Classes of each of those two kinds."""
+
+
+def scenarios(evidence: Evidence) -> Section:
+    """Dots with intervals, models side by side."""
+    section = Section("scenarios", "Accuracy by scenario")
+    frame = evidence.summary
+    kind = "class-macro accuracy" if evidence.average == "macro" else "accuracy"
+    section.lead = [_scenario_lead(evidence, kind)]
+    rows = [shown(name) for name in evidence.conditions]
+    tidy = frame.assign(
+        row=frame["condition"].map(shown), model=frame["model"].map(evidence.short), estimate=frame["accuracy"]
+    )[["model", "row", "estimate", "low", "high", "n"]]
+    models = [evidence.short[name] for name in evidence.models]
+    figure = Figure(
+        "accuracy_by_scenario",
+        "Accuracy under each condition, with 95 % intervals; the most harmful conditions first",
+        " ".join(section.lead),
+        lambda width: charts.dots(tidy, width, models=models, rows=rows, title=kind, domain=(0, 1)),
+        _notes(evidence),
+    )
+    section.parts = [ShownFigure(figure), ShownTable(_scenario_table(evidence))]
+    return section
+
+
+def _notes(evidence: Evidence) -> str:
+    notes = [DAGGER] if any(gone(name) for name in evidence.conditions) else []
+    for repeat, first in evidence.counts.same_images.items():
+        notes.append(f"{shown(repeat)} shows the models the very same pixels as {shown(first)}; scores count it once.")
+    if evidence.counts.attacks:
+        attacks = listing([shown(name) for name in evidence.counts.attacks])
+        notes.append(
+            f"Attacks ({attacks}) change each picture against each model at its own input, so that no two models saw "
+            "the same; no score, ranking or regression counts them."
+        )
+    return " ".join(notes)
+
+
+def _scenario_lead(evidence: Evidence, kind: str) -> str:
+    frame = evidence.summary
+    text = f"Each mark is the {kind} of a model under one condition."
+    left_out = {ORIGINAL, *evidence.counts.attacks}
+    harmful = [name for name in evidence.conditions if name not in left_out and not gone(name)]
+    if not harmful:
+        return f"{text} There is no condition beside the original, so nothing to compare it with."
+    worst = {row["model"]: row for row in frame[frame["condition"] == harmful[0]].to_dict("records")}
+    before = frame[frame["condition"] == ORIGINAL].set_index("model")["accuracy"]
+    said = []
+    for model in [name for name in evidence.models if name in worst][:3]:
+        row = worst[model]
+        start = f" from {percent(before[model])}" if model in before.index else ""
+        said.append(f"{evidence.short[model]}{start} to {estimate(row['accuracy'], row['low'], row['high'])}")
+    more = f", and {plural(len(worst) - 3, 'model')} more in the table" if len(worst) > 3 else ""
+    return f"{text} The most harmful condition is {shown(harmful[0])}: it takes {listing(said)}{more}."
+
+
+def _scenario_table(evidence: Evidence) -> Table:
+    position = {name: place for place, name in enumerate(evidence.conditions)}
+    order = {name: place for place, name in enumerate(evidence.models)}
+    frame = evidence.summary.sort_values(
+        ["condition", "model"], key=lambda one: one.map(position if one.name == "condition" else order)
+    )
+    columns = [
+        Column("condition", "Condition", show=shown),
+        Column("model", "Model", show=evidence.name),
+        Column("n", "Photos", "integer"),
+        Column("accuracy", "Accuracy", "percent", "low", "high"),
+        Column("worst_class", "Worst class"),
+        Column("worst_class_accuracy", "its accuracy", "percent", "worst_class_low", "worst_class_high"),
+    ]
+    note = "The interval of the worst class allows for having picked it by looking."
+    return Table("accuracy_by_scenario", "Accuracy by condition and model", frame, columns, note, folded=True)
+
+
+def maps(evidence: Evidence) -> Section:
+    """A class × scenario map per model; one figure of small ones where there are many models."""
+    section = Section("classes", "Classes under each scenario")
+    frame = evidence.classes
+    picked, note = _picked(evidence, frame)
+    section.lead = [_map_lead(evidence, frame), *([note] if note else [])]
+    wide = frame.assign(row=frame["label"], column=frame["condition"].map(shown), estimate=frame["accuracy"])
+    wide = wide[wide["label"].isin(picked)][["model", "row", "column", "estimate", "n"]]
+    columns = [shown(name) for name in evidence.conditions]
+    if len(evidence.models) > charts.SIDE_BY_SIDE:
+        few = picked[: 2 * PICKED]
+        small = wide[wide["row"].isin(few)].assign(model=wide["model"].map(evidence.short))
+        models = [evidence.short[name] for name in evidence.models]
+        figure = Figure(
+            "class_maps",
+            "Accuracy by class and condition, a map per model",
+            section.lead[0],
+            lambda width: charts.density_panels(small, width, rows=few, columns=columns, models=models),
+            "Cells that stand out from the page are where a model fails. " + _notes(evidence),
+        )
+        section.parts.append(ShownFigure(figure))
+    else:
+        for number, model in enumerate(evidence.models, 1):
+            section.parts.append(ShownFigure(_map(evidence, wide, model, number, picked, columns)))
+    section.parts.append(ShownTable(_class_table(evidence, frame)))
+    return section
+
+
+def _map(
+    evidence: Evidence, frame: pd.DataFrame, model: str, number: int, rows: list[str], columns: list[str]
+) -> Figure:
+    one = frame[frame["model"] == model].drop(columns="model")
+    lowest = one[~one["column"].str.endswith("†")].sort_values("estimate").head(3)
+    cells = [
+        f"{cell['row']} under {cell['column']} ({percent(cell['estimate'], 0)})" for cell in lowest.to_dict("records")
+    ]
+    return Figure(
+        f"class_map_{number}",
+        f"{evidence.short[model]}: accuracy in per cent by class and condition",
+        f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(cells)}.",
+        lambda width: charts.density(one, width, rows=rows, columns=columns),
+        "Cells that stand out from the page are where the model fails. " + _notes(evidence) if number == 1 else "",
+    )
+
+
+def _picked(evidence: Evidence, frame: pd.DataFrame) -> tuple[list[str], str]:
+    """Classes to show, the worst first, and a sentence where they are not all."""
+    kept = evidence.with_object(frame)
+    means = kept.groupby("label")["accuracy"].mean().sort_values(kind="stable")
+    if len(means) <= ALL_CLASSES:
+        return list(means.index), ""
+    original = frame[frame["condition"] == ORIGINAL].groupby("label")["accuracy"].mean()
+    affected = (original - means).dropna().sort_values(ascending=False, kind="stable")
+    chosen = set(means.index[:PICKED])
+    chosen |= set([name for name in affected.index if name not in chosen][:PICKED])
+    note = (
+        f"Of {len(means):,} classes the maps show the {PICKED} with the lowest accuracy and the {len(chosen) - PICKED} "
+        "that lose most against the original; all of them are in the CSV file under the maps."
+    )
+    return [name for name in means.index if name in chosen], note
+
+
+def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
+    kept = evidence.with_object(frame)
+    means = kept.groupby("label")["accuracy"].mean().sort_values(kind="stable")
+    text = "Which classes fail where: a cell is the accuracy of one class under one condition."
+    if len(means) < 2:
+        return text
+    worst, best = str(means.index[0]), str(means.index[-1])
+    photos = evidence.counts.cells.groupby("label", observed=True)["source_id"].nunique()
+    size = f"{photos.min():,}" if photos.min() == photos.max() else f"{photos.min():,} to {photos.max():,}"
+    return (
+        f"{text} Over models and conditions that keep the object, {worst} does worst ({percent(means.iloc[0])}) "
+        f"and {best} best ({percent(means.iloc[-1])}). A class has {size} {'photo' if size == '1' else 'photos'}, so "
+        "single cells are rough."
+    )
+
+
+def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
+    columns = [
+        Column("label", "Class"),
+        Column("condition", "Condition", show=shown),
+        Column("model", "Model", show=evidence.name),
+        Column("n", "Photos", "integer"),
+        Column("accuracy", "Accuracy", "percent", "low", "high"),
+    ]
+    ordered = frame.assign(_control=frame["condition"].map(gone)).sort_values(["_control", "accuracy"], kind="stable")
+    ordered = ordered.drop(columns="_control")
+    caption = "The lowest cells: accuracy by class, condition and model"
+    return Table("accuracy_by_class", caption, ordered, columns, shown=20, folded=True)

@@ -1,0 +1,234 @@
+"""Section: models against each other, ranks, and what each condition costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.types import ORIGINAL
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, number, p_value, percent, plural, points, span
+from holdfast.report.static.evidence import DAGGER, Evidence, gone, shown
+from holdfast.stats.models.power import sample_sizes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def comparison(evidence: Evidence) -> Section:
+    """Ranks, pairs and drops, all paired on the photo."""
+    section = Section("comparison", "Paired comparison")
+    section.lead = [
+        "Models are compared on the same photos, so that what makes a photo hard cancels out. p-values are corrected "
+        "by Holm within each family: the pairs of models are one, the drops under the conditions another.",
+    ]
+    if len(evidence.models) == 1:
+        section.lead = [
+            "What each condition costs, on the same photos as the original. p-values are corrected by Holm over all "
+            "drops. There is one model only, so there are no ranks and no pairs."
+        ]
+        section.parts = _drops(evidence)
+        return section
+    section.parts = [*_ranks(evidence), *_pairs(evidence), *_drops(evidence)]
+    return section
+
+
+def _ranks(evidence: Evidence) -> list[Part]:
+    ranking = evidence.ranking
+    if ranking.reason:
+        return [Heading("Ranks"), Notice(ranking.reason)]
+    table = ranking.table
+    short = evidence.short
+    labels = [f"{rank} · {short.get(name, name)}" for name, rank in zip(table["model"], table["rank"], strict=True)]
+    tidy = table.assign(model="", row=labels, estimate=table["accuracy"])[["model", "row", "estimate", "low", "high"]]
+    sentence = _rank_sentence(evidence, table)
+    figure = Figure(
+        "ranks",
+        "Models by mean accuracy over the conditions, with simultaneous 95 % intervals and possible ranks",
+        sentence,
+        lambda width: charts.dots(tidy, width, models=[""], rows=labels, title="mean accuracy over conditions"),
+        "The number before a name is its rank; a span of ranks means that the photos do not decide between them.",
+    )
+    columns = [
+        Column("model", "Model"),
+        Column("rank", "Rank"),
+        Column("accuracy", "Mean accuracy", "percent", "low", "high"),
+        Column("n", "Photos", "integer"),
+    ]
+    shown_table = Table("ranking", "Ranks: models that cannot be told apart share theirs", table, columns, folded=True)
+    return [Heading("Ranks"), Text([sentence]), ShownFigure(figure), ShownTable(shown_table)]
+
+
+def _rank_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
+    first = table[table["rank_low"] == 1]
+    photos = plural(int(table["n"].iloc[0]), "photo")
+    names = [
+        f"{evidence.name(row['model'])} ({percent(row['accuracy'])}, {span(row['low'], row['high'])})"
+        for row in first.to_dict("records")
+    ]
+    if len(first) == 1:
+        return f"{names[0]} is first, clearly ahead of the others on {photos}."
+    return f"{len(first)} models share the first rank: {listing(names)} cannot be told apart on {photos}."
+
+
+def _pairs(evidence: Evidence) -> list[Part]:
+    pairs = evidence.pairs
+    if pairs.reason:
+        return [Heading("Every two models"), Notice(pairs.reason)]
+    table = pairs.table
+    parts: list[Part] = [Heading("Every two models"), Text([_pair_sentence(evidence, table)])]
+    if len(evidence.models) > 2:
+        parts.append(ShownFigure(_matrix(evidence, table, str(parts[1].texts[0]))))  # type: ignore[union-attr]
+    columns = [
+        Column("first", "First", show=evidence.name),
+        Column("second", "Second", show=evidence.name),
+        Column("difference", "First − second", "points", "low", "high"),
+        Column("p", "p", "p"),
+        Column("p_holm", "p (Holm)", "p"),
+        Column("first_only", "First better", "integer", hint="photos on which the first was right more often"),
+        Column("second_only", "Second better", "integer", hint="photos on which the second was right more often"),
+    ]
+    ordered = table.sort_values("p_holm", kind="stable")
+    parts.append(
+        ShownTable(
+            Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
+        )
+    )
+    detail = evidence.pairs_by_condition.table.sort_values("p_holm", kind="stable")
+    with_condition = [Column("condition", "Condition", show=shown), *columns]
+    caption = "Differences of accuracy by condition (McNemar), the clearest first"
+    parts.append(ShownTable(Table("pairs_by_condition", caption, detail, with_condition, shown=30, folded=True)))
+    return parts
+
+
+def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
+    apart = table[table["p_holm"] < 0.05]
+    if len(table) == 1:
+        row = table.iloc[0]
+        verdict = "a difference that chance does not explain" if len(apart) else "which may be chance"
+        first, second = (evidence.name(row[key]) for key in ("first", "second"))
+        more = "more" if row["difference"] >= 0 else "less"
+        p = p_value(row["p_holm"])
+        return (
+            f"Over all conditions, {first} is {points(abs(row['difference']))} {more} accurate than {second} "
+            f"(difference {span(row['low'], row['high'])}, p {p if p.startswith('<') else '= ' + p}), {verdict}."
+        )
+    largest = table.sort_values("difference", key=abs).iloc[-1]
+    first, second = (evidence.short.get(largest[key], largest[key]) for key in ("first", "second"))
+    return (
+        f"{len(apart)} of {len(table)} pairs can be told apart after Holm's correction; the largest difference is "
+        f"{points(largest['difference'])} ({span(largest['low'], largest['high'])}), {first} against {second}."
+    )
+
+
+def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
+    import pandas as pd
+
+    short = evidence.short
+    rows = table.assign(row=table["first"], column=table["second"], estimate=table["difference"])
+    mirrored = rows.assign(
+        row=rows["column"], column=rows["row"], estimate=-rows["estimate"], low=-rows["high"], high=-rows["low"]
+    )
+    both = pd.concat([rows, mirrored], ignore_index=True)
+    both["told"] = both["p_holm"] < 0.05
+    both["shown"] = [
+        number(100 * value, 1) + ("*" if told else "")
+        for value, told in zip(both["estimate"], both["told"], strict=True)
+    ]
+    both["brief"] = [
+        number(100 * value, 0) + ("*" if told else "")
+        for value, told in zip(both["estimate"], both["told"], strict=True)
+    ]
+    both["row"], both["column"] = (
+        both["row"].map(lambda name: short.get(name, name)),
+        both["column"].map(lambda name: short.get(name, name)),
+    )
+    tidy = both[["row", "column", "estimate", "low", "high", "told", "shown", "brief"]]
+    models = [short[name] for name in evidence.models if short[name] in set(tidy["row"])]
+    return Figure(
+        "pairs",
+        "How many points the model of the row is more accurate than the model of the column",
+        sentence,
+        lambda width: charts.matrix(tidy, width, models=models),
+        "A star (or a dot, where the cells are small) marks differences that stand after Holm's correction.",
+    )
+
+
+def _drops(evidence: Evidence) -> list[Part]:
+    heading = Heading("What each condition costs")
+    if ORIGINAL not in evidence.conditions:
+        return [
+            heading,
+            Notice("The originals were not among the conditions, so there is nothing to measure a drop from."),
+        ]
+    frame = evidence.drops
+    if frame.empty:
+        return [heading, Notice("There is no condition beside the original.")]
+    kept = evidence.with_object(frame)
+    sentence = _drop_sentence(evidence, kept)
+    order = [name for name in evidence.conditions if name != ORIGINAL and not gone(name)]
+    tidy = kept.assign(
+        model=kept["model"].map(evidence.short), row=kept["condition"].map(shown), estimate=kept["drop"],
+        solid=kept["p_holm"] < 0.05,
+    )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
+    rows = [shown(name) for name in order if name in set(kept["condition"])]
+    models = [evidence.short[name] for name in evidence.models]
+    parts: list[Part] = [heading, Text([sentence, *_power(kept)])]
+    if rows:
+        figure = Figure(
+            "drops",
+            "Points of accuracy lost against the original on the same photos, with 95 % intervals",
+            sentence,
+            lambda width: charts.dots(
+                tidy, width, models=models, rows=rows, title="points lost (to the right) or gained", zero=True
+            ),
+            "Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be chance.",
+        )
+        parts.append(ShownFigure(figure))
+    position = {name: place for place, name in enumerate(evidence.conditions)}
+    ordered = frame.sort_values("condition", key=lambda one: one.map(position), kind="stable")
+    columns = [
+        Column("condition", "Condition", show=shown),
+        Column("model", "Model", show=evidence.name),
+        Column("drop", "Lost", "points", "low", "high"),
+        Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
+        Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
+        Column("p", "p (McNemar)", "p"),
+        Column("p_holm", "p (Holm)", "p"),
+        Column("n", "Photos", "integer"),
+    ]
+    note = DAGGER if frame["condition"].map(gone).any() else ""
+    table = Table(
+        "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
+    )
+    return [*parts, ShownTable(table)]
+
+
+def _power(kept: pd.DataFrame) -> list[str]:
+    """What the number of photos can show, in a sentence."""
+    if kept.empty:
+        return []
+    sizes = sample_sizes(kept, difference=0.02)
+    return [
+        f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
+        f"{points(sizes['detectable'].median())} four times in five; a drop of 2 points would need "
+        f"{plural(int(sizes['photos_needed'].median()), 'photo')}."
+    ]
+
+
+def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
+    sure = kept[(kept["p_holm"] < 0.05) & (kept["drop"] > 0)].sort_values("drop", ascending=False)
+    if sure.empty:
+        return (
+            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these photos show for no condition "
+            "that it costs accuracy."
+        )
+    row = sure.iloc[0]
+    conditions = list(dict.fromkeys(shown(name) for name in sure["condition"]))
+    return (
+        f"{len(sure)} of {plural(len(kept), 'drop')} {'stands' if len(sure) == 1 else 'stand'} after "
+        f"Holm's correction, under {listing(conditions)}. The largest: {evidence.name(row['model'])} loses "
+        f"{points(row['drop'])} ({span(row['low'], row['high'])}) under {shown(row['condition'])}."
+    )

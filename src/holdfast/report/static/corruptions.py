@@ -1,0 +1,154 @@
+"""Section: the common corruptions, where some of them were among the conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Notice, Section, ShownFigure, ShownTable
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import condition_name, estimate, listing, plural
+from holdfast.report.static.evidence import Evidence
+from holdfast.stats.effects.corruption import ALEXNET, CorruptionError, corruption_of, mean_corruption_error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from holdfast.stats.core.reduce import Counts
+
+TITLE = "Common corruptions"
+_WNID = re.compile(r"n\d{8}")
+_IMAGENET_CLASSES = 1000
+
+
+def corruptions(evidence: Evidence) -> list[Section]:
+    """The section, or none where no corruption was asked for."""
+    if not any(map(corruption_of, evidence.counts.conditions)):
+        return []
+    section = Section("corruptions", TITLE)
+    measure = partial(
+        mean_corruption_error,
+        evidence.counts,
+        outcome=evidence.outcome,
+        average=evidence.average,
+        resamples=evidence.resamples,
+        seed=evidence.seed,
+    )
+    found = measure()
+    if found.reason:
+        section.parts = [Notice(found.reason)]
+        return [section]
+    reference = _reference(evidence.counts, found.models)
+    if reference is not None:
+        found = measure(reference=reference)
+    section.lead = _lead(evidence, found, reference)
+    section.parts = [
+        ShownFigure(_figure(evidence, found, section.lead[0])),
+        ShownTable(_models_table(evidence, found, reference)),
+        ShownTable(_corruptions_table(evidence, found, reference)),
+    ]
+    return [section]
+
+
+def _reference(counts: Counts, models: pd.DataFrame) -> str | Mapping[str, float] | None:
+    """What ratios are relative to: the published AlexNet for the whole of ImageNet-C, else one of the models."""
+    whole = {f"{name}@severity_{severity}" for name in CORRUPTIONS for severity in range(1, 6)}
+    imagenet = len(counts.classes) == _IMAGENET_CLASSES and all(map(_WNID.fullmatch, counts.classes))
+    if imagenet and whole <= set(counts.conditions):
+        return ALEXNET
+    if len(models) < 2:
+        return None
+    named = [name for name in models["model"] if "alexnet" in name.lower()]
+    return named[0] if named else str(models.sort_values("error", kind="stable")["model"].iloc[-1])
+
+
+def _said(evidence: Evidence, reference: str | Mapping[str, float]) -> str:
+    if not isinstance(reference, str):
+        return "the published AlexNet"
+    name = evidence.name(reference)
+    return name if "alexnet" in reference.lower() else f"{name}, the model that is wrong most often"
+
+
+def _lead(evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None) -> list[str]:
+    table = found.models.sort_values("error", kind="stable")
+    said = [
+        f"{evidence.name(row['model'])} {estimate(row['error'], row['low'], row['high'])}"
+        for row in table.head(3).to_dict("records")
+    ]
+    more = f", and {plural(len(table) - 3, 'model')} more in the table" if len(table) > 3 else ""
+    count, conditions = int(table["corruptions"].iloc[0]), int(table["conditions"].iloc[0])
+    whole = count == len(CORRUPTIONS)
+    what = "the fifteen corruptions of mCE" if whole else f"{plural(count, 'corruption')} of the fifteen of mCE"
+    made = plural(conditions, "condition")
+    lead = [f"Share of wrong answers, averaged over {what} ({made} with their severities): {listing(said)}{more}."]
+    if reference is not None:
+        lead.append(
+            "mCE is that error under each corruption, summed over its severities, in proportion to the error of "
+            f"{_said(evidence, reference)}, averaged over corruptions: 100 % is as bad as that one."
+        )
+    if not whole or conditions < 5 * len(CORRUPTIONS):
+        lead.append("Published values are over all fifteen at five severities, so these do not compare with them.")
+    return lead
+
+
+def _figure(evidence: Evidence, found: CorruptionError, finding: str) -> Figure:
+    frame = found.by_corruption
+    order = frame.groupby("corruption")["error"].mean().sort_values(ascending=False, kind="stable").index
+    rows = [_shown(name) for name in order]
+    tidy = frame.assign(
+        model=frame["model"].map(evidence.name), row=frame["corruption"].map(_shown), estimate=frame["error"]
+    )[["model", "row", "estimate", "low", "high", "n"]]
+    models = [evidence.short[name] for name in evidence.models if evidence.short[name] in set(tidy["model"])]
+    spare = f"{SPARE_MARK} Meant for validation, not in the mean." if any(map(_spare, order)) else ""
+    return Figure(
+        "corruption_errors",
+        "Wrong answers under each corruption, averaged over its severities, with 95 % intervals; the worst first",
+        finding,
+        lambda width: charts.dots(tidy, width, models=models, rows=rows, title="wrong answers", domain=(0, 1)),
+        spare,
+    )
+
+
+SPARE_MARK = "‡"
+
+
+def _spare(corruption: str) -> bool:
+    return corruption in SPARE_CORRUPTIONS
+
+
+def _shown(corruption: str) -> str:
+    return condition_name(corruption) + (f" {SPARE_MARK}" if _spare(corruption) else "")
+
+
+def _models_table(evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None) -> Table:
+    frame = found.models.sort_values("error", kind="stable")
+    columns = [
+        Column("model", "Model", show=evidence.name),
+        Column("error", "Mean corruption error", "percent", "low", "high"),
+        Column("clean_error", "Error on originals", "percent"),
+        Column("n", "Photos", "integer"),
+    ]
+    if reference is not None:
+        columns[2:2] = [Column("mce", "mCE", "percent", "mce_low", "mce_high")]
+    return Table("corruption_error", "Mean corruption error", frame, columns)
+
+
+def _corruptions_table(
+    evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None
+) -> Table:
+    columns = [
+        Column("corruption", "Corruption", show=_shown),
+        Column("model", "Model", show=evidence.name),
+        Column("severities", "Severities"),
+        Column("error", "Error", "percent", "low", "high"),
+        Column("n", "Photos", "integer"),
+    ]
+    if reference is not None:
+        columns[4:4] = [Column("ratio", "of the reference's", "percent", "ratio_low", "ratio_high")]
+    frame = found.by_corruption.sort_values(["corruption", "error"], kind="stable")
+    return Table("corruption_errors", "Error by corruption and model", frame, columns, folded=True)

@@ -1,0 +1,231 @@
+"""Sections: the gallery, and the worst classes and images."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.types import ORIGINAL
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, ShownTable, Tile
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import listing, percent, plural
+from holdfast.report.static.evidence import Evidence, gone, named, shown
+from holdfast.report.static.rows import Rows, answers
+from holdfast.stats.core.reduce import right_column
+from holdfast.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Pictures = Callable[[Run, Collection[str]], dict[tuple[str, str], bytes]]
+"""A run and source ids → JPEGs by (sample_id, condition name)."""
+
+NO_ANSWER = "no answer"
+
+PHOTOS = 6
+WORST = 25
+LARGEST_PICTURE = 60_000
+"""Bytes; a picture beyond that is left out, so that the page stays small whatever it is given."""
+
+
+_NO_OBJECT = "No condition of these keeps the object in the picture, so there is nothing to get right."
+
+
+def most_harmed(evidence: Evidence) -> pd.DataFrame:
+    """A row per photo: ``answers`` under conditions with the object, ``wrong`` of them, ``lost``: wrong under a
+    condition although right on the original, ``original``: share of models right on it; the most lost first.
+    """  # noqa: D205
+    cells = evidence.with_object(named(evidence.counts.cells))
+    right = right_column(evidence.outcome)
+    rate = cells[right] / cells["n"]
+    table = cells.assign(rate=rate).pivot_table(
+        index=["source_id", "label", "model"], columns="condition", values="rate", aggfunc="mean", observed=True
+    )
+    before = table.reindex(columns=[ORIGINAL])[ORIGINAL]
+    after = table.drop(columns=ORIGINAL, errors="ignore")
+    frame = table[[]].assign(
+        answers=table.notna().sum(axis=1),
+        wrong=(1 - table).sum(axis=1),
+        lost=(1 - after).sum(axis=1).where(before == 1, 0.0),
+        original=before,
+    )
+    photos = frame.groupby(level=["source_id", "label"], observed=True).agg(
+        {"answers": "sum", "wrong": "sum", "lost": "sum", "original": "mean"}
+    )
+    photos = photos.reset_index().sort_values(["lost", "wrong", "source_id"], ascending=[False, False, True])
+    photos["wrong_share"] = photos["wrong"] / photos["answers"]
+    return photos.reset_index(drop=True)
+
+
+def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: Pictures | None) -> Section:
+    """The same photo under every condition with each model's answer."""
+    section = Section("gallery", "The same photo under every condition")
+    if harmed.empty:
+        section.parts = [Notice(_NO_OBJECT)]
+        return section
+    picked = _one_per_class(harmed[harmed["lost"] > 0], PHOTOS)
+    if picked.empty:
+        section.lead = ["No photo that was answered rightly as an original was lost under any condition."]
+        picked = _one_per_class(harmed, min(2, PHOTOS))
+    else:
+        first = picked.iloc[0]
+        section.lead = [
+            f"{plural(len(picked), 'photo')} that a model answers rightly as they are, those lost most often when "
+            f"something is changed; {first['source_id']} was lost {first['lost']:.0f} times. They were picked because "
+            "they fail, so they are not typical. The most harmful conditions come first; a dashed frame and ✗ mark a "
+            "wrong answer."
+        ]
+    said = answers(rows, list(picked["source_id"]), evidence.counts.conditions)
+    images: dict[tuple[str, str], bytes] = {}
+    if pictures is not None:
+        for run in rows.runs:
+            images = pictures(run, set(picked["source_id"])) | images
+    if not images:
+        section.parts.append(
+            Notice("The pictures: the photos are not at hand or have changed since the run, so answers stand alone.")
+        )
+    groups = dict(tuple(named(said).groupby("source_id")))
+    shown_photos = [
+        _photo(evidence, record, groups[record["source_id"]], images)
+        for record in picked.to_dict("records")
+        if record["source_id"] in groups
+    ]
+    section.parts.append(Gallery(shown_photos))
+    return section
+
+
+def _one_per_class(photos: pd.DataFrame, most: int) -> pd.DataFrame:
+    """The first of each class, then others, at most so many."""
+    first = photos.drop_duplicates("label").head(most)
+    rest = photos.drop(first.index).head(most - len(first))
+    return first if len(first) == most or first.empty else photos.loc[[*first.index, *rest.index]]
+
+
+def _photo(
+    evidence: Evidence, record: dict[Any, Any], said: pd.DataFrame, images: dict[tuple[str, str], bytes]
+) -> Photo:
+    tiles = []
+    source = str(record["source_id"])
+    for condition in evidence.conditions:
+        here = said[said["name"] == condition]
+        if here.empty:
+            continue
+        sample = here["sample_id"].min()  # several images may share a source: those of one prompt, say
+        here = here[here["sample_id"] == sample]
+        by_model = {str(row["model"]): row for row in here.to_dict("records")}
+        given = [_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
+        wrong = sum(answer.kind == "wrong" for answer in given)
+        known = sum(answer.said != NO_ANSWER for answer in given)
+        jpeg = images.get((str(sample), condition), b"")
+        width, height = jpeg_size(jpeg)
+        picture = base64.b64encode(jpeg).decode() if width else ""
+        count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
+        if gone(condition):
+            count = f"○ {sum(answer.said.startswith('right') for answer in given)} of {known} right"
+        tiles.append(Tile(shown(condition), picture, width, height, given, wrong, count))
+    lost = [tile.condition for tile in tiles if tile.wrong and tile.condition != shown(ORIGINAL)]
+    summary = (
+        f"Wrong answers under {listing(lost, 6)}."
+        if lost
+        else "No wrong answer under any condition that keeps the object."
+    )
+    return Photo(source, str(record["label"]), summary, tiles)
+
+
+def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> Answer:
+    name = evidence.short[model]
+    if row is None or row["status"] != "ok":
+        return Answer(name, NO_ANSWER, "–", "none")
+    full = evidence.outcome == "full"
+    right = bool(row["correct" if full else "correct_restricted"])
+    prediction = str(row["prediction" if full else "prediction_restricted"])
+    if gone(condition):  # right or wrong is no merit without the object, so it is not judged
+        return Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
+    kind, sign = ("right", "✓") if right else ("wrong", "✗")
+    return Answer(name, f"{kind}: {prediction}", sign, kind)
+
+
+def jpeg_size(jpeg: bytes) -> tuple[int, int]:
+    """Width and height; zeros for what is no JPEG or too large."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not jpeg or len(jpeg) > LARGEST_PICTURE:
+        return 0, 0
+    try:
+        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
+            return image.size
+    except (UnidentifiedImageError, OSError):
+        return 0, 0
+
+
+def worst(evidence: Evidence, rows: Rows, harmed: pd.DataFrame) -> Section:
+    """The worst classes and images."""
+    section = Section("worst", "The worst classes and images")
+    if harmed.empty:
+        section.parts = [Notice(_NO_OBJECT)]
+        return section
+    classes = _worst_classes(evidence)
+    photos = harmed.sort_values(["wrong_share", "source_id"], ascending=[False, True]).reset_index(drop=True)
+    never = photos[photos["original"] == 0]
+    first = classes.iloc[0]
+    section.lead = [
+        f"Over all models and conditions that keep the object, {first['label']} is answered rightly least often "
+        f"({percent(first['accuracy'])} of {first['n']:,} answers).",
+        f"{plural(len(never), 'photo is', 'photos are')} answered wrongly by every model even without any change"
+        + (": look at their labels first." if len(never) else ", so no label stands out as doubtful."),
+    ]
+    top = photos.head(WORST)
+    common = _common_mistakes(evidence, answers(rows, list(top["source_id"]), evidence.counts.conditions))
+    photos = photos.assign(mistake=photos["source_id"].map(common).astype(object).fillna(""))
+    section.parts = [
+        ShownTable(
+            Table("worst_classes", "Classes, the worst first", classes, [
+                Column("label", "Class"),
+                Column("n", "Answers", "integer"),
+                Column("accuracy", "Accuracy", "percent", hint="over models and conditions that keep the object"),
+                Column("original", "on originals", "percent"),
+                Column("lowest", "Lowest condition", show=shown),
+                Column("lowest_accuracy", "its accuracy", "percent"),
+            ], shown=WORST)
+        ),
+        ShownTable(
+            Table("worst_images", "Images, the worst first", photos, [
+                Column("source_id", "Image"),
+                Column("label", "Class"),
+                Column("wrong_share", "Wrong answers", "percent", hint="under conditions that keep the object"),
+                Column("answers", "Answers", "integer"),
+                Column("original", "Models right on the original", "percent", digits=0),
+                Column("mistake", "Most common mistake"),
+            ], shown=WORST)
+        ),
+    ]  # fmt: skip
+    return section
+
+
+def _worst_classes(evidence: Evidence) -> pd.DataFrame:
+    cells = evidence.with_object(evidence.classes)
+    grouped = cells.groupby(["label", "condition"])[["right", "n"]].sum()
+    rate = (grouped["right"] / grouped["n"]).rename("rate").reset_index()
+    lowest = rate.loc[rate.groupby("label")["rate"].idxmin()].set_index("label")
+    total = cells.groupby("label")[["right", "n"]].sum()
+    original = rate[rate["condition"] == ORIGINAL].set_index("label")["rate"]
+    frame = total.assign(
+        accuracy=total["right"] / total["n"],
+        original=original.reindex(total.index),
+        lowest=lowest["condition"],
+        lowest_accuracy=lowest["rate"],
+    )
+    frame = frame.reset_index().sort_values(["accuracy", "label"]).reset_index(drop=True)
+    return frame[["label", "n", "right", "accuracy", "original", "lowest", "lowest_accuracy"]]
+
+
+def _common_mistakes(evidence: Evidence, said: pd.DataFrame) -> dict[str, str]:
+    full = evidence.outcome == "full"
+    correct = said["correct" if full else "correct_restricted"]
+    wrong = said[(said["status"] == "ok") & (correct == False) & ~said["name"].map(gone)]  # noqa: E712 - nulls are neither
+    column = "prediction" if full else "prediction_restricted"
+    counted = wrong.groupby(["source_id", column]).size().rename("times").reset_index()
+    counted = counted.sort_values(["times", column], ascending=[False, True]).drop_duplicates("source_id")
+    return {str(source): f"{answer} ({times}×)" for source, answer, times in counted.itertuples(index=False)}

@@ -1,0 +1,221 @@
+"""Sections: the verdict per model, and the table of scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.types import ORIGINAL
+from holdfast.report.page.parts import Listing, Notice, Section, ShownTable, Verdict, Verdicts
+from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.words import estimate, listing, plural, points, sentence
+from holdfast.report.static.evidence import Evidence
+from holdfast.stats.effects.verdict import MARGIN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "?"}
+WORDS = {
+    "foreground": "Holds on to the object",
+    "background": "Leans on the background",
+    "both": "Uses both, object and background",
+    "undecided": "Undecided",
+}
+
+
+def verdict(evidence: Evidence) -> Section:
+    """What each model holds on to, in words."""
+    section = Section("verdict", "Verdict")
+    frame = evidence.holds
+    by_model = {row["model"]: row for row in frame.to_dict("records")}
+    kinds = frame["verdict"].value_counts()
+    said = [f"{plural(int(kinds[kind]), 'model')} {_verb(kind, int(kinds[kind]))}" for kind in WORDS if kind in kinds]
+    section.lead = [
+        f"Does a model see the object, or lean on what is around it? {sentence(listing(said))}. A difference counts "
+        f"from {points(MARGIN, 0)} on, and only where its whole 95 % interval says so."
+    ]
+    section.parts = [Verdicts(verdict_items(evidence))]
+    warnings = [
+        f"{evidence.short[name]}: {text}"
+        for name in evidence.models
+        if name in by_model
+        for text in by_model[name]["warnings"]
+    ]
+    if warnings:
+        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) <= 6))
+    section.parts.append(ShownTable(_table(evidence, frame)))
+    return section
+
+
+def verdict_items(evidence: Evidence) -> list[Verdict]:
+    """A verdict per model, in the order of the report."""
+    by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
+    return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
+
+
+def _verb(kind: str, count: int) -> str:
+    one = count == 1
+    return {
+        "foreground": "holds on to the object" if one else "hold on to the object",
+        "background": "leans on the background" if one else "lean on the background",
+        "both": "uses both" if one else "use both",
+        "undecided": "is undecided" if one else "are undecided",
+    }[kind]
+
+
+def _item(model: str, row: dict[Any, Any]) -> Verdict:
+    kind = str(row["verdict"])
+    said = str(row["sentence"]).removeprefix(f"{sentence(kind)}: ")  # the word stands above it
+    reason = said.removeprefix(f"{sentence(kind)} (")
+    if reason != said:
+        said = reason.replace("): ", ": ", 1).replace(").", ".", 1)
+    return Verdict(model, WORDS[kind], SIGNS[kind], sentence(said))
+
+
+def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
+    columns = [
+        Column("model", "Model", show=evidence.name),
+        Column("verdict", "Verdict"),
+        _effect("background_effect", "Background effect", "same-class background minus random background, same photos"),
+        _effect(
+            "object_effect", "Object effect", "answers with the background's class: object agrees minus object does not"
+        ),
+        _effect("paste_effect", "Paste effect", "original minus same-class background"),
+        _effect("capture", "Capture", "answers with the donor's class minus the rate on the originals"),
+        _effect("only_background_excess", "Background alone", "accuracy above the label-permuted rate"),
+        _effect("silhouette_excess", "Silhouette", "accuracy above the label-permuted rate"),
+        Column("n", "Photos", "integer"),
+    ]
+    shown = frame.assign(warnings=["; ".join(texts) for texts in frame["warnings"]])
+    kept = [column for column in columns if column.key in shown]
+    note = "Background effect: what changing only the background costs. Paste effect: what pasting alone costs."
+    return Table("verdicts", "What the verdicts rest on", shown, kept, note, folded=True)
+
+
+def _effect(key: str, title: str, hint: str) -> Column:
+    return Column(key, title, "points", f"{key}_low", f"{key}_high", hint=hint)
+
+
+def scores(evidence: Evidence) -> Section:
+    """The table of scores with intervals."""
+    section = Section("scores", "Scores")
+    frame = score_frame(evidence)
+    best = frame.iloc[0]
+    original = f"{estimate(best['original'], best['original_low'], best['original_high'])} on originals, "
+    if best["original"] != best["original"]:
+        original = ""
+    order = "The models in order of their mean accuracy over the conditions that keep the object. First comes "
+    section.lead = [
+        f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
+        f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
+    ]
+    section.parts = [ShownTable(score_table(evidence, frame))]
+    robust = evidence.scores
+    if isinstance(robust, str):
+        section.parts.append(Notice(f"The robustness score. {robust}"))
+        return section
+    warnings = [
+        f"{evidence.name(row['model'])} {row['warning']}." for row in robust.to_dict("records") if row["warning"]
+    ]
+    if warnings:
+        section.parts.append(Listing("Robustness scores that do not mean robustness", warnings, open=True))
+    section.parts.append(ShownTable(_robustness(evidence, robust)))
+    return section
+
+
+def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
+    columns = [
+        Column("model", "Model", show=evidence.name),
+        Column("score", "Score", "number", "low", "high", digits=4),
+        Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
+        Column("variance_cross", "Variance over scenarios", "number", digits=4),
+        Column(
+            "variance_inner",
+            "Variance, retrained",
+            "number",
+            digits=4,
+            hint="models trained and tested within a scenario",
+        ),
+        Column("stability_low", "Least without one class", "number", digits=4),
+        Column("stability_high", "Most without one class", "number", digits=4),
+        Column("normality_p", "Scenarios normal? p", "p", hint="Shapiro–Wilk test of the scenario accuracies"),
+        Column("n_conditions", "Conditions", "integer"),
+    ]
+    note = (
+        "S = 1 − the mean squared deviation of the scenario accuracies from the accuracy on originals. A gain counts "
+        "like a loss, and a constant classifier scores 1: read it beside the accuracies. Conditions that blur or light "
+        "the object reward a model that reads the background; the score over the background alone does not have them."
+    )
+    return Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)
+
+
+def score_frame(evidence: Evidence) -> pd.DataFrame:
+    """A row per model, best first."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"model": evidence.models})
+    original = evidence.summary[evidence.summary["condition"] == ORIGINAL].set_index("model")
+    for column, key in (("original", "accuracy"), ("original_low", "low"), ("original_high", "high"), ("n", "n")):
+        frame[column] = frame["model"].map(original[key]) if len(original) else float("nan")
+    ranking = evidence.ranking.table.set_index("model")
+    means = evidence.with_object(evidence.summary).groupby("model")["accuracy"].mean()
+    frame["mean"] = frame["model"].map(ranking["accuracy"]).fillna(frame["model"].map(means)).astype(float)
+    frame["mean_low"], frame["mean_high"] = frame["model"].map(ranking["low"]), frame["model"].map(ranking["high"])
+    if len(frame) > 1:
+        frame["rank"] = frame["model"].map(ranking["rank"])
+    holds = evidence.holds.set_index("model")
+    for key in ("background_effect", "paste_effect"):
+        for part in (key, f"{key}_low", f"{key}_high"):
+            frame[part] = frame["model"].map(holds[part])
+    if not isinstance(evidence.scores, str):
+        robust = evidence.scores.set_index("model")
+        for column, key in (("score", "score"), ("score_low", "low"), ("score_high", "high"), ("warning", "warning")):
+            frame[column] = frame["model"].map(robust[key])
+    if not isinstance(evidence.background_scores, str):
+        kept = evidence.background_scores.set_index("model")
+        for column, key in (("background_score", "score"), ("background_low", "low"), ("background_high", "high")):
+            frame[column] = frame["model"].map(kept[key])
+    return frame
+
+
+def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
+    """The table as shown."""
+    columns = [
+        Column("model", "Model", show=evidence.name),
+        Column("rank", "Rank"),
+        Column("original", "Originals", "percent", "original_low", "original_high"),
+        Column(
+            "mean",
+            "Conditions",
+            "percent",
+            "mean_low",
+            "mean_high",
+            hint="mean accuracy over conditions that keep the object",
+        ),
+        Column("background_effect", "Background effect", "points", "background_effect_low", "background_effect_high"),
+        Column("paste_effect", "Paste effect", "points", "paste_effect_low", "paste_effect_high"),
+        Column(
+            "score",
+            "Robustness score",
+            "number",
+            "score_low",
+            "score_high",
+            digits=3,
+            hint="1 minus the spread of the accuracies",
+        ),
+        Column(
+            "background_score",
+            "Score, background",
+            "number",
+            "background_low",
+            "background_high",
+            digits=3,
+            hint="the same over the conditions that leave the object as it is",
+        ),
+    ]
+    columns = [column for column in columns if column.key in frame]
+    note = (
+        "Intervals are at the 95 % level; those of the mean over conditions hold for all models at once. Effects are "
+        "drops: positive is lost."
+    )
+    return Table("scores", "Scores of the models", frame, columns, note)

@@ -1,0 +1,207 @@
+"""Photo × model × condition: the counts laid out for paired statistics, and resampling of their averages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import Floats, codes, interval
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Average = Literal["macro", "micro"]
+"""Every class counts the same, or every photo does."""
+
+WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
+"""Conditions that take the object away (the last two are ImageNet-9's): a right answer there is no merit, so averages
+leave them out unless asked."""
+
+_EQUAL = 1e-12  # differences of averages below this are rounding
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Right answers laid out.
+
+    Attributes:
+        right: (photos, models, conditions) right answers.
+        n: (photos, models, conditions) rows; 0 where the model gave no answer.
+        classes: (photos,) number of the photo's class.
+        sources: (photos,) ``source_id``.
+        models: names.
+        conditions: names, the original first.
+    """
+
+    right: Floats
+    n: Floats
+    classes: NDArray[np.intp]
+    sources: NDArray[np.object_]
+    models: list[str]
+    conditions: list[str]
+
+    def rate(self) -> Floats:
+        """Share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
+        share: Floats = np.divide(self.right, self.n, out=np.full(self.n.shape, np.nan), where=self.n > 0)
+        return share
+
+
+def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.DataFrame:
+    """Cells of models trained on originals (or not trained here), under the conditions asked for.
+
+    By default all conditions but attacks and those that repeat another's images or take the object away. Where every
+    model was trained on something else, the name says on what.
+    """
+    names = chosen(counts, conditions)
+    cells = counts.cells if conditions is not None else counts.distinct()
+    cells = cells[cells["condition"].isin(names)]
+    plain = cells[cells["trained_on"].isin(["", ORIGINAL])]
+    if len(plain) or not len(cells):
+        return plain
+    return cells.assign(model=cells["model"].astype(str) + " trained on " + cells["trained_on"].astype(str))
+
+
+def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
+    """The conditions asked for, in the table's order; an unknown one is the user's mistake."""
+    if conditions is None:
+        gone = [name for name in counts.conditions if name.split("@")[0].split(" ")[0] in WITHOUT_OBJECT]
+        left_out = {*gone, *counts.same_images, *counts.attacks}
+        return [name for name in counts.conditions if name not in left_out]
+    for name in conditions:
+        if name not in counts.conditions:
+            raise UserError(f"No condition {name!r} in this table; it has {', '.join(counts.conditions)}.")
+    return [name for name in counts.conditions if name in set(conditions)]
+
+
+def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None) -> Grid:
+    """Lay the counts out; see :func:`own_cells` for which of them."""
+    import pandas as pd
+
+    cells = own_cells(counts, conditions)
+    present = set(cells["condition"].astype(str))
+    names = [name for name in chosen(counts, conditions) if name in present]
+    models = sorted(cells["model"].astype(str).unique())
+    source, sources = pd.factorize(cells["source_id"], sort=True)
+    model = pd.Categorical(cells["model"].astype(str), categories=models).codes.astype(np.intp)
+    condition = pd.Categorical(cells["condition"].astype(str), categories=names).codes.astype(np.intp)
+    shape = (len(sources), len(models), len(names))
+    flat = np.ravel_multi_index((source, model, condition), shape) if len(cells) else source
+    size = int(np.prod(shape))
+    n, right = (
+        np.bincount(flat, cells[column].to_numpy(np.float64), size).astype(np.float64).reshape(shape)
+        for column in ("n", right_column(outcome))
+    )
+    label, _ = codes(cells["label"].astype(str).to_numpy())
+    classes = np.zeros(len(sources), np.intp)
+    classes[source] = label
+    return Grid(right, n, classes, np.asarray(sources, object), models, names)
+
+
+def unlike_photos(cells: pd.DataFrame) -> str:
+    """Accuracies of unlike sets of photos differ without any loss: those conditions, where there are some."""
+    plain = cells[cells["trained_on"].isin(["", ORIGINAL])]
+    photos = {str(name): set(rows["source_id"]) for name, rows in plain.groupby("condition", observed=True)}
+    whole = photos[ORIGINAL]
+    unlike = {name: len(whole ^ one) for name, one in photos.items() if one != whole}
+    if not unlike:
+        return ""
+    worst = max(unlike, key=lambda name: unlike[name])
+    return (
+        f"was not tested on the same photos under every condition ({len(photos[worst] & whole)} of {len(whole)} "
+        f"originals under {worst}): part of the spread is that of the photos"
+    )
+
+
+def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
+    """Averages over photos, and what each photo adds to their error.
+
+    The average of a column is Σ_k (1/K) mean_k over the K classes with an answer (macro; micro takes all photos as one
+    class). The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions
+    over resampled photos have the sampling variance of the average, with the classes' sizes held. A class with one
+    photo is centred at the overall average, for lack of anything better.
+
+    Args:
+        rate: (photos, columns), NaN where a photo does not count.
+        classes: (photos,).
+        average: which.
+
+    Returns:
+        The averages (columns,), NaN where no photo counts, and the contributions (photos, columns).
+    """
+    from scipy.sparse import csr_array
+
+    group = classes if average == "macro" else np.zeros(len(classes), np.intp)
+    strata, count = codes(group)
+    belongs = csr_array((np.ones(len(strata)), (strata, np.arange(len(strata)))), shape=(count, len(strata)))
+    known = ~np.isnan(rate)
+    filled = np.where(known, rate, 0.0)
+    n = np.asarray(belongs @ known.astype(np.float64))
+    mean = np.divide(np.asarray(belongs @ filled), n, out=np.zeros(n.shape), where=n > 0)
+    used = (n > 0).sum(axis=0)
+    estimate = np.where(used > 0, mean.sum(axis=0) / np.maximum(used, 1), np.nan)
+    centre = np.where(n > 1, mean, np.nan_to_num(estimate))
+    scale = np.sqrt(np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)) / np.maximum(n * used, 1)
+    return estimate, np.where(known, (filled - centre[strata]) * scale[strata], 0.0)
+
+
+def judged(
+    estimate: Floats, deviations: Floats, photos: NDArray[np.intp] | int, *, level: float = 0.95
+) -> tuple[Floats, Floats, Floats]:
+    """Percentile interval and two-sided p-value against 0, from resampled deviations.
+
+    p inverts the interval: twice the share of resamples on the other side of 0. Beyond the reach of the resamples it
+    is the tail of a normal with their standard deviation; it is never below 2^(1 − photos), the least a sign test of
+    that many photos can say. Where all photos agree exactly there is nothing to resample; the interval is then the
+    exact one for the share of photos that could differ, 1 − ((1 − level)/2)^(1/photos), around the estimate.
+
+    Args:
+        estimate: (columns,).
+        deviations: (resamples, columns), estimate in the resample − estimate.
+        photos: behind each column.
+        level: of the interval.
+
+    Returns:
+        low, high, p, each (columns,).
+    """
+    from scipy.stats import norm, t
+
+    resamples = len(deviations)
+    count = np.maximum(np.broadcast_to(photos, estimate.shape), 2).astype(np.float64)
+    tail_share = (1 - level) / 2
+    # A percentile interval from few photos is too short by about this much.
+    deviations = deviations * (t.isf(tail_share, count - 1) / norm.isf(tail_share))
+    spread = deviations.std(axis=0)
+    low, high = interval(estimate + deviations, level=level)
+    other_side = np.minimum(
+        (estimate + deviations <= _EQUAL).sum(axis=0), (estimate + deviations >= -_EQUAL).sum(axis=0)
+    )
+    p = np.minimum(1.0, 2 * (other_side + 1) / (resamples + 1))
+    constant = spread <= _EQUAL
+    tail = 2 * norm.sf(np.abs(estimate) / np.where(constant, np.inf, spread))
+    p = np.where((other_side == 0) & ~constant, np.minimum(p, tail), p)
+    p = np.where(constant, np.where(np.abs(estimate) <= _EQUAL, 1.0, 0.0), p)
+    room = 1 - tail_share ** (1 / count)
+    p = np.maximum(p, np.minimum(1.0, 2.0 ** (1 - count)))
+    unknown = np.isnan(estimate)
+    low = np.where(unknown, np.nan, np.where(constant, estimate - room, low))
+    high = np.where(unknown, np.nan, np.where(constant, estimate + room, high))
+    return low, high, np.where(unknown, np.nan, p)
+
+
+def holm(p: Floats) -> Floats:
+    """Holm's step-down adjusted p-values of one family; NaN stays NaN and does not count.
+
+    The i-th smallest of m is multiplied by m − i + 1, and none is smaller than the one before it.
+    """
+    values = np.asarray(p, np.float64)
+    adjusted = np.full(len(values), np.nan)
+    order = np.argsort(values)[: int((~np.isnan(values)).sum())]
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)))
+    return adjusted

@@ -1,0 +1,1 @@
+"""What a condition does to a model: drops, score, verdict, confidence, segmentation."""

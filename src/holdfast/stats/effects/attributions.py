@@ -1,0 +1,277 @@
+"""Where models look: the share of attribution on the foreground, and what it has to do with lost accuracy.
+
+A share is only read beside the share of the area: a map that is the same everywhere has that one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import Floats, codes, deviations, interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESAMPLES = 2000
+COLUMNS = [
+    "row_id", "sample_id", "source_id", "condition", "variant", "parameters", "model", "trained_on", "label", "correct",
+    "prediction",
+]  # fmt: skip
+"""Of the one table, what is needed here."""
+
+FEWEST = 4
+"""Cells below which no correlation is stated."""
+
+CELLS_AT_ONCE = 2_000_000
+"""Cells times resamples that are ranked together."""
+
+ALIKE = 0.5
+"""Rank correlation with the maps of a network that knows nothing, from which on maps did not change enough."""
+
+_OF = ["method", "target", "model", "trained_on"]
+_TEXT = [*_OF, "target_class", "layer", "status", "condition", "variant", "parameters", "label", "prediction"]
+
+
+def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
+    """Rows of ``details/attributions`` with those of the one table that they explain.
+
+    ``condition`` is the name as in ``reduce``: with its variant unless that is the paper's, and its parameters where
+    there are several.
+    """
+    frame: pd.DataFrame = attributions.to_pandas().merge(rows.select(COLUMNS).to_pandas(), on="row_id")
+    for column in _TEXT:
+        frame[column] = frame[column].astype(object)
+    plain = frame["variant"].isin(["paper", "as_stored", ""])
+    named = frame["condition"].where(plain, frame["condition"] + "@" + frame["variant"].fillna(""))
+    several = frame.groupby(["condition", "variant"])["parameters"].transform("nunique") > 1
+    frame["condition"] = named.where(~several, named + " " + frame["parameters"].fillna(""))
+    return frame.drop(columns=["variant", "parameters"])
+
+
+def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """A row per method × target × model × trained_on × condition.
+
+    Columns: ``n`` maps and ``photos``; ``share`` on the foreground with ``low`` and ``high`` (95 %); ``area`` of the
+    foreground; ``ratio`` = Σ share / Σ area with its interval; ``hits``: how often the maximum is on the foreground,
+    with its interval; ``change``: share less that of the same photos' originals, with its interval; ``empty``: maps of
+    zeros, which have no share. Intervals are cluster bootstraps over photos with few-cluster correction; none for a
+    single photo.
+    """
+    import pandas as pd
+
+    rows = []
+    for key, group in frame.groupby([*_OF, "condition"], sort=False):
+        row: dict[str, Any] = dict(zip([*_OF, "condition"], key, strict=True))
+        fine = group[group["status"] == "ok"]
+        row |= {"n": len(fine), "photos": fine["source_id"].nunique(), "empty": int((group["status"] == "empty").sum())}
+        if len(fine):
+            share, area, hit = (fine[name].to_numpy(np.float64) for name in ("share", "area", "hit"))
+            one = np.ones(len(fine))
+            sources = fine["source_id"].to_numpy()
+            options = {"resamples": resamples, "seed": seed}
+            row |= {"area": float(area.mean())}
+            row |= _named("share", "", ratio_of_sums(share, one, sources, **options))
+            row |= _named("ratio", "ratio_", ratio_of_sums(share, area, sources, **options))
+            row |= _named("hits", "hits_", ratio_of_sums(hit, one, sources, **options))
+            row |= _named("change", "change_", _change(frame, key, fine, **options))
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for name in ("low", "high", "hits_low", "hits_high"):
+        if name in table:
+            table[name] = table[name].clip(0, 1)
+    return table
+
+
+def ratio_of_sums(
+    top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int
+) -> tuple[float, float, float]:
+    """Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters."""
+    value = float(top.sum() / bottom.sum())
+    if codes(clusters)[1] < 2:
+        return value, float("nan"), float("nan")
+    strayed = deviations((top - value * bottom) / bottom.sum(), clusters, resamples=resamples, seed=seed)
+    low, high = interval(value + strayed)
+    return value, float(low), float(high)
+
+
+def _change(
+    frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **options: Any
+) -> tuple[float, float, float]:
+    """The mean change of share against the original, on the photos that have both."""
+    nothing = float("nan")
+    if key[-1] == ORIGINAL:
+        return nothing, nothing, nothing
+    same = (frame[_OF] == list(key[:-1])).all(axis=1)
+    before = frame[same & (frame["condition"] == ORIGINAL) & (frame["status"] == "ok")]
+    reference = before.groupby("source_id")["share"].mean()
+    paired = fine[fine["source_id"].isin(reference.index)]
+    if paired.empty:
+        return nothing, nothing, nothing
+    change = paired["share"].to_numpy(np.float64) - paired["source_id"].map(reference).to_numpy(np.float64)
+    return ratio_of_sums(change, np.ones(len(change)), paired["source_id"].to_numpy(), **options)
+
+
+def _named(name: str, prefix: str, values: tuple[float, float, float]) -> dict[str, float]:
+    return {name: values[0], f"{prefix}low": values[1], f"{prefix}high": values[2]}
+
+
+def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """Spearman's correlation of the share on the foreground with the accuracy lost, per method × target.
+
+    The drop of a photo is right on the original − right under the condition; both are of the photos explained.
+    ``over`` says what a dot is: ``conditions`` (model × condition: the share there against the drop there),
+    ``classes`` (model × class: the share on originals against the mean drop), ``models`` (likewise) or ``images``
+    (model × photo × condition: the share on the original against the loss). ``rho`` with ``low`` and ``high`` (95 %,
+    percentile bootstrap over photos), ``n`` dots and ``photos``; fewer than 4 dots, or dots that do not differ, have
+    none.
+    """
+    import pandas as pd
+
+    rows = []
+    usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
+    for (method, target), group in usable.groupby(["method", "target"], sort=False):
+        paired = _paired(group)
+        for over, keys, column in (
+            ("conditions", ["model", "trained_on", "condition"], "share"),
+            ("classes", ["model", "trained_on", "label"], "share_original"),
+            ("models", ["model", "trained_on"], "share_original"),
+            ("images", ["model", "trained_on", "condition", "source_id"], "share_original"),
+        ):
+            found = _spearman(paired, keys, column, resamples=resamples, seed=seed)
+            rows.append({"method": method, "target": target, "over": over} | found)
+    return pd.DataFrame(rows, columns=["method", "target", "over", "n", "photos", "rho", "low", "high"])
+
+
+def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """The accuracy lost under each condition on the explained photos: model, trained_on, condition, ``drop``."""
+    usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
+    paired = _paired(usable)
+    means = paired.groupby(["model", "trained_on", "condition"])["drop"].mean()
+    return means.rename("drop").reset_index()
+
+
+def _paired(group: pd.DataFrame) -> pd.DataFrame:
+    """Photos under changed conditions beside their originals: ``share``, ``share_original`` and ``drop``."""
+    keys = ["model", "trained_on", "source_id"]
+    numbers = group.assign(right=group["correct"].astype(float))
+    before = numbers[numbers["condition"] == ORIGINAL].groupby(keys, as_index=False)[["share", "right"]].mean()
+    after = numbers[numbers["condition"] != ORIGINAL]
+    paired = after.merge(before, on=keys, suffixes=("", "_original"))
+    return paired.assign(drop=paired["right_original"] - paired["right"])
+
+
+def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: int, seed: int) -> dict[str, Any]:
+    nothing = {"n": 0, "photos": 0, "rho": float("nan"), "low": float("nan"), "high": float("nan")}
+    if paired.empty:
+        return nothing
+    cell = paired.groupby(keys, sort=True).ngroup().to_numpy()
+    photo, photos = codes(paired["source_id"].to_numpy())
+    share, drop = paired[column].to_numpy(np.float64), paired["drop"].to_numpy(np.float64)
+    count = int(cell.max()) + 1
+    nothing |= {"n": count, "photos": photos}
+    if count < FEWEST:
+        return nothing
+    sums = [_sums(photo, cell, one, (photos, count)) for one in (np.ones(len(cell)), share, drop)]
+    whole = float(_rhos(sums, np.ones((1, photos)))[0])
+    if not np.isfinite(whole) or photos < 2:
+        return nothing
+    rng = np.random.default_rng(seed)
+    at_once = max(1, CELLS_AT_ONCE // count)
+    parts = []
+    for start in range(0, resamples, at_once):
+        draws = rng.integers(0, photos, (min(at_once, resamples - start), photos))
+        weights = np.stack([np.bincount(one, minlength=photos) for one in draws]).astype(np.float64)
+        parts.append(_rhos(sums, weights))
+    drawn = np.concatenate(parts)
+    if not np.isfinite(drawn).any():
+        return nothing
+    low, high = interval(drawn)
+    return nothing | {"rho": whole, "low": float(low), "high": float(high)}
+
+
+def _sums(photo: np.ndarray, cell: np.ndarray, values: Floats, shape: tuple[int, int]) -> Any:
+    """Sums of values by photo and cell, sparse: most photos are in few cells."""
+    from scipy.sparse import csr_array
+
+    return csr_array((values, (photo, cell)), shape=shape)
+
+
+def _rhos(sums: list[Any], weights: Floats) -> Floats:
+    """Spearman's correlation of the cells' means, for every row of weights of the photos.
+
+    Cells that were not drawn are left out, others count once: they are ranked behind all that are there, and then
+    weigh nothing.
+    """
+    from scipy.stats import rankdata
+
+    total, first, second = (weights @ one for one in sums)
+    there = total > 0
+    known = there.sum(axis=1, keepdims=True)
+    ranks = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for value in (first, second):
+            rank = rankdata(np.where(there, (value / total).round(12), np.inf), axis=1)
+            mean = np.where(there, rank, 0).sum(axis=1, keepdims=True) / known
+            ranks.append(np.where(there, rank - mean, 0))
+        one, two = ranks
+        scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+        found = (one * two).sum(axis=1) / scale
+    return np.where((scale > 0) & (known[:, 0] >= FEWEST - 1), found, np.nan)
+
+
+def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """How alike maps are to those of the same network with shuffled weights, a row per method × target × model.
+
+    ``rank_correlation`` (Spearman's over pixels) with its 95 % interval over photos and ``structural_similarity``, both
+    means over maps; ``share_randomised`` beside ``share``; ``changed``: whether the mean correlation is below 0.5;
+    ``zero``: how many of the shuffled network's maps are zero everywhere, which correlate with nothing and so say less.
+    Empty where nothing was randomised.
+    """
+    import pandas as pd
+
+    fine = frame[(frame["status"] == "ok") & frame["rank_correlation"].notna()]
+    rows = []
+    for key, group in fine.groupby(_OF, sort=False):
+        alike = group["rank_correlation"].to_numpy(np.float64)
+        value, low, high = ratio_of_sums(
+            alike, np.ones(len(alike)), group["source_id"].to_numpy(), resamples=resamples, seed=seed
+        )
+        rows.append(
+            dict(zip(_OF, key, strict=True))
+            | {"n": len(group), "rank_correlation": value, "low": low, "high": high}
+            | {name: float(group[name].mean()) for name in ("structural_similarity", "share", "share_randomised")}
+            | {"changed": value < ALIKE, "zero": int((alike == 0).sum())}
+        )
+    return pd.DataFrame(rows)
+
+
+def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """How alike maps stay as the weights are shuffled from the last layer down, a row per ``stage`` (0 …) as well.
+
+    Per method × target × model: ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``,
+    ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.
+    """
+    import pandas as pd
+
+    columns = [*_OF, "stage", "n", "rank_correlation", "low", "high", "structural_similarity", "zero"]
+    rows = []
+    if "cascade" in frame:
+        fine = frame[(frame["status"] == "ok") & frame["cascade"].notna()]
+        for key, group in fine.groupby(_OF, sort=False):
+            alike, similar = (np.stack([np.asarray(one, np.float64) for one in group[name]]) for name in (
+                "cascade", "cascade_similarity"
+            ))  # fmt: skip
+            sources = group["source_id"].to_numpy()
+            for stage in range(alike.shape[1]):
+                found = ratio_of_sums(alike[:, stage], np.ones(len(group)), sources, resamples=resamples, seed=seed)
+                rows.append(
+                    dict(zip(_OF, key, strict=True))
+                    | {"stage": stage, "n": len(group), "structural_similarity": float(similar[:, stage].mean())}
+                    | {"zero": int((alike[:, stage] == 0).sum())}
+                    | _named("rank_correlation", "", found)
+                )
+    return pd.DataFrame(rows, columns=columns)

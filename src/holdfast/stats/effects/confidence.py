@@ -1,0 +1,147 @@
+"""How far a model's confidence can be trusted, from its histogram over 1000 equal steps.
+
+Confidence belongs to the answer over all outputs, so right means right over all outputs here (outcome "full").
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.core.cells import KEYS, ordered, wilson
+from holdfast.stats.core.reduce import BINS, Counts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ECE_BINS = 15
+
+
+def calibration(counts: Counts) -> pd.DataFrame:
+    """Calibration and selective risk per model × trained_on × condition.
+
+    Columns: ``n``; ``accuracy``; ``confidence``: the mean; ``ece`` = Σ_b (n_b / n) |accuracy_b − confidence_b| over 15
+    equal-width bins b, each made of whole steps; ``brier`` = mean of (confidence − right)²; ``aurc``: the mean, over
+    k = 1 … n, of the share of wrong answers among the k most confident (answers in one step stand in random order);
+    ``confidence_right`` and ``confidence_wrong``: mean confidence of right and of wrong answers, exact to a step
+    (0.001), NaN where there are none.
+    """
+    import pandas as pd
+
+    rows = []
+    for key, group in counts.confidence.groupby(KEYS, observed=True):
+        group = group.sort_values("bin")
+        n, right = group["n"].to_numpy(float), group["right"].to_numpy(float)
+        confidence = group["confidence"].to_numpy(float)
+        rows.append(
+            dict(zip(KEYS, key, strict=True))
+            | {
+                "n": int(n.sum()),
+                "accuracy": right.sum() / n.sum(),
+                "confidence": confidence.sum() / n.sum(),
+                "ece": expected_calibration_error(group["bin"].to_numpy(int), n, right, confidence),
+                "brier": float(group["brier"].sum() / n.sum()),
+                "aurc": area_under_risk_coverage(n[::-1], (n - right)[::-1]),
+                "confidence_right": _mean(confidence / n, right),
+                "confidence_wrong": _mean(confidence / n, n - right),
+            }
+        )
+    measures = ["n", "accuracy", "confidence", "ece", "brier", "aurc", "confidence_right", "confidence_wrong"]
+    return ordered(counts, pd.DataFrame(rows, columns=[*KEYS, *measures]))
+
+
+def expected_calibration_error(step: np.ndarray, n: Floats, right: Floats, confidence: Floats) -> float:
+    """Σ |right_b − summed confidence_b| / n over 15 bins; a step belongs to the bin that its middle lies in."""
+    coarse = ((step + 0.5) * ECE_BINS / BINS).astype(int)
+    gaps = np.bincount(coarse, right - confidence, ECE_BINS)
+    return float(np.abs(gaps).sum() / n.sum())
+
+
+def reliability(counts: Counts) -> pd.DataFrame:
+    """The reliability curve: accuracy by confidence in the 15 bins of the calibration error, empty bins left out.
+
+    A row per model × trained_on × condition × ``bin``. Columns: ``n`` answers; their mean ``confidence``; ``accuracy``
+    with Wilson's 95 % interval ``low``, ``high``.
+    """
+    import pandas as pd
+
+    frame = counts.confidence.assign(bin=((counts.confidence["bin"] + 0.5) * ECE_BINS / BINS).astype(int))
+    sums = frame.groupby([*KEYS, "bin"], observed=True)[["n", "right", "confidence"]].sum().reset_index()
+    low, high = wilson(sums["right"].to_numpy(), sums["n"].to_numpy())
+    sums = sums.assign(
+        confidence=sums["confidence"] / sums["n"], accuracy=sums["right"] / sums["n"], low=low, high=high
+    )
+    columns = [*KEYS, "bin", "n", "confidence", "accuracy", "low", "high"]
+    return ordered(counts, pd.DataFrame(sums[columns]).sort_values("bin", kind="stable"))
+
+
+def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:
+    """The mean risk over all coverages, from groups of equally confident answers, the most confident group first.
+
+    Within a group of m answers, w of them wrong, after N answers with E wrong, the expected risk at the j-th is
+    (E + j w / m) / (N + j); its sum over j is w + (E − N w / m)(H(N + m) − H(N)) with harmonic numbers H.
+    """
+    from scipy.special import digamma
+
+    before = np.cumsum(n) - n
+    errors = np.cumsum(wrong) - wrong
+    harmonic = digamma(before + n + 1) - digamma(before + 1)
+    return float((wrong + (errors - before * wrong / n) * harmonic).sum() / n.sum())
+
+
+def background_auroc(counts: Counts, *, level: float = 0.95) -> pd.DataFrame:
+    """Does confidence tell a photo from its empty background? AUROC of original against ``only_background``.
+
+    A row per model × trained_on that has both. Columns: ``n`` and ``n_background`` images; ``auroc``: the chance that
+    an original's confidence is higher than a background's, ties (within 0.001) half; ``low`` and ``high``. 0.5: the
+    model is as sure of a picture without the object; 1: it always notices.
+    """
+    import pandas as pd
+
+    columns = ["model", "trained_on", "n", "n_background", "auroc", "low", "high"]
+    rows = []
+    for key, group in counts.confidence.groupby(["model", "trained_on"], observed=True):
+        histograms = []
+        for condition in (ORIGINAL, "only_background"):
+            part = group[group["condition"] == condition]
+            histograms.append(np.bincount(part["bin"], part["n"], BINS))
+        ours, theirs = histograms
+        if ours.sum() and theirs.sum():
+            below = np.cumsum(theirs) - theirs
+            value = float((ours * (below + theirs / 2)).sum() / (ours.sum() * theirs.sum()))
+            low, high = auroc_interval(value, int(ours.sum()), int(theirs.sum()), level=level)
+            rows.append((*key, int(ours.sum()), int(theirs.sum()), value, low, high))
+    return ordered(counts, pd.DataFrame(rows, columns=columns))
+
+
+def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) -> tuple[float, float]:
+    """The score-like interval of an AUROC (Newcombe 2006, method 5).
+
+    All θ with |auroc − θ| ≤ z √V(θ), V Hanley and McNeil's variance with N* = (n + others)/2 − 1 in both places:
+    V(θ) = θ(1 − θ)(1 + N*(1 − θ)/(2 − θ) + N* θ/(1 + θ)) / (n · others). Unlike DeLong's it has a width at 0 and 1. It
+    takes the two sets as independent, which for an image and its own background makes it a little wide.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    z, middle = float(norm.ppf((1 + level) / 2)), (n + others) / 2 - 1
+
+    def lower(estimate: float) -> float:
+        if estimate <= 0:
+            return 0.0
+
+        def excess(theta: float) -> float:
+            spread = 1 + middle * (1 - theta) / (2 - theta) + middle * theta / (1 + theta)
+            return estimate - theta - z * math.sqrt(theta * (1 - theta) * spread / (n * others))
+
+        return float(brentq(excess, 0.0, min(estimate, 1 - 1e-9)))  # at 1 itself the excess is 0 again
+
+    return lower(auroc), 1 - lower(1 - auroc)  # V(θ) = V(1 − θ)
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    return float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")

@@ -1,0 +1,296 @@
+"""Corruption error: how often models are wrong under the common corruptions, and in proportion to a reference.
+
+Hendrycks and Dietterich (2019): the error of a model under a corruption is summed over its severities and divided by
+that of AlexNet; the mean of these ratios over fifteen corruptions is mCE. The relative one holds what a corruption adds
+to the error on clean photos against what it adds to the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.grid import Average, averages, grid, judged
+from holdfast.stats.core.reduce import Counts, Outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALEXNET = dict(
+    zip(
+        CORRUPTIONS,
+        (
+            *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
+            *(0.826572, 0.819324, 0.564592, 0.853204, 0.646056, 0.717840, 0.606500),
+        ),
+        strict=True,
+    )
+)
+"""The published AlexNet's mean error over five severities of ImageNet-C: a reference for its 1000 classes only."""
+
+MODELS = [
+    "model", "error", "low", "high", "mce", "mce_low", "mce_high", "relative_mce", "relative_low", "relative_high",
+    "clean_error", "corruptions", "conditions", "n",
+]  # fmt: skip
+BY_CORRUPTION = [
+    "model", "corruption", "counted", "severities", "error", "low", "high", "ratio", "ratio_low", "ratio_high", "n",
+]  # fmt: skip
+
+_SMALLEST = 1e-9  # an error below it divides nothing
+
+
+@dataclass(frozen=True)
+class CorruptionError:
+    """What came out, or the ``reason`` why nothing did.
+
+    Attributes:
+        models: a row a model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
+            0..1, with ``low`` and ``high``), ``mce`` and ``relative_mce`` against the reference with intervals (1 is
+            as bad as it; NaN without a reference or, the latter, without clean photos), ``clean_error``, how many
+            ``corruptions`` and ``conditions`` these are means over, ``n`` photos.
+        by_corruption: a row per model and corruption: ``counted`` in the means, the ``severities`` that were there,
+            ``error`` and its ``ratio`` to the reference's with intervals, ``n`` photos.
+        samples: (resamples, models), ``error`` in resamples of photos.
+        sentence: what came out, in words.
+        reason: or why nothing did.
+    """
+
+    models: pd.DataFrame
+    by_corruption: pd.DataFrame
+    samples: Floats
+    sentence: str
+    reason: str = ""
+
+
+def corruption_of(condition: str) -> str:
+    """The corruption that a condition's name begins with (``fog@severity_3``), or nothing."""
+    name = condition.split("@")[0].split(" ")[0]
+    return name if name in CORRUPTIONS or name in SPARE_CORRUPTIONS else ""
+
+
+def mean_corruption_error(
+    counts: Counts,
+    *,
+    reference: str | Mapping[str, float] | None = None,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    corruptions: Sequence[str] | None = None,
+    clean: str = ORIGINAL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> CorruptionError:
+    """Mean corruption error of every model, on the photos that all models answered; intervals resample photos.
+
+    Args:
+        counts: of the rows; a corruption's severities are those it has, and count the same.
+        reference: the model, or the errors by corruption (``ALEXNET``), that ``mce`` is relative to. A corruption under
+            which it makes no error, or that it has no number for, is left out of the ratio's mean.
+        outcome: which right answers count.
+        average: ``macro`` or ``micro``.
+        corruptions: which to average over; by default those of the published fifteen that are there.
+        clean: the condition of clean photos.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    found = _conditions(counts)
+    wanted = [name for name in found if name in (CORRUPTIONS if corruptions is None else corruptions)]
+    for name in corruptions or ():
+        if name not in found:
+            raise UserError(f"No corruption {name!r} in this table; it has {', '.join(found) or 'none'}.")
+    if not wanted:
+        return _nothing("None of the fifteen corruptions that mCE is about is among the conditions.", resamples)
+    there = {**({clean: [clean]} if clean in counts.conditions else {}), **found}
+    laid = _errors(counts, there, outcome, average, resamples, seed)
+    if isinstance(reference, str) and reference not in laid.models:
+        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(laid.models)}.")
+    wanted = [name for name in wanted if name in laid.names]
+    if not wanted:
+        return _nothing("There is no photo that every model answered under a corruption.", resamples)
+    return _measured(laid, wanted, found, reference, clean)
+
+
+def _conditions(counts: Counts) -> dict[str, list[str]]:
+    """Corruption → its conditions, in the published order.
+
+    One that repeats another's images of the same corruption (its default is severity 3) counts once. One that repeats
+    the originals counts: a corruption so weak that it changes nothing is still that severity.
+    """
+    grouped: dict[str, list[str]] = {name: [] for name in CORRUPTIONS + SPARE_CORRUPTIONS}
+    for name in counts.conditions:
+        corruption = corruption_of(name)
+        if corruption and corruption_of(counts.same_images.get(name, "")) != corruption:
+            grouped[corruption].append(name)
+    return {name: conditions for name, conditions in grouped.items() if conditions}
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """Errors, (1 + resamples, models, names), the estimate first; photos behind each name."""
+
+    models: list[str]
+    names: list[str]
+    errors: Floats
+    photos: list[int]
+
+    def of(self, names: Sequence[str]) -> Floats:
+        return self.errors[:, :, [self.names.index(name) for name in names]]
+
+
+def _errors(
+    counts: Counts, there: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
+) -> _Laid:
+    """The error of every model under every corruption, on the photos that all models answered."""
+    laid = grid(counts, outcome=outcome, conditions=[name for names in there.values() for name in names])
+    rate = laid.rate()
+    shared = np.asarray(~np.isnan(rate).any(axis=1))
+    names, estimates, parts, photos = [], [], [], []
+    for name, conditions in there.items():
+        columns = [i for i, one in enumerate(laid.conditions) if one in conditions and shared[:, i].any()]
+        if not columns or not laid.models:
+            continue
+        here = 1 - np.where(shared[:, None, columns], rate[:, :, columns], np.nan)
+        estimate, part = averages(here.reshape(len(here), -1), laid.classes, average)
+        names.append(name)
+        estimates.append(estimate.reshape(len(laid.models), len(columns)).mean(axis=1))
+        parts.append(part.reshape(len(here), len(laid.models), len(columns)).mean(axis=2))
+        photos.append(int(shared[:, columns].any(axis=1).sum()))
+    if not names:
+        return _Laid(laid.models, [], np.zeros((1 + resamples, len(laid.models), 0)), [])
+    error, part = np.stack(estimates, axis=1), np.stack(parts, axis=2)
+    moved = resampled_sums(part.reshape(len(part), -1), np.arange(len(part)), resamples=resamples, seed=seed)
+    everything = np.concatenate([error[None], error + moved.reshape(resamples, *error.shape)])
+    return _Laid(laid.models, names, everything, photos)
+
+
+def _measured(
+    laid: _Laid,
+    wanted: list[str],
+    found: Mapping[str, list[str]],
+    reference: str | Mapping[str, float] | None,
+    clean: str,
+) -> CorruptionError:
+    import pandas as pd
+
+    shown = [name for name in laid.names if name != clean]
+    errors, before = laid.of(shown), laid.of([clean]) if clean in laid.names else None
+    ours = laid.models.index(reference) if isinstance(reference, str) else None
+    divisor = _divisor(errors, shown, reference, ours)
+    counted = [name in wanted for name in shown]
+    mean = errors[:, :, counted].mean(axis=2)
+    photos = max(count for name, count in zip(laid.names, laid.photos, strict=True) if name in wanted)
+    low, high, _ = judged(mean[0], mean[1:] - mean[0], photos)
+    ratios = _ratio(errors, divisor)
+    mce = _mean_ratio(ratios[:, :, counted])
+    relative = np.full_like(mce, np.nan)
+    if before is not None and ours is not None:
+        added = errors - before
+        relative = _mean_ratio(_ratio(added, added[:, ours])[:, :, counted])
+    models = pd.DataFrame(
+        {
+            "model": laid.models,
+            "error": mean[0],
+            "low": np.clip(low, 0, 1),
+            "high": np.clip(high, 0, 1),
+            "mce": mce[0],
+            "relative_mce": relative[0],
+            "clean_error": np.nan if before is None else before[0, :, 0],
+            "corruptions": len(wanted),
+            "conditions": sum(len(found[name]) for name in wanted),
+            "n": photos,
+        }
+    )
+    models["mce_low"], models["mce_high"] = _ends(mce)
+    models["relative_low"], models["relative_high"] = _ends(relative)
+    detail = _by_corruption(laid, shown, counted, found, errors, ratios)
+    return CorruptionError(models[MODELS], detail, mean[1:], _sentence(models, reference))
+
+
+def _divisor(
+    errors: Floats, names: Sequence[str], reference: str | Mapping[str, float] | None, ours: int | None
+) -> Floats:
+    """The reference's errors, (1 + resamples, names), NaN where it has none."""
+    if ours is not None:
+        return np.asarray(errors[:, ours])
+    given = reference if isinstance(reference, Mapping) else {}
+    return np.tile([float(given.get(name, np.nan)) for name in names], (len(errors), 1))
+
+
+def _ratio(errors: Floats, divisor: Floats) -> Floats:
+    """Over the reference's; NaN for all resamples where the estimate has nothing to divide by."""
+    usable = (divisor > _SMALLEST) & (divisor[:1] > _SMALLEST)
+    return np.asarray(errors / np.where(usable, divisor, np.nan)[:, None, :])
+
+
+def _mean_ratio(ratios: Floats) -> Floats:
+    """The mean over the corruptions that have a ratio."""
+    known = np.isfinite(ratios[0]).all(axis=0)
+    return np.asarray(ratios[:, :, known].mean(axis=2) if known.any() else np.full(ratios.shape[:2], np.nan))
+
+
+def _ends(samples: Floats) -> tuple[Floats, Floats]:
+    """The interval from the resamples behind the first row; NaN where none is known."""
+    low, high = (np.full(samples.shape[1:], np.nan) for _ in range(2))
+    known = np.isfinite(samples).any(axis=0)
+    if known.any():
+        low[known], high[known] = interval(samples[1:][:, known])
+    return low, high
+
+
+def _by_corruption(
+    laid: _Laid,
+    shown: Sequence[str],
+    counted: Sequence[bool],
+    found: Mapping[str, list[str]],
+    errors: Floats,
+    ratios: Floats,
+) -> pd.DataFrame:
+    import pandas as pd
+
+    photos = np.array([laid.photos[laid.names.index(name)] for name in shown])
+    low, high, _ = judged(
+        errors[0].reshape(-1), (errors[1:] - errors[0]).reshape(len(errors) - 1, -1), np.tile(photos, len(laid.models))
+    )
+    ratio_low, ratio_high = _ends(ratios)
+    frame = pd.DataFrame(
+        {
+            "model": np.repeat(laid.models, len(shown)),
+            "corruption": list(shown) * len(laid.models),
+            "counted": list(counted) * len(laid.models),
+            "severities": [_severities(found[name]) for name in shown] * len(laid.models),
+            "error": errors[0].reshape(-1),
+            "low": np.clip(low, 0, 1),
+            "high": np.clip(high, 0, 1),
+            "ratio": ratios[0].reshape(-1),
+            "ratio_low": ratio_low.reshape(-1),
+            "ratio_high": ratio_high.reshape(-1),
+            "n": np.tile(photos, len(laid.models)),
+        }
+    )
+    return frame[BY_CORRUPTION]
+
+
+def _severities(conditions: Sequence[str]) -> str:
+    """``1, 2, 3``; the default is what it is."""
+    return ", ".join(name.partition("@")[2].removeprefix("severity_") or "default" for name in conditions)
+
+
+def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:
+    best = models.sort_values("error", kind="stable").iloc[0]
+    text = f"{best['model']} makes the fewest errors under corruptions, {100 * best['error']:.1f} %"
+    if reference is None or models["mce"].isna().all():
+        return f"{text}."
+    name = reference if isinstance(reference, str) else "the reference's"
+    return f"{text}; mCE relative to {name}: {100 * best['mce']:.1f} %."
+
+
+def _nothing(reason: str, resamples: int) -> CorruptionError:
+    import pandas as pd
+
+    empty = np.zeros((resamples, 0))
+    return CorruptionError(pd.DataFrame(columns=MODELS), pd.DataFrame(columns=BY_CORRUPTION), empty, reason, reason)

@@ -1,0 +1,151 @@
+"""Original, generated or random background: how well they are told apart, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import codes, interval, resampled_sums
+from holdfast.stats.core.cells import KEYS, summary, wilson
+from holdfast.stats.core.reduce import BINS, Counts
+from holdfast.stats.effects.confidence import ECE_BINS
+from holdfast.stats.effects.drops import paired_effect
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GENERATED, PASTED = "generated_background", "random_background"
+KINDS = (ORIGINAL, GENERATED, PASTED)
+CONTROL = "same_class_background"
+"""A pasted background that fits the object: tested, never trained on. Labelled as pasted, which it is."""
+
+JPEG = "jpeg_compression"
+CHANCE = 1 / len(KINDS)
+
+PRINTED = {"ResNet50": 0.749, "DenseNet": 0.788, "MobileNet": 0.709}
+"""Accuracies printed for XIMAGENET-12's classifier of the same three kinds, on other photos and another generator."""
+
+
+def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
+    """Answers by true kind, a row per model × ``label`` × ``prediction``.
+
+    ``n`` of the ``total`` pictures of that kind, their ``share`` with Wilson's 95 % interval ``low``, ``high``. Each
+    photo has one picture of a kind, so that the pictures of a kind are independent.
+    """
+    import pandas as pd
+
+    frame = counts.confusion[counts.confusion["condition"] == condition]
+    rows = []
+    for (model, trained_on), group in frame.groupby(["model", "trained_on"], observed=True):
+        table = group.pivot_table(index="label", columns="prediction", values="n", aggfunc="sum", observed=True)
+        shown = table.reindex(index=list(KINDS), columns=list(KINDS)).fillna(0).to_numpy(float)
+        for label, row in zip(KINDS, shown, strict=True):
+            for prediction, n in zip(KINDS, row, strict=True):
+                total = row.sum()
+                low, high = wilson(n, total)
+                share = n / total if total else float("nan")
+                rows.append((model, trained_on, label, prediction, int(n), int(total), share, float(low), float(high)))
+    columns = ["model", "trained_on", "label", "prediction", "n", "total", "share", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def accuracies(counts: Counts) -> pd.DataFrame:
+    """Accuracy per model on the three kinds, and whether its whole interval lies ``above_chance``.
+
+    ``low`` and ``high`` know that the pictures of a photo depend on each other.
+    """
+    frame = summary(counts, average="micro")
+    frame = frame[frame["condition"] == ORIGINAL][[*KEYS, "n", "accuracy", "low", "high"]].reset_index(drop=True)
+    frame["above_chance"] = frame["low"] > CHANCE
+    return frame
+
+
+CONFIDENCE = ["model", "trained_on", "source_id", "condition", "status", "confidence", "correct"]
+"""Columns of the one table that ``calibration_errors`` reads."""
+
+
+def calibration_errors(rows: pa.Table, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """The expected calibration error on the three kinds with its interval, a row per model × trained_on.
+
+    ``ece`` as in ``effects.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over photos, about the estimate:
+    a sum of absolute values only grows when it is resampled); ``ece_calibrated``: what a network whose confidences are
+    exactly right would show on average on these pictures, because no finite number of them gives 0.
+    """
+    import pandas as pd
+
+    frame = rows.select(CONFIDENCE).to_pandas()
+    frame = frame[(frame["status"] == "ok") & (frame["condition"] == ORIGINAL) & frame["confidence"].notna()]
+    found = []
+    for (model, trained_on), group in frame.groupby(["model", "trained_on"], observed=True):
+        sure = group["confidence"].to_numpy(np.float64)
+        step = np.minimum(np.floor(sure * BINS), BINS - 1)
+        in_bin = np.eye(ECE_BINS)[((step + 0.5) * ECE_BINS / BINS).astype(int)]
+        gaps = in_bin * (group["correct"].to_numpy(np.float64) - sure)[:, None]
+        value = float(np.abs(gaps.sum(axis=0)).sum() / len(group))
+        low = high = float("nan")
+        if codes(group["source_id"].to_numpy())[1] > 1:
+            columns = np.column_stack([gaps, np.ones(len(group))])
+            sums = resampled_sums(columns, group["source_id"].to_numpy(), resamples=resamples, seed=seed)
+            drawn = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
+            low, high = (float(one) for one in np.clip(interval(value + drawn - drawn.mean()), 0, 1))
+        rng = np.random.default_rng(seed)
+        by_chance = [np.abs(((rng.random(len(sure)) < sure) - sure) @ in_bin).sum() / len(sure) for _ in range(200)]
+        found.append((model, trained_on, value, low, high, float(np.mean(by_chance))))
+    return pd.DataFrame(found, columns=["model", "trained_on", "ece", "ece_low", "ece_high", "ece_calibrated"])
+
+
+def compressed(counts: Counts) -> pd.DataFrame:
+    """What JPEG takes away, a row per model; empty where it was not run.
+
+    ``n`` photos; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by photo:
+    about these trained networks, so that folds are no source of chance.
+    """
+    import pandas as pd
+
+    rows = []
+    for (model, trained_on), cells in counts.cells.groupby(["model", "trained_on"], observed=True):
+        before, after = (cells[cells["condition"] == name] for name in (ORIGINAL, JPEG))
+        effect = paired_effect(before, after, "right", average="micro")
+        if effect.n:
+            shares = (effect.first, effect.second, effect.value, effect.low, effect.high)
+            rows.append((model, trained_on, effect.n, *shares))
+    return pd.DataFrame(rows, columns=["model", "trained_on", "n", "original", "accuracy", "drop", "low", "high"])
+
+
+def pasting(counts: Counts) -> pd.DataFrame:
+    """How often pictures with a borrowed background are called so: of another class, of the same class, and originals.
+
+    A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. Where ``same`` is near ``other``,
+    the model sees that something was pasted; where it is near ``none``, that the background does not fit.
+    """
+    import pandas as pd
+
+    rows = []
+    for (model, trained_on), group in counts.confusion.groupby(["model", "trained_on"], observed=True):
+        row: dict[str, object] = {"model": model, "trained_on": trained_on}
+        for name, condition, label in _SHOWN:
+            shown = group[(group["condition"] == condition) & (group["label"] == label)]
+            total = int(shown["n"].sum())
+            called = int(shown.loc[shown["prediction"] == PASTED, "n"].sum())
+            low, high = wilson(called, total)
+            share = called / total if total else float("nan")
+            row |= {name: share, f"{name}_low": float(low), f"{name}_high": float(high), f"{name}_n": total}
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    return frame[frame["same_n"] > 0].reset_index(drop=True) if len(frame) else frame
+
+
+_SHOWN = (("other", ORIGINAL, PASTED), ("same", CONTROL, PASTED), ("none", ORIGINAL, ORIGINAL))
+
+
+def sees_pasting(row: Mapping[Any, Any]) -> bool:
+    """Whether a fitting pasted background is called pasted nearly as often as one that does not fit.
+
+    More than half of the way from originals to backgrounds of other classes, and clearly above originals.
+    """
+    middle = (row["other"] + row["none"]) / 2
+    return bool(row["same"] > middle and row["same_low"] > row["none_high"] and np.isfinite(middle))

@@ -1,0 +1,330 @@
+"""What a model holds on to: the object, the background, or both.
+
+Pasted scenes are a design with two factors: the object's class and the background's class. The background effect
+changes the background and keeps the object; the object effect changes the object and keeps the background. Both sides
+of each are pasted, so that what pasting itself does cancels. docs/statistics/holds.md has the rule and its reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.core.cells import Average, design_effect, wilson
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.effects.drops import Effect, paired_effect
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Verdict = Literal["foreground", "background", "both", "undecided"]
+
+SAME, RANDOM, ONLY, SILHOUETTE = "same_class_background", "random_background", "only_background", "silhouette"
+NEEDED = (ORIGINAL, SAME, RANDOM)
+"""Without these there is no verdict; without the others there is a warning."""
+
+MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Accuracy above the label-permuted rate: what the same answers would score if the labels were shuffled.
+
+    ``value`` = accuracy − permuted, with the interval of the accuracy moved by as much; ``p``: two-sided permutation
+    test (normal, with the exact variance of the number of matches).
+    """
+
+    n: int
+    accuracy: float
+    permuted: float
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+_NOTHING = float("nan")
+NO_EXCESS = Excess(0, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything the verdict on one model rests on."""
+
+    missing: tuple[str, ...]
+    background: Effect
+    object: Effect
+    paste: Effect
+    capture: Effect
+    original: Excess
+    pasted: Excess
+    replaced: Excess
+    only_background: Excess
+    silhouette: Excess
+
+
+def what_it_holds(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    margin: float = MARGIN,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row per model × trained_on: the numbers, the ``verdict``, a ``sentence`` and ``warnings`` (a list).
+
+    Columns, each followed by ``…_low`` and ``…_high`` (95 %):
+    ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
+    ``object_effect`` = how often the answer is the background's class when the object agrees (same_class_background)
+    − when it does not (random_background);
+    ``paste_effect`` = accuracy(original) − accuracy(same_class_background);
+    ``capture`` = rate of answers with the donor's class under random_background − the rate on the same photos'
+    originals;
+    ``original_excess``, ``same_class_excess``, ``foreground_evidence`` (random_background),
+    ``only_background_excess`` and ``silhouette_excess``: accuracy − label-permuted rate.
+    Plain columns: ``n`` photos with both pastes; ``original``, ``same_class_background``, ``random_background``,
+    ``only_background``, ``silhouette``: accuracies; ``captured``: the rate of donor-class answers; ``permuted``: the
+    permuted rate of only_background and ``only_background_p`` its test; ``paste_artefact``: pasting alone costs more
+    than the margin. Effects follow ``outcome`` and ``average``; capture, object effect and excesses are about the
+    dataset's classes, whatever the outcome, and excesses count every photo the same.
+
+    Args:
+        counts: from ``reduce``.
+        outcome: which answers count as right in the effects.
+        average: macro or micro, for the effects.
+        margin: a difference up to this is nothing to speak of, 0..1.
+        resamples: bootstrap resamples.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    if not 0 <= margin < 1:
+        raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
+    rows = []
+    for (model, trained_on), cells in counts.cells.groupby(["model", "trained_on"], observed=True):
+        answers = counts.confusion[
+            (counts.confusion["model"] == model) & (counts.confusion["trained_on"] == trained_on)
+        ]
+        found = _evidence(counts, cells, answers, right_column(outcome), average, resamples, seed)
+        verdict, sentence, warnings = in_words(found, margin)
+        rows.append(
+            {"model": str(model), "trained_on": str(trained_on), "verdict": verdict, "n": found.background.n}
+            | _numbers(found, margin)
+            | {"sentence": sentence, "warnings": warnings}
+        )
+    return pd.DataFrame(rows)
+
+
+def in_words(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
+    """The verdict, its sentence, and what a reader should bear in mind."""
+    verdict, reason = decide(found, margin)
+    return verdict, _sentence(found, verdict, reason, margin), _warnings(found, verdict, margin)
+
+
+def decide(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
+    """The verdict, and why where it is undecided.
+
+    1. A needed condition is missing, or the originals (or, pasted on their own kind of background, the objects) are
+       not recognised above the permuted rate by more than the margin → undecided.
+    2. An effect is *there* when its interval lies above the margin, *absent* when below, else *open*.
+    3. Background there, object there → both; background there, object absent → background; background absent,
+       object there → foreground; anything open, or both absent → undecided.
+    """
+    if found.missing:
+        return "undecided", f"not run: {', '.join(found.missing)}"
+    if not found.original.low > margin:
+        return "undecided", "not clearly better than guessing on the originals, so there is nothing to hold on to"
+    if not found.pasted.low > margin:
+        return "undecided", "pasting alone leaves little of its accuracy, so its answers on pasted scenes say nothing"
+    background = _state(found.background, margin)
+    # backgrounds from elsewhere have no class that an answer could be: being right in spite of them must do
+    object_ = _state(found.object if found.object.n else found.replaced, margin)
+    if not found.object.n and object_ != "there":
+        return "undecided", "the backgrounds have no class of the dataset, and the object alone is not recognised"
+    if not found.object.n and background != "absent":
+        return "undecided", "the backgrounds have no class of the dataset, so background and both cannot be told apart"
+    if background == "open":
+        return "undecided", "too few photos to tell whether the background matters"
+    if object_ == "open":
+        return "undecided", "too few photos to tell whether the object matters"
+    table: dict[tuple[str, str], Verdict] = {
+        ("there", "there"): "both",
+        ("there", "absent"): "background",
+        ("absent", "there"): "foreground",
+    }
+    verdict = table.get((background, object_), "undecided")
+    return verdict, "" if verdict != "undecided" else "neither the object nor the background moves its answers"
+
+
+def permuted_excess(rows: pd.DataFrame, answers: pd.DataFrame) -> Excess:
+    """Accuracy among the dataset's classes against the label-permuted rate.
+
+    permuted = Σ_k R_k C_k / n², R_k photos of class k, C_k answers k. Under permutation the number of matches has the
+    variance ((Σ RC)² + n² Σ RC − n Σ RC(R + C)) / (n²(n − 1)). Interval: Wilson's for the accuracy, on the effective
+    number of photos, moved by the permuted rate.
+
+    Args:
+        rows: cells of one model and condition.
+        answers: their confusion.
+    """
+    n = float(rows["n"].sum())
+    if n == 0:
+        return NO_EXCESS
+    labels = answers.groupby(answers["label"].astype(str))["n"].sum()
+    given = answers.groupby(answers["prediction"].astype(str))["n"].sum().reindex(labels.index, fill_value=0)
+    r, c = labels.to_numpy(float), given.to_numpy(float)
+    products = r * c
+    permuted = float(products.sum()) / n**2
+    right = float(rows["right_restricted"].sum())
+    effect = design_effect(rows, "right_restricted", by_class=False)
+    low, high = (float(bound) - permuted for bound in wilson(right / effect, n / effect))
+    variance = (products.sum() ** 2 + n**2 * products.sum() - n * (products * (r + c)).sum()) / (n**2 * max(n - 1, 1))
+    return Excess(
+        int(n),
+        right / n,
+        permuted,
+        right / n - permuted,
+        low,
+        high,
+        _two_sided(right - n * permuted, variance * effect),
+    )
+
+
+def _evidence(
+    counts: Counts,
+    cells: pd.DataFrame,
+    answers: pd.DataFrame,
+    column: str,
+    average: Average,
+    resamples: int,
+    seed: int,
+) -> Evidence:
+    part = {name: cells[cells["condition"] == name] for name in (*NEEDED, ONLY, SILHOUETTE)}
+    effect = partial(paired_effect, average=average, resamples=resamples, seed=seed)
+    # a background of no class of the dataset can capture nothing
+    classed = part[RANDOM][part[RANDOM]["donor_label"].astype(str).isin(counts.classes)]
+    excess = {name: permuted_excess(rows, answers[answers["condition"] == name]) for name, rows in part.items()}
+    return Evidence(
+        missing=tuple(name for name in NEEDED if part[name].empty),
+        background=effect(part[SAME], part[RANDOM], column),
+        object=effect(part[SAME], classed, "captured"),
+        paste=effect(part[ORIGINAL], part[SAME], column),
+        capture=effect(classed, classed, "captured", second_column="captured_before"),
+        original=excess[ORIGINAL],
+        pasted=excess[SAME],
+        replaced=excess[RANDOM],
+        only_background=excess[ONLY],
+        silhouette=excess[SILHOUETTE],
+    )
+
+
+def _state(effect: Effect | Excess, margin: float) -> Literal["there", "absent", "open"]:
+    if effect.low > margin:
+        return "there"
+    return "absent" if effect.high < margin else "open"
+
+
+def _numbers(found: Evidence, margin: float) -> dict[str, object]:
+    named: dict[str, Effect | Excess] = {
+        "background_effect": found.background,
+        "object_effect": found.object,
+        "paste_effect": found.paste,
+        "capture": found.capture,
+        "original_excess": found.original,
+        "same_class_excess": found.pasted,
+        "foreground_evidence": found.replaced,
+        "only_background_excess": found.only_background,
+        "silhouette_excess": found.silhouette,
+    }
+    numbers: dict[str, object] = {}
+    for name, one in named.items():
+        numbers |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+    return numbers | {
+        ORIGINAL: found.paste.first,
+        SAME: found.background.first,
+        RANDOM: found.background.second,
+        ONLY: found.only_background.accuracy,
+        SILHOUETTE: found.silhouette.accuracy,
+        "captured": found.capture.first,
+        "permuted": found.only_background.permuted,
+        "only_background_p": found.only_background.p,
+        "paste_artefact": bool(found.paste.low > margin),
+    }
+
+
+def _sentence(found: Evidence, verdict: Verdict, reason: str, margin: float) -> str:
+    """The verdict in one plain sentence with its numbers."""
+    parts = []
+    if found.background.n:
+        parts.append(f"{_change(found.background)} when only the background changes")
+    if found.object.n:
+        parts.append(f"{_change(found.object)} when only the object changes")
+    if found.capture.n:
+        parts.append(f"answers with the background's class {_percent(found.capture.first)} of the time")
+    if found.paste.n and found.paste.low > margin:
+        parts.append(f"{_change(found.paste)} by pasting alone")
+    numbers = "; ".join(parts)
+    start = verdict.capitalize() + (f" ({reason})" if reason else "")
+    return f"{start}: {numbers}." if numbers else f"{start}."
+
+
+def _warnings(found: Evidence, verdict: Verdict, margin: float) -> list[str]:
+    """What a reader should know before believing the verdict."""
+    warnings = []
+    if found.paste.n and found.paste.low > margin:
+        warnings.append(
+            f"Paste artefact: it {_change(found.paste)} when the object is only pasted onto a background of its own "
+            "class, so part of any drop on pasted scenes is the pasting."
+        )
+    only = found.only_background
+    if only.n == 0:
+        warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
+    elif verdict == "foreground" and only.low > margin:
+        warnings.append(
+            f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels): it can read them where there is no object."
+        )
+    elif verdict == "background" and only.high < margin:
+        warnings.append(
+            f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels), though the verdict is background: look at the pasted scenes."
+        )
+    shape = found.silhouette
+    if shape.n == 0:
+        warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
+    elif shape.low > margin:
+        warnings.append(
+            f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
+            "shuffled labels): conditions that keep the outline leak the class."
+        )
+    if found.capture.n == 0 and not found.missing:
+        warnings.append("The random backgrounds have no class of the dataset: capture cannot be measured.")
+    return warnings
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _change(effect: Effect) -> str:
+    verb = "gains" if effect.value < 0 else "loses"
+    return f"{verb} {_plus_minus(effect)} points"
+
+
+def _plus_minus(effect: Effect) -> str:
+    return f"{100 * abs(effect.value):.0f} ± {50 * (effect.high - effect.low):.0f}"
+
+
+def _two_sided(deviation: float, variance: float) -> float:
+    from scipy.stats import norm
+
+    if variance <= 1e-12:
+        return 1.0  # every permutation scores the same: a constant answer
+    return float(2 * norm.sf(abs(deviation) / np.sqrt(variance)))

@@ -1,0 +1,95 @@
+"""Models trained within a scenario beside the same networks trained on originals: what is lost for good?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.core.cells import Average, summary
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.effects.drops import corrected_resampled_interval, paired_effect
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = [
+    "model", "condition", "n", "originals", "originals_low", "originals_high", "within", "within_low", "within_high",
+    "gain", "low", "high", "method",
+]  # fmt: skip
+
+
+def within(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Accuracy under each condition of models trained on originals and of models trained on that condition.
+
+    A row per model × condition, of those that have at least one of the two. Columns: ``n`` photos tested within;
+    ``originals`` and ``within``: accuracies with their 95 % intervals as in ``cells.summary``; ``gain`` = within −
+    originals on the photos that both answered, with ``low`` and ``high``: over folds Nadeau and Bengio's interval of
+    the folds' gains, because trainings differ as well as photos, but never narrower than the paired interval over
+    photos, which a single split has alone and which knows nothing of other trainings; ``method`` says which.
+
+    Args:
+        counts: from ``reduce``.
+        outcome: which answers count as right.
+        average: macro or micro.
+        resamples: bootstrap resamples.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    column = right_column(outcome)
+    cells = counts.cells.assign(
+        **{name: counts.cells[name].astype(str) for name in ("model", "trained_on", "condition", "label")}
+    )
+    accuracies = summary(counts, outcome=outcome, average=average).to_dict("records")
+    known = {(row["model"], row["trained_on"], row["condition"]): row for row in accuracies}
+    rows = []
+    for model, own in cells.groupby("model"):
+        base = ORIGINAL if (own["trained_on"] == ORIGINAL).any() else ""
+        for condition in counts.conditions:
+            crossed = own[(own["trained_on"] == base) & (own["condition"] == condition)]
+            inside = own[(own["trained_on"] == condition) & (own["condition"] == condition)]
+            inside = inside if condition != ORIGINAL else crossed
+            if crossed.empty and inside.empty:
+                continue
+            row: dict[str, object] = {"model": model, "condition": condition, "n": int(inside["n"].sum())}
+            for part, trained_on, there in (
+                ("originals", base, crossed),
+                ("within", base if condition == ORIGINAL else condition, inside),
+            ):
+                if len(there):
+                    found = known[model, trained_on, condition]
+                    row |= {part: found["accuracy"], f"{part}_low": found["low"], f"{part}_high": found["high"]}
+            if condition != ORIGINAL and len(crossed) and len(inside):
+                row |= _gain(inside, crossed, column, average, resamples, seed)
+            rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _gain(
+    inside: pd.DataFrame, crossed: pd.DataFrame, column: str, average: Average, resamples: int, seed: int
+) -> dict[str, object]:
+    effect = paired_effect(inside, crossed, column, average=average, resamples=resamples, seed=seed)
+    if not effect.n:
+        return {}
+    folds = sorted(set(inside["fold"]) & set(crossed["fold"]))
+    if len(folds) < 2:
+        return {"gain": effect.value, "low": effect.low, "high": effect.high, "method": "one split, photos paired"}
+    gains = [
+        paired_effect(
+            inside[inside["fold"] == fold], crossed[crossed["fold"] == fold], column, average=average, resamples=2
+        ).value
+        for fold in folds
+    ]
+    low, high = corrected_resampled_interval(gains, test_share=1 / len(folds))
+    # Few folds may agree by chance, and their interval may leave what a difference of shares can be.
+    low, high = max(-1.0, min(low, effect.low)), min(1.0, max(high, effect.high))
+    value = sum(gains) / len(gains)
+    return {"gain": value, "low": low, "high": high, "method": f"{len(folds)} trainings, Nadeau–Bengio"}

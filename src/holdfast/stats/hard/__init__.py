@@ -1,0 +1,1 @@
+"""Statistics of mined hard sets, failure modes and questions."""

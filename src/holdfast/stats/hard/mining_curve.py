@@ -1,0 +1,245 @@
+"""How a hard set depends on the number of surrogates: every subset, a saturating curve, and one surrogate left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
+from holdfast.stats.hard.mining import share, shared
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESAMPLES = 1_000
+MOST_SUBSETS = 1_000
+"""Subsets of one size; of more, so many are drawn at random."""
+
+FEWEST_POINTS = 3
+"""A curve of three parameters through fewer is no finding."""
+
+_RATES = np.geomspace(0.02, 8, 400)  # neighbours are 1.5 % apart, which is finer than any data here tells
+
+
+@dataclass(frozen=True)
+class Curve:
+    """a + b·exp(−c·k), fitted by least squares with a between 0 and 1.
+
+    Attributes:
+        floor: a, what is left with any number of surrogates; ``floor_low`` and ``floor_high`` its 95 % interval.
+        fall: b.
+        rate: c.
+        error: root mean square of what the curve misses.
+    """
+
+    floor: float
+    fall: float
+    rate: float
+    error: float
+    floor_low: float = float("nan")
+    floor_high: float = float("nan")
+
+    def at(self, k: ArrayLike) -> Floats:
+        """The curve's value for k surrogates."""
+        return np.asarray(self.floor + self.fall * np.exp(-self.rate * np.asarray(k, np.float64)))
+
+
+def fit_curve(k: ArrayLike, values: ArrayLike, draws: ArrayLike | None = None) -> Curve | None:
+    """The best curve through accuracies at k = 1, 2, …; None through fewer than three points.
+
+    For every c of a fine grid, a and b follow in closed form, so there is no start to choose and nothing to diverge.
+    ``draws`` are resampled accuracies, (resamples, len(k)): each is fitted too, for the floor's interval.
+    """
+    x, y = np.asarray(k, np.float64), np.asarray(values, np.float64)
+    known = np.isfinite(y)
+    x, y = x[known], y[known]
+    if len(x) < FEWEST_POINTS:
+        return None
+    (floor, fall, rate, error) = (float(one[0]) for one in _best(x, y[None]))
+    low = high = float("nan")
+    if draws is not None:
+        table = np.asarray(draws, np.float64)[:, known]
+        table = table[np.isfinite(table).all(axis=1)]
+        if len(table):
+            ends = interval(_best(x, table)[0])
+            low, high = float(ends[0]), float(ends[1])
+    return Curve(floor, fall, rate, error, low, high)
+
+
+def _best(x: Floats, tables: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """For each row of values: a (cut to 0..1, as accuracies are), b, c and the error of its best curve."""
+    count = len(tables)
+    smallest = np.full(count, np.inf)
+    found = np.zeros((3, count))
+    middle = tables.mean(axis=1)
+    for rate in _RATES:
+        shape = np.exp(-rate * x)
+        about = shape - shape.mean()
+        free = middle - (tables @ about) / (about @ about) * shape.mean()
+        floor = np.clip(free, 0, 1)
+        fall = (tables - floor[:, None]) @ shape / (shape @ shape)  # for a given floor; for a free one the same as ever
+        squares = np.square(tables - floor[:, None] - fall[:, None] * shape).sum(axis=1)
+        better = squares < smallest
+        smallest[better] = squares[better]
+        found[:, better] = np.stack([floor, fall, np.full(count, rate)])[:, better]
+    return found[0], found[1], found[2], np.sqrt(smallest / len(x))
+
+
+def subset_accuracies(
+    images: pd.DataFrame,
+    failed: pd.DataFrame,
+    surrogates: Sequence[str],
+    target: str,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[pd.DataFrame, pd.DataFrame, Floats]:
+    """A target's accuracy on the sets mined with 1 … K surrogates, every subset of them (an image all of them fail).
+
+    In which order surrogates are added does not matter for the set that k of them leave, and among all K! orders every
+    subset of size k comes first equally often: so the mean over subsets is the mean over orders.
+
+    Returns:
+        ``subsets``: ``target``, ``k``, ``surrogates`` (joined by +), ``n``, ``accuracy`` (NaN where no image is left).
+        ``summary`` per k: ``subsets`` with images, ``images`` (mean number), ``estimate`` (mean accuracy) with ``low``
+        and ``high`` from resampled prompts, ``spread`` (standard deviation over subsets), ``lowest``, ``highest``.
+        Resampled means, (resamples, K).
+    """
+    import pandas as pd
+
+    wrong = failed[list(surrogates)].to_numpy(bool)
+    right = ~failed[target].to_numpy(bool)
+    rows, summary, draws = [], [], []
+    rng = np.random.default_rng(seed)
+    for k in range(1, len(surrogates) + 1):
+        chosen = _subsets(len(surrogates), k, rng)
+        inside = np.stack([wrong[:, list(one)].all(axis=1) for one in chosen], axis=1)
+        n, hits = inside.sum(axis=0), (inside & right[:, None]).sum(axis=0)
+        accuracy = np.divide(hits, n, out=np.full(len(n), np.nan), where=n > 0)
+        names = ["+".join(surrogates[place] for place in one) for one in chosen]
+        rows += [(target, k, name, int(m), value) for name, m, value in zip(names, n, accuracy, strict=True)]
+        drawn = _resampled_mean(inside, right, images["prompt_id"], resamples, seed)
+        draws.append(drawn)
+        summary.append({"target": target, "k": k} | _summary(accuracy, n, drawn))
+        if summary[-1]["low"] == summary[-1]["high"]:  # all right or all wrong: resamples then know no doubt
+            some = inside.any(axis=1)
+            whole = share(right[some], images["prompt_id"].to_numpy()[some])
+            summary[-1] |= {"low": whole["low"], "high": whole["high"]}
+    columns = ["target", "k", "surrogates", "n", "accuracy"]
+    return pd.DataFrame(rows, columns=columns), pd.DataFrame(summary), np.stack(draws, axis=1)
+
+
+def _subsets(total: int, k: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    if comb(total, k) <= MOST_SUBSETS:
+        return list(combinations(range(total), k))
+    drawn = {tuple(sorted(rng.choice(total, k, replace=False).tolist())) for _ in range(MOST_SUBSETS)}
+    return sorted(drawn)
+
+
+def _resampled_mean(
+    inside: NDArray[np.bool_], right: NDArray[np.bool_], prompts: Any, resamples: int, seed: int
+) -> Floats:
+    """Mean accuracy over subsets in resamples of prompts, (resamples,); NaN where no subset has an image."""
+    if not inside.any():
+        return np.full(resamples, np.nan)
+    columns = np.concatenate([inside, inside & right[:, None]], axis=1)
+    sums = resampled_sums(columns, np.asarray(prompts), resamples=resamples, seed=seed)
+    n, hits = np.split(sums, 2, axis=1)
+    known = n > 0
+    accuracy = np.divide(hits, n, out=np.zeros_like(n), where=known)
+    nothing = np.full(resamples, np.nan)
+    return np.asarray(np.divide(accuracy.sum(axis=1), known.sum(axis=1), out=nothing, where=known.any(axis=1)))
+
+
+def _summary(accuracy: Floats, n: NDArray[Any], drawn: Floats) -> dict[str, Any]:
+    known = accuracy[np.isfinite(accuracy)]
+    row: dict[str, Any] = {"subsets": len(known), "images": float(n.mean())}
+    if not len(known):
+        return row | dict.fromkeys(("estimate", "low", "high", "spread", "lowest", "highest"), float("nan"))
+    low, high = interval(drawn)
+    return row | {
+        "estimate": float(known.mean()),
+        "low": float(low),
+        "high": float(high),
+        "spread": float(known.std()),
+        "lowest": float(known.min()),
+        "highest": float(known.max()),
+    }
+
+
+def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str]) -> pd.DataFrame:
+    """Mean accuracy of a surrogate on the sets mined with 1 … K − 1 of the others, over all surrogates and subsets.
+
+    Each surrogate in turn stands in for a target, so that k can be chosen without asking the targets anything.
+    Columns: ``k``, ``estimate``, ``images`` (mean number).
+    """
+    import pandas as pd
+
+    parts = []
+    for own in surrogates:
+        others = [one for one in surrogates if one != own]
+        parts.append(subset_accuracies(images, failed, others, own, resamples=2)[0])
+    together = pd.concat(parts).groupby("k")
+    return pd.DataFrame({"estimate": together["accuracy"].mean(), "images": together["n"].mean()}).reset_index()
+
+
+def choose_k(curve: Curve | None, most: int, *, fall: float = 0.01) -> int:
+    """The smallest number of surrogates, 2 at least, after which one more lowers the curve by less than ``fall``.
+
+    All of them where the curve still falls faster, or where there is no curve.
+    """
+    if curve is None:
+        return most
+    for k in range(2, most):
+        if float(curve.at(k) - curve.at(k + 1)) < fall:
+            return k
+    return most
+
+
+def choose_m(
+    images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str], *, least: int
+) -> tuple[int, pd.DataFrame]:
+    """The largest m, 2 at least, with so many valid images that m or more surrogates fail; and the count for each m."""
+    import pandas as pd
+
+    rows = []
+    for m in range(1, len(surrogates) + 1):
+        hard = shared(failed, surrogates, m)
+        rows.append({"m": m, "images": int(hard.sum()), "valid": int((hard & images["valid"]).sum())})
+    frame = pd.DataFrame(rows)
+    enough = frame[(frame["m"] >= 2) & (frame["valid"] >= least)]
+    return (int(enough["m"].max()) if len(enough) else 2), frame
+
+
+def leave_one_out(
+    images: pd.DataFrame,
+    failed: pd.DataFrame,
+    surrogates: Sequence[str],
+    targets: Sequence[str],
+    at_least: int,
+) -> pd.DataFrame:
+    """The set that the other surrogates leave, for each surrogate left out; and first, for none.
+
+    Columns: ``left_out``, ``n``, ``jaccard`` with the set of all, ``model`` (the one left out, or a target), ``role``,
+    ``prompts``, ``estimate`` (its accuracy on that set), ``low``, ``high``. Where m was all, it is all of the others.
+    """
+    import pandas as pd
+
+    whole = shared(failed, surrogates, at_least)
+    rows = []
+    for out in ("", *surrogates):
+        others = [one for one in surrogates if one != out]
+        hard = shared(failed, others, min(at_least, len(others)))
+        union = int((hard | whole).sum())
+        facts = {"left_out": out, "jaccard": int((hard & whole).sum()) / union if union else np.nan}
+        for model in ([out] if out else []) + list(targets):
+            role = "left out" if model == out else "target"
+            measured = share(~failed.loc[hard, model], images.loc[hard, "prompt_id"])
+            rows.append(facts | {"model": model, "role": role} | measured)
+    return pd.DataFrame(rows)

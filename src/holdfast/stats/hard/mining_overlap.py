@@ -1,0 +1,227 @@
+"""Do models fail on the same images, is it because they are related, and does it last when a prompt is painted anew?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+from math import factorial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from holdfast.stats.core.bootstrap import Floats, codes, interval, resampled_sums
+from holdfast.stats.hard.mining import share
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PERMUTATIONS = 5_000
+"""Of models, to judge a difference; all of them where there are no more."""
+
+
+def overlap(
+    images: pd.DataFrame, failed: pd.DataFrame, models: Sequence[str], *, resamples: int = 2_000, seed: int = 0
+) -> pd.DataFrame:
+    """Every two models: how far they fail on the same images.
+
+    Columns: ``first``, ``second``; ``both``, ``either`` images; ``jaccard`` = both / either with interval;
+    ``by_chance``: what it would be if they failed independently, pq / (p + q − pq); ``second_given_first`` and
+    ``first_given_second``: failure of the one where the other fails; ``kappa``: Cohen's κ of right and wrong, with
+    interval. Intervals from resampled prompts; NaN where a value is not defined (a model that never fails).
+    """
+    import pandas as pd
+
+    rows = []
+    for first, second in combinations(models, 2):
+        table = _cells(failed[first].to_numpy(bool), failed[second].to_numpy(bool))
+        total = table.sum(axis=0, keepdims=True)
+        drawn = resampled_sums(table, images["prompt_id"].to_numpy(), resamples=resamples, seed=seed)
+        both, one, other = (float(value) for value in total[0, :3])
+        p, q = (both + one) / total.sum(), (both + other) / total.sum()
+        row: dict[str, Any] = {"first": first, "second": second, "both": int(both), "either": int(both + one + other)}
+        for name, statistic in (("jaccard", _jaccard), ("kappa", _kappa)):
+            low, high = _ends(statistic(drawn))
+            row |= {name: float(statistic(total)[0]), f"{name}_low": low, f"{name}_high": high}
+        row["by_chance"] = p * q / (p + q - p * q) if p + q > 0 else np.nan
+        row["second_given_first"] = both / (both + one) if both + one else np.nan
+        row["first_given_second"] = both / (both + other) if both + other else np.nan
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _cells(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Floats:
+    """(images, 4): both fail, only the first, only the second, neither."""
+    return np.stack([first & second, first & ~second, ~first & second, ~first & ~second], axis=1).astype(np.float64)
+
+
+def _jaccard(sums: Floats) -> Floats:
+    either = sums[:, :3].sum(axis=1)
+    return np.asarray(np.divide(sums[:, 0], either, out=np.full(len(sums), np.nan), where=either > 0))
+
+
+def _kappa(sums: Floats) -> Floats:
+    total = sums.sum(axis=1)
+    first, second = (sums[:, 0] + sums[:, 1]) / total, (sums[:, 0] + sums[:, 2]) / total
+    chance = first * second + (1 - first) * (1 - second)
+    agreed = (sums[:, 0] + sums[:, 3]) / total
+    known = 1 - chance > 1e-12
+    return np.asarray(np.divide(agreed - chance, 1 - chance, out=np.full(len(sums), np.nan), where=known))
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    if not np.isfinite(values).any():
+        return float("nan"), float("nan")
+    low, high = interval(values)
+    return float(low), float(high)
+
+
+def by_kin(
+    images: pd.DataFrame,
+    failed: pd.DataFrame,
+    surrogates: Sequence[str],
+    targets: Sequence[str],
+    facts: pd.DataFrame,
+    *,
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Whether a surrogate and a target agree more (κ of their failures) where they have something in common.
+
+    A row per fact: ``fact``; ``pairs_same``, ``same`` (mean κ of surrogate–target pairs that share it),
+    ``pairs_different``, ``different``; ``estimate`` = same − different with ``low`` and ``high`` from resampled prompts
+    (so for these models); ``p``: share of permutations of the fact over the models with a difference at least as
+    large either way, which is the question for other models; ``reason``: '' or why there is no difference.
+
+    Args:
+        images: a row an image: prompt_id.
+        failed: a column a model.
+        surrogates: names.
+        targets: names.
+        facts: index model, a column a fact (family, data, objective); empty text for unknown.
+        resamples: of prompts.
+        seed: of resampling and permuting.
+    """
+    import pandas as pd
+
+    pairs = [(one, other) for one in surrogates for other in targets]
+    tables = np.concatenate(
+        [_cells(failed[one].to_numpy(bool), failed[other].to_numpy(bool)) for one, other in pairs], axis=1
+    )
+    drawn = resampled_sums(tables, images["prompt_id"].to_numpy(), resamples=resamples, seed=seed)
+    drawn = drawn.reshape(len(drawn), len(pairs), 4)
+    kappas = np.stack([_kappa(drawn[:, place]) for place in range(len(pairs))], axis=1)
+    observed = np.array([_kappa(part.sum(axis=0, keepdims=True))[0] for part in np.split(tables, len(pairs), axis=1)])
+    models = [*surrogates, *targets]
+    rows = []
+    for fact in facts.columns:
+        told = {model: str(facts.at[model, fact]) for model in models}
+        known = np.array([bool(told[one] and told[other]) for one, other in pairs]) & np.isfinite(observed)
+        alike = np.array([told[one] == told[other] for one, other in pairs])
+        same, different = known & alike, known & ~alike
+        row: dict[str, Any] = {"fact": fact, "pairs_same": int(same.sum()), "pairs_different": int(different.sum())}
+        row |= {"same": _mean(observed[same]), "different": _mean(observed[different])}
+        reason = "" if same.any() and different.any() else "all pairs are alike" if same.any() else "no pair shares it"
+        row |= {"estimate": row["same"] - row["different"], "low": np.nan, "high": np.nan, "p": np.nan}
+        if not reason:
+            row["low"], row["high"] = _ends(kappas[:, same].mean(axis=1) - kappas[:, different].mean(axis=1))
+            row["p"] = _permutation_p(told, models, pairs, observed, known, seed)
+        rows.append(row | {"reason": reason})
+    return pd.DataFrame(rows)
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _permutation_p(
+    told: dict[str, str],
+    models: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    observed: Floats,
+    known: NDArray[np.bool_],
+    seed: int,
+) -> float:
+    """Facts are dealt anew to the models: pairs that share a model are not independent, so pairs are not permuted."""
+    values, _ = codes([told[model] for model in models])
+    place = {model: number for number, model in enumerate(models)}
+    ends = np.array([(place[one], place[other]) for one, other in pairs])[known]
+    kappa = observed[known]
+
+    def gap(order: NDArray[np.intp]) -> float:
+        alike = order[ends[:, 0]] == order[ends[:, 1]]
+        if alike.all() or not alike.any():
+            return float("nan")
+        return float(kappa[alike].mean() - kappa[~alike].mean())
+
+    if factorial(len(models)) <= PERMUTATIONS:
+        orders = [np.array(order) for order in permutations(values)]
+    else:
+        rng = np.random.default_rng(seed)
+        orders = [values, *(rng.permutation(values) for _ in range(PERMUTATIONS - 1))]
+    gaps = np.array([gap(order) for order in orders])
+    gaps = gaps[np.isfinite(gaps)]
+    return float((np.abs(gaps) >= abs(gap(values)) - 1e-12).mean())
+
+
+def persistence(
+    pool: pd.DataFrame, hard: pd.DataFrame, again: pd.DataFrame, *, resamples: int = 2_000, seed: int = 0
+) -> dict[str, Any]:
+    """What of a failure is the prompt's, and what was luck of the seed.
+
+    Each frame has ``prompt_id`` and ``failed``: the unmined pool, the mined images, and new images of their prompts.
+    ``estimate``: share of the new images that fail, with ``low`` and ``high``; ``pool`` and ``mined``: the shares
+    before; ``lasting`` = (estimate − pool) / (mined − pool): 1 where failing belongs to the prompt, 0 where it was
+    luck alone, with interval from resampled prompts.
+    """
+    shares = {name: share(frame["failed"], frame["prompt_id"]) for name, frame in (("pool", pool), ("mined", hard))}
+    row = share(again["failed"], again["prompt_id"]) | {name: one["estimate"] for name, one in shares.items()}
+    parts = []
+    for place, frame in enumerate((pool, hard, again)):
+        columns = np.zeros((len(frame), 6))
+        columns[:, 2 * place] = frame["failed"]
+        columns[:, 2 * place + 1] = 1
+        parts.append(columns)
+    table = np.concatenate(parts)
+    prompts = np.concatenate([frame["prompt_id"].to_numpy(object) for frame in (pool, hard, again)])
+    value = _lasting(table.sum(axis=0, keepdims=True))[0]
+    low, high = (np.nan, np.nan)
+    if np.isfinite(value):
+        low, high = _ends(_lasting(resampled_sums(table, prompts, resamples=resamples, seed=seed)))
+    return row | {"lasting": float(value), "lasting_low": float(low), "lasting_high": float(high)}
+
+
+def _lasting(sums: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pool, mined, again = (sums[:, place] / sums[:, place + 1] for place in (0, 2, 4))
+        value = (again - pool) / (mined - pool)
+    return np.where(np.isfinite(value) & (mined > pool), value, np.nan)
+
+
+def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = 2_000, seed: int = 0) -> dict[str, float]:
+    """How alike the images of one prompt are in failing: the intraclass correlation of one-way analysis of variance.
+
+    ρ = (B − W) / (B + (n₀ − 1) W), B and W the mean squares between and within prompts, n₀ = (N − Σ nᵢ²/N)/(G − 1). 0:
+    luck of the seed; 1: a prompt fails always or never. ``estimate``, ``low``, ``high`` (resampled prompts); NaN where
+    no prompt has two images.
+    """
+    hits = np.asarray(failed, np.float64)
+    number, count = codes(prompts)
+    sizes = np.bincount(number, minlength=count).astype(np.float64)
+    sums = np.bincount(number, hits, count)
+    # Sums over prompts: 1, n, n², Σx (= Σx² for 0 and 1), (Σx)²/n.
+    table = np.stack([np.ones(count), sizes, sizes**2, sums, sums**2 / sizes], axis=1)
+    value = _correlation(table.sum(axis=0, keepdims=True))[0]
+    if not np.isfinite(value):
+        return {"estimate": float("nan"), "low": float("nan"), "high": float("nan")}
+    low, high = _ends(_correlation(resampled_sums(table, np.arange(count), resamples=resamples, seed=seed)))
+    return {"estimate": float(value), "low": low, "high": high}
+
+
+def _correlation(sums: Floats) -> Floats:
+    groups, total, squares, hits, between = sums.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        within = (hits - between) / (total - groups)
+        among = (between - hits**2 / total) / (groups - 1)
+        size = (total - squares / total) / (groups - 1)
+        return np.asarray((among - within) / (among + (size - 1) * within))

@@ -1,0 +1,196 @@
+"""Accuracy on questions: strict and lenient, without chance, by the place of the truth, with refusals counted.
+
+Every answer counts: one that names no option, or refuses, is wrong. Only rows without any answer (status not ok) are
+left out, and counted in ``errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import UserError
+from holdfast.stats.core.cells import design_effect, stratified, wilson
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUESTION = "question"
+COLUMNS = [
+    "task",
+    "condition",
+    "model",
+    "protocol",
+    "parameters",
+    "label",
+    "sample_id",
+    "source_id",
+    "status",
+    "error",
+    "raw_text",
+    "row_id",
+]
+"""What ``answered`` reads of the one table."""
+
+FIRST, SECOND = "first", "second"
+SHARES = ("strict", "lenient", "refusal", "unmatched")
+
+
+def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
+    """A row per question that was answered or failed: ``COLUMNS``, those of ``core.schema.ANSWERS``, and four more.
+
+    ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth stood in the first
+    or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
+    names none.
+    """
+    import pandas as pd
+
+    frame = rows.select(COLUMNS).filter(pc.field("task") == QUESTION).to_pandas()
+    told = answers.to_pandas().drop_duplicates("row_id")  # several runs may hold the same row
+    for one in (frame, told):
+        for column in one.columns:
+            if isinstance(one[column].dtype, pd.CategoricalDtype):
+                one[column] = one[column].astype(object)
+    met: pd.DataFrame = frame.merge(told, on="row_id", how="left", validate="one_to_one")
+    if (met.groupby(met["protocol"].str.split(":").str[0])["parameters"].nunique() > 1).any():
+        raise UserError(
+            "these rows were asked in different words or with different distractors: look at each run alone"
+        )
+    met["kind"] = met["protocol"].str.split(":").str[0]
+    good = met["status"] == "ok"
+    if met.loc[good, "options"].isna().any():
+        raise UserError("some answered questions have no entry in details/answers; the run directory is not complete")
+    options = met["options"].where(good, None)
+    met["choices"] = [len(one) if one is not None else np.nan for one in options]
+    met["place"] = [
+        None if one is None else FIRST if 2 * place <= len(one) else SECOND
+        for one, place in zip(options, met["truth_place"], strict=True)
+    ]
+    met["says_first"] = [
+        None if one is None or not isinstance(said, str) else said == one[0]
+        for one, said in zip(options, met["matched"], strict=True)
+    ]
+    return met
+
+
+def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.95) -> pd.DataFrame:
+    """What came out, a row per model × kind of question × further columns (``by``).
+
+    Every figure x below has an interval, ``x_low`` to ``x_high``.
+
+    - ``n`` answers from ``photos`` photos; ``errors``: questions without any answer; ``choices``: options a question.
+    - ``strict``, ``lenient``: accuracy. Of two-way questions the mean of the accuracies with the truth in the first and
+      in the second place, so that an uneven draw of orders cannot matter: who always says the first has exactly 1/2.
+    - ``strict_corrected``, ``lenient_corrected``: (a − c) / (1 − c) with chance c = 1 / choices: 0 for a guess, 1 for
+      always right, below 0 for worse than a guess.
+    - ``first_place``, ``second_place``: lenient accuracy where the truth stood in the first or second half of the
+      options; ``position_bias`` = their difference: 1 for who always says the first of two, −1 for the second, 0
+      where the place does not matter.
+    - ``says_first``: the share of answers that name the first option, of those that name one; without a bias 1 /
+      choices (for two-way questions, again the mean over both places).
+    - ``refusal``, ``unmatched``: shares of all answers.
+
+    Intervals are Wilson's on the effective number of answers (several about one photo or prompt are not
+    independent: n / design effect, clustered on ``source_id``); of differences Newcombe's hybrid of the two.
+    """
+    import pandas as pd
+
+    keys = ["model", "kind", *by]
+    rows = []
+    for values, group in frame.groupby(keys, sort=True):
+        key = {name: str(value) for name, value in zip(keys, values, strict=True)}
+        rows.append(key | _measured(group, key["kind"], level))
+    return pd.DataFrame(rows)
+
+
+def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.DataFrame:
+    """``questions`` of a table's rows; a UserError where it has none."""
+    frame = answered(rows, answers)
+    if frame.empty:
+        raise UserError("there is no question in these rows; holdfast ask makes them")
+    return questions(frame, **options)
+
+
+def _measured(group: pd.DataFrame, kind: str, level: float) -> dict[str, Any]:
+    good = group[group["status"] == "ok"]
+    choices = float(good["choices"].iloc[0]) if len(good) else float("nan")
+    measured: dict[str, Any] = {
+        "n": len(good),
+        "photos": int(good["source_id"].nunique()),
+        "errors": int(len(group) - len(good)),
+        "choices": choices,
+    }
+    balanced = kind == "two_way"
+    for name in SHARES:
+        measured |= _named(name, _share(good, good[name], level, balanced=balanced))
+    for name in ("strict", "lenient"):
+        chance = 1 / choices if choices > 1 else float("nan")
+        values = [(measured[f"{name}{end}"] - chance) / (1 - chance) for end in ("", "_low", "_high")]
+        measured |= _named(f"{name}_corrected", (values[0], values[1], values[2]))
+    ends = {}
+    for place in (FIRST, SECOND):
+        some = good[good["place"] == place]
+        ends[place] = _share(some, some["lenient"], level)
+        measured |= _named(f"{place}_place", ends[place])
+    measured |= _named("position_bias", _difference(ends[FIRST], ends[SECOND]))
+    named = good[good["says_first"].notna()]
+    return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced))
+
+
+def _named(name: str, found: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+
+
+def _share(
+    rows: pd.DataFrame, values: pd.Series, level: float, *, balanced: bool = False
+) -> tuple[float, float, float]:
+    """A share with its interval; ``balanced``: the mean of the shares of both places.
+
+    Where one of the places does not occur, nobody knows its share: the interval then holds whatever it may be.
+    """
+    import pandas as pd
+
+    if rows.empty:
+        return float("nan"), float("nan"), float("nan")
+    frame = pd.DataFrame(
+        {
+            "source_id": rows["source_id"].to_numpy(),
+            "label": rows["place"].to_numpy() if balanced else "",
+            "donor_id": None,
+            "n": 1,
+            "right": values.astype(bool).astype(int).to_numpy(),
+        }
+    )
+    effect = design_effect(frame, "right", by_class=True, donors=False)
+    sums = frame.groupby("label")[["n", "right"]].sum() / effect
+    right, n = sums["right"].to_numpy(float), sums["n"].to_numpy(float)
+    if len(sums) == 1:
+        low, high = (float(end) for end in wilson(right[0], n[0], level))
+        return float(right[0] / n[0]), *((low / 2, (high + 1) / 2) if balanced else (low, high))
+    low, high = stratified(right, n, level)
+    return float(np.mean(right / n)), low, high
+
+
+def _difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
+
+    It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
+    easy in both, which makes it a little wide.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    difference = a - b
+    low = difference - float(np.hypot(a - a_low, b_high - b))
+    high = difference + float(np.hypot(a_high - a, b - b_low))
+    return difference, max(low, -1.0), min(high, 1.0)
+
+
+def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:
+    """The most common answers in words that are refusals or unmatched (``column``): model, said, n and one image."""
+    some = frame[(frame["status"] == "ok") & frame[column].fillna(False).astype(bool) & frame["raw_text"].notna()]
+    grouped = some.groupby(["model", "kind", "raw_text"], sort=False)
+    found = grouped.agg(n=("row_id", "size"), example=("sample_id", "min"), label=("label", "first")).reset_index()
+    return found.sort_values(["n", "model", "raw_text"], ascending=[False, True, True]).head(count)

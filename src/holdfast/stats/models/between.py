@@ -1,0 +1,383 @@
+"""Models against each other: pairs, ranks, agreement of rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.grid import Average, Grid, averages, grid, holm, judged
+from holdfast.stats.core.reduce import Counts, Outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS_AT_A_TIME = 400
+"""Columns resampled together: 10,000 resamples of them are 32 MB."""
+
+PAIRS = [
+    "first", "second", "condition", "accuracy_first", "accuracy_second", "difference", "low", "high", "p", "p_holm",
+    "n", "first_only", "second_only",
+]  # fmt: skip
+RANKS = ["model", "accuracy", "low", "high", "rank", "rank_low", "rank_high", "n"]
+
+
+@dataclass(frozen=True)
+class Between:
+    """A table, or the ``reason`` why it is empty. ``sentence`` says what came out."""
+
+    table: pd.DataFrame
+    sentence: str
+    reason: str
+
+
+def pairs(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    by_condition: bool = False,
+    conditions: Sequence[str] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Between:
+    """Every two models, paired on the photo.
+
+    Difference of accuracies over the photos that both answered: the mean over conditions of the mean over classes
+    (macro) or photos (micro). The interval is that of a cluster bootstrap over photos; p inverts it, or, by condition,
+    is McNemar's exact test: of the photos that only one of the two got right, is it half and half? (Where a photo has
+    several rows, of the photos on which one was right more often.) Holm's correction runs over all rows of the table.
+
+    Args:
+        counts: of the rows.
+        outcome: which right answers count.
+        average: ``macro`` or ``micro``.
+        by_condition: a row per condition instead of their mean.
+        conditions: which; by default all distinct ones that leave the object in.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        Columns ``first``, ``second``, ``condition`` (empty for the mean), ``accuracy_first``, ``accuracy_second``,
+        ``difference`` (first − second), ``low``, ``high``, ``p``, ``p_holm``, ``n`` photos, and how many photos the
+        ``first_only`` and ``second_only`` got right (more often, over the conditions).
+    """
+    import pandas as pd
+
+    laid = grid(counts, outcome=outcome, conditions=conditions)
+    if len(laid.models) < 2:
+        return Between(pd.DataFrame(columns=PAIRS), _ALONE, _ALONE)
+    rate = laid.rate()
+    rows, contributions = [], []
+    for first, second in combinations(range(len(laid.models)), 2):
+        for row, part in _pair_rows(laid, rate, first, second, average, by_condition):
+            rows.append(row)
+            contributions.append(part)
+    if not rows:
+        reason = "No two models answered the same photos under the same condition."
+        return Between(pd.DataFrame(columns=PAIRS), reason, reason)
+    table = pd.DataFrame(rows)
+    low, high, p = _judged_columns(table, contributions, resamples=resamples, seed=seed)
+    table["low"], table["high"] = low, high
+    table["p"] = _mcnemar(table) if by_condition else p
+    table["p_holm"] = holm(table["p"].to_numpy())
+    apart = int((table["p_holm"] < 0.05).sum())
+    what = "comparisons by condition" if by_condition else "pairs of models"
+    return Between(table[PAIRS], f"{apart} of {len(table)} {what} can be told apart (Holm, 5 %).", "")
+
+
+_ALONE = "There is one model only: nothing to compare it with."
+
+
+def _pair_rows(
+    laid: Grid, rate: Floats, first: int, second: int, average: Average, by_condition: bool
+) -> list[tuple[dict[str, object], Floats]]:
+    """Rows of one pair with the photos' contributions to the error of the difference, (photos,) each."""
+    both = ~np.isnan(rate[:, first]) & ~np.isnan(rate[:, second])
+    columns = np.flatnonzero(both.any(axis=0))
+    if not len(columns):
+        return []
+    one, other = (np.where(both, rate[:, model], np.nan)[:, columns] for model in (first, second))
+    means, others = averages(one, laid.classes, average)[0], averages(other, laid.classes, average)[0]
+    difference, parts = averages(one - other, laid.classes, average)
+    groups = [[i] for i in range(len(columns))] if by_condition else [list(range(len(columns)))]
+    rows: list[tuple[dict[str, object], Floats]] = []
+    for group in groups:
+        gain = np.nansum((one - other)[:, group], axis=1)
+        row: dict[str, object] = {
+            "first": laid.models[first],
+            "second": laid.models[second],
+            "condition": laid.conditions[columns[group[0]]] if by_condition else "",
+            "accuracy_first": float(means[group].mean()),
+            "accuracy_second": float(others[group].mean()),
+            "difference": float(difference[group].mean()),
+            "n": int(both[:, columns[group]].any(axis=1).sum()),
+            "first_only": int((gain > 1e-12).sum()),
+            "second_only": int((gain < -1e-12).sum()),
+        }
+        rows.append((row, parts[:, group].mean(axis=1)))
+    return rows
+
+
+def _judged_columns(
+    table: pd.DataFrame, contributions: list[Floats], *, resamples: int, seed: int
+) -> tuple[Floats, Floats, Floats]:
+    """Intervals and p-values of the differences, some columns at a time."""
+    blocks = []
+    for start in range(0, len(table), COLUMNS_AT_A_TIME):
+        part = np.stack(contributions[start : start + COLUMNS_AT_A_TIME], axis=1)
+        moved = resampled_sums(part, np.arange(len(part)), resamples=resamples, seed=seed)
+        rows = table.iloc[start : start + COLUMNS_AT_A_TIME]
+        blocks.append(judged(rows["difference"].to_numpy(np.float64), moved, rows["n"].to_numpy(np.intp)))
+    low, high, p = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return low, high, p
+
+
+def _mcnemar(table: pd.DataFrame) -> Floats:
+    from scipy.stats import binom
+
+    first, second = table["first_only"].to_numpy(), table["second_only"].to_numpy()
+    tail = binom.cdf(np.minimum(first, second), first + second, 0.5)
+    return np.asarray(np.minimum(1.0, 2 * tail), np.float64)
+
+
+@dataclass(frozen=True)
+class Common:
+    """Accuracies of all models on the photos that all of them answered.
+
+    Attributes:
+        models: names.
+        conditions: names.
+        accuracy: (models, conditions), 0..1.
+        resampled: (resamples, models, conditions), accuracies in resamples of photos.
+        n: (conditions,) photos.
+        photos: in all conditions together.
+    """
+
+    models: list[str]
+    conditions: list[str]
+    accuracy: Floats
+    resampled: Floats
+    n: NDArray[np.intp]
+    photos: int
+
+
+def common(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    conditions: Sequence[str] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Common:
+    """Accuracy of every model × condition on the photos that all models answered, and in resamples of photos.
+
+    A condition in which no photo was answered by all is left out.
+    """
+    laid = grid(counts, outcome=outcome, conditions=conditions)
+    rate = laid.rate()
+    shared = np.asarray(~np.isnan(rate).any(axis=1))
+    kept = np.flatnonzero(shared.any(axis=0)) if len(laid.models) else np.zeros(0, np.intp)
+    rate = np.where(shared[:, None, :], rate, np.nan)[:, :, kept]
+    shape = (len(laid.models), len(kept))
+    estimate, parts = averages(rate.reshape(len(rate), shape[0] * shape[1]), laid.classes, average)
+    if parts.size:
+        moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
+    else:
+        moved = np.zeros((resamples, 0))
+    return Common(
+        laid.models,
+        [laid.conditions[i] for i in kept],
+        estimate.reshape(shape),
+        (estimate + moved).reshape(resamples, *shape),
+        shared[:, kept].sum(axis=0),
+        int(shared[:, kept].any(axis=1).sum()),
+    )
+
+
+def ranking(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    conditions: Sequence[str] | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Between:
+    """Models by accuracy, averaged over conditions; those that cannot be told apart share their ranks.
+
+    Over all pairs at once, the difference of two models in units of its standard error is held against the ``level``
+    quantile of the largest such deviation in resamples of photos (max-t), so that all claims hold together. A model's
+    rank runs from 1 + the number of models clearly better to the number of models − those clearly worse: "1–3" may be
+    first, second or third. ``low`` and ``high`` are simultaneous in the same way, over models.
+
+    Returns:
+        Columns ``model``, ``accuracy``, ``low``, ``high``, ``rank`` ("1–3"), ``rank_low``, ``rank_high``, ``n`` photos
+        that every model answered.
+    """
+    import pandas as pd
+
+    shared = common(
+        counts, outcome=outcome, average=average, conditions=conditions, resamples=resamples, seed=seed
+    )  # fmt: skip
+    if not shared.conditions:
+        reason = "There is no photo that every model answered under a common condition."
+        return Between(pd.DataFrame(columns=RANKS), reason, reason)
+    accuracy = shared.accuracy.mean(axis=1)
+    moved = shared.resampled.mean(axis=2) - accuracy
+    half = _simultaneous(moved, shared.photos, level)
+    better = clearly_better(accuracy, moved, shared.photos, level)
+    lows, highs = 1 + better.sum(axis=0), len(accuracy) - better.sum(axis=1)
+    table = pd.DataFrame(
+        {
+            "model": shared.models,
+            "accuracy": accuracy,
+            "low": np.clip(accuracy - half, 0, 1),
+            "high": np.clip(accuracy + half, 0, 1),
+            "rank": [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lows, highs, strict=True)],
+            "rank_low": lows,
+            "rank_high": highs,
+            "n": shared.photos,
+        }
+    ).sort_values("accuracy", ascending=False, kind="stable", ignore_index=True)
+    if len(accuracy) == 1:
+        return Between(table[RANKS], _ALONE, _ALONE)
+    first = table.loc[table["rank_low"] == 1, "model"]
+    sentence = f"{first.iloc[0]} is first." if len(first) == 1 else f"{len(first)} models share the first rank."
+    return Between(table[RANKS], sentence, "")
+
+
+def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
+    """Half widths that hold for all columns at once; (columns,)."""
+    spread = moved.std(axis=0)
+    moving = spread > 1e-12
+    exact = 1 - ((1 - level) / 2 / len(spread)) ** (1 / photos)  # all photos alike: Bonferroni over exact bounds
+    if not moving.any():
+        return np.full(len(spread), exact)
+    largest = (np.abs(moved[:, moving]) / spread[moving]).max(axis=1)
+    return np.asarray(np.where(moving, np.quantile(largest, level) * spread, exact), np.float64)
+
+
+def clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -> NDArray[np.bool_]:
+    """(models, models): is the row's model better than the column's, all claims holding together?"""
+    models = len(accuracy)
+    better = np.zeros((models, models), bool)
+    if models < 2:
+        return better
+    first, second = np.array(list(combinations(range(models), 2))).T
+    difference = accuracy[first] - accuracy[second]
+    half = simultaneous_pairs(moved, first, second, level)
+    certain = len(first) * 2.0 ** (1 - photos) < 1 - level  # all photos agree: a sign test, Bonferroni
+    clear = np.where(half > 0, np.abs(difference) > half, certain & (np.abs(difference) > 1e-12))
+    better[first[clear & (difference > 0)], second[clear & (difference > 0)]] = True
+    better[second[clear & (difference < 0)], first[clear & (difference < 0)]] = True
+    return better
+
+
+def simultaneous_pairs(moved: Floats, first: NDArray[np.intp], second: NDArray[np.intp], level: float) -> Floats:
+    """Half widths of all differences of columns; 0 where a difference never moves."""
+    covariance = np.cov(moved, rowvar=False)
+    own = covariance[first, first] + covariance[second, second]
+    variance = own - 2 * covariance[first, second]
+    spread = np.sqrt(np.where(variance > 1e-12 * own, variance, 0.0))
+    largest = np.zeros(len(moved))
+    for a, b, scale in zip(first, second, spread, strict=True):
+        if scale > 0:
+            largest = np.maximum(largest, np.abs(moved[:, a] - moved[:, b]) / scale)
+    return np.asarray(np.quantile(largest, level) * spread)
+
+
+def kendall(
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    *,
+    first_samples: Floats | None = None,
+    second_samples: Floats | None = None,
+) -> dict[str, float | int | str]:
+    """Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
+
+    Args:
+        first: score by model.
+        second: score by model; only models in both count.
+        first_samples: (resamples, models) the first scores in resamples, models in the order of ``first``.
+        second_samples: the same for ``second``, drawn together with the first.
+
+    Returns:
+        ``tau``, ``low`` and ``high`` (percentiles of the resamples, NaN without), ``p`` (exact where there are no
+        ties), ``n`` models, and the ``reason`` where there is no τ.
+    """
+    from scipy.stats import kendalltau
+
+    names = [name for name in first if name in second]
+    nan = float("nan")
+    result: dict[str, float | int | str] = {
+        "tau": nan,
+        "low": nan,
+        "high": nan,
+        "p": nan,
+        "n": len(names),
+        "reason": "",
+    }
+    if len(names) < 2:
+        return result | {"reason": "An order needs at least two models in both rankings."}
+    ours, theirs = (np.array([scores[name] for name in names]) for scores in (first, second))
+    if np.ptp(ours) == 0 or np.ptp(theirs) == 0:
+        return result | {"reason": "All models have the same score in one of the rankings: there is no order."}
+    tau, p = kendalltau(ours, theirs)
+    result |= {"tau": float(tau), "p": float(p)}
+    if first_samples is not None and second_samples is not None:
+        at, to = ([list(scores).index(name) for name in names] for scores in (first, second))
+        low, high = interval(_taus(first_samples[:, at], second_samples[:, to]))
+        result |= {"low": float(low), "high": float(high)}
+    return result
+
+
+def _taus(ours: Floats, theirs: Floats) -> Floats:
+    """τ-b of each row."""
+    together, one, other = (np.zeros(len(ours)) for _ in range(3))
+    for a, b in combinations(range(ours.shape[1]), 2):
+        x, y = np.sign(ours[:, a] - ours[:, b]), np.sign(theirs[:, a] - theirs[:, b])
+        together += x * y
+        one += x != 0
+        other += y != 0
+    out = np.full(len(ours), np.nan)
+    return np.asarray(np.divide(together, np.sqrt(one * other), out=out, where=(one > 0) & (other > 0)), np.float64)
+
+
+def rank_agreement(
+    counts: Counts,
+    first: Sequence[str],
+    second: Sequence[str],
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, float | int | str]:
+    """Kendall's τ between the models' order under some conditions and under others, with a bootstrap interval.
+
+    Both orders come from the same resampled photos. See :func:`kendall` for what is returned.
+    """
+    if not first or not second:
+        raise UserError("Name at least one condition for each of the two rankings.")
+    shared = common(
+        counts, outcome=outcome, average=average, conditions=[*first, *second], resamples=resamples, seed=seed
+    )  # fmt: skip
+    scores, samples = [], []
+    for wanted in (first, second):
+        columns = [i for i, name in enumerate(shared.conditions) if name in set(wanted)]
+        if not columns:
+            nan = float("nan")
+            reason = "No photo under these conditions was answered by every model."
+            return {"tau": nan, "low": nan, "high": nan, "p": nan, "n": len(shared.models), "reason": reason}
+        scores.append(dict(zip(shared.models, shared.accuracy[:, columns].mean(axis=1).tolist(), strict=True)))
+        samples.append(shared.resampled[:, :, columns].mean(axis=2))
+    return kendall(scores[0], scores[1], first_samples=samples[0], second_samples=samples[1])

@@ -1,0 +1,394 @@
+"""Which model to take for given conditions: weighted accuracy with its uncertainty, beside size and speed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.registry import unknown
+from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.core.grid import Average, chosen, judged, own_cells
+from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.models.between import Common, clearly_better, common, simultaneous_pairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESAMPLES = 4000
+POWER_QUANTILE = 0.8416
+"""Of the normal: a difference that stays as observed is then found four times in five."""
+
+FACTORS = (2.0, 0.5)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model takes; None where it is not known, and then ``reason`` says why.
+
+    Attributes:
+        parameters: numbers that were learned.
+        bytes: of its weights.
+        milliseconds: an image, the median of repeats; ``fast`` and ``slow`` are their quartiles.
+    """
+
+    parameters: int | None = None
+    bytes: int | None = None
+    milliseconds: float | None = None
+    fast: float | None = None
+    slow: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What was asked for by one name: a weight, shared evenly by the conditions that the name stands for."""
+
+    name: str
+    weight: float
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take.
+
+    Attributes:
+        models: a row per model, best first. ``accuracy`` with ``low`` and ``high``; ``best``: the share of resamples
+            in which it is the best of those that hold the limits; ``difference`` to the best with simultaneous bounds
+            ``difference_low`` and ``difference_high``; ``told_apart`` from it; ``parameters``, ``bytes``,
+            ``milliseconds`` (``fast``, ``slow``) and the ``reason`` where these are missing; ``eligible`` and
+            ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for at most
+            that cost, with ``front_time_share`` and ``front_size_share`` of resamples.
+        conditions: a row per model × weighted condition: ``accuracy``.
+        weights: a row per weighted condition: ``asked`` (by which name), ``weight`` (shares that add up to 1), ``n``.
+        sensitivity: a row per name and factor: which model is best then.
+        best: the highest weighted accuracy within the limits; empty where no model holds them.
+        together: the best and those that the photos do not tell from it.
+        photos: that all models answered.
+        more_photos: about how many photos in all would tell the first two apart, NaN where they are or none would.
+        dropped: photos that some model answered and another did not: they count for none.
+    """
+
+    models: pd.DataFrame
+    conditions: pd.DataFrame
+    weights: pd.DataFrame
+    sensitivity: pd.DataFrame
+    best: str
+    together: tuple[str, ...]
+    photos: int
+    more_photos: float
+    dropped: int
+
+    @property
+    def decided(self) -> bool:
+        """Whether accuracy alone decides."""
+        return len(self.together) == 1
+
+
+def weigh(
+    asked: Mapping[str, float],
+    counts: Counts,
+    members: Mapping[str, Sequence[str]],
+    *,
+    accuracy_weight: float | None = None,
+) -> list[Weight]:
+    """What each name stands for in a table.
+
+    Args:
+        asked: weight by name: a condition of the table, or a name of ``members``. Without any, every condition that
+            keeps the object weighs the same.
+        counts: the table.
+        members: name of a scenario, family or group → its conditions in the table.
+        accuracy_weight: of the originals; 1 by default, also where other conditions are weighted.
+    """
+    if accuracy_weight is not None and ORIGINAL in asked:
+        raise UserError("--accuracy-weight is the weight of the originals, and --weights names original, too: give one")
+    wanted = dict(asked) or dict.fromkeys(chosen(counts, None), 1.0)
+    if ORIGINAL in counts.conditions and (asked or accuracy_weight is not None) and ORIGINAL not in asked:
+        wanted = {ORIGINAL: 1.0 if accuracy_weight is None else accuracy_weight} | {
+            name: weight for name, weight in wanted.items() if name != ORIGINAL
+        }
+    found: list[Weight] = []
+    taken: dict[str, str] = {}
+    for name, weight in wanted.items():
+        if not 0 <= weight < math.inf:
+            raise UserError(f"a weight is a number from 0 on, which {name}={weight:g} is not")
+        conditions = (name,) if name in counts.conditions else tuple(members.get(name, ()))
+        if not conditions:
+            raise unknown("condition, family or group of these runs", name, {*counts.conditions, *members})
+        for condition in conditions:
+            if condition in taken:
+                raise UserError(f"{condition} is weighted twice, by {taken[condition]} and by {name}: name it once")
+            taken[condition] = name
+        found.append(Weight(name, float(weight), conditions))
+    kept = [one for one in found if one.weight > 0]
+    if not kept:
+        raise UserError("all weights are 0: nothing is left to choose by")
+    return kept
+
+
+def choose(
+    counts: Counts,
+    weights: Sequence[Weight],
+    *,
+    costs: Mapping[str, Cost] | None = None,
+    limit_bytes: float | None = None,
+    limit_milliseconds: float | None = None,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Choice:
+    """Models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
+
+    All models share the resampled photos, so differences are paired. Bounds of differences and "told apart" hold for
+    all pairs of models together (max-t over the pairs). A model whose size or time is unknown does not hold a limit on
+    it: nobody knows.
+
+    Args:
+        counts: the table.
+        weights: of ``weigh``.
+        costs: by model.
+        limit_bytes: of the weights.
+        limit_milliseconds: an image.
+        outcome: which right answers count.
+        average: every class counts the same, or every photo does.
+        level: of intervals.
+        resamples: of photos.
+        seed: of the resampling.
+    """
+    names = [name for one in weights for name in one.conditions]
+    shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
+    _check_shared(counts, shared, names)
+    table = _table(shared, _vector(weights, shared), costs or {}, level)
+    table["eligible"], table["why_not"] = _within(table, limit_bytes, limit_milliseconds)
+    accuracy, moved = _weighted(shared, _vector(weights, shared))
+    within = table["eligible"].to_numpy(bool)
+    best, together, more = _best(shared, accuracy, moved, within, level)
+    table["best"] = _share_best(accuracy + moved, within)
+    for what, column in (("time", "milliseconds"), ("size", "bytes")):
+        on, share = front(table["accuracy"].to_numpy(float), accuracy + moved, table[column].to_numpy(float))
+        table[f"front_{what}"], table[f"front_{what}_share"] = on, share
+    _add_differences(table, accuracy, moved, shared.photos, best, level)
+    ordered = table.sort_values(["eligible", "accuracy"], ascending=False, kind="stable", ignore_index=True)
+    answered = int(own_cells(counts, names)["source_id"].nunique())
+    return Choice(
+        ordered,
+        _by_condition(shared),
+        _shown_weights(weights, shared),
+        _sensitivity(weights, shared, within, best, level),
+        shared.models[best] if best >= 0 else "",
+        tuple(shared.models[one] for one in together),
+        shared.photos,
+        more,
+        answered - shared.photos,
+    )
+
+
+def _check_shared(counts: Counts, shared: Common, names: Sequence[str]) -> None:
+    if not shared.models:
+        raise UserError("there is no model with answers under the weighted conditions: evaluate first")
+    for name in names:
+        if name in shared.conditions:
+            continue
+        cells = own_cells(counts, [name])
+        silent = sorted(set(shared.models) - set(cells["model"].astype(str)))
+        who = f"{', '.join(silent[:4])} gave none" if silent else "they answered different photos"
+        raise UserError(
+            f"no photo under {name} was answered by every model ({who}): give {name} the weight 0, or leave out the run"
+        )
+
+
+def _vector(weights: Sequence[Weight], shared: Common) -> Floats:
+    """Weights of the conditions, adding up to 1."""
+    share = {name: one.weight / len(one.conditions) for one in weights for name in one.conditions}
+    vector = np.array([share[name] for name in shared.conditions])
+    return np.asarray(vector / vector.sum())
+
+
+def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
+    """Weighted accuracies (models,), and how they move in resamples (resamples, models)."""
+    accuracy = shared.accuracy @ vector
+    return accuracy, shared.resampled @ vector - accuracy
+
+
+def _table(shared: Common, vector: Floats, costs: Mapping[str, Cost], level: float) -> pd.DataFrame:
+    import pandas as pd
+
+    accuracy, moved = _weighted(shared, vector)
+    low, high, _ = judged(accuracy, moved, shared.photos, level=level)
+    frame = pd.DataFrame({"model": shared.models, "accuracy": accuracy})
+    frame["low"], frame["high"] = np.clip(low, 0, 1), np.clip(high, 0, 1)
+    known = [costs.get(name, Cost(reason="not measured")) for name in shared.models]
+    for column in ("parameters", "bytes", "milliseconds", "fast", "slow"):
+        frame[column] = [_number(getattr(one, column)) for one in known]
+    frame["reason"] = [one.reason for one in known]
+    return frame
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _within(
+    table: pd.DataFrame, limit_bytes: float | None, limit_milliseconds: float | None
+) -> tuple[list[bool], list[str]]:
+    """Which models hold the limits, and why not."""
+    reasons = []
+    for row in table.to_dict("records"):
+        why = []
+        for what, column, limit in (("size", "bytes", limit_bytes), ("time", "milliseconds", limit_milliseconds)):
+            if limit is not None and math.isnan(row[column]):
+                why.append(f"{what} unknown")
+            elif limit is not None and row[column] > limit:
+                why.append(f"{what} above the limit")
+        reasons.append(", ".join(why))
+    return [not one for one in reasons], reasons
+
+
+def _best(
+    shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_], level: float
+) -> tuple[int, list[int], float]:
+    """The best within the limits (−1 without any), those not told from it, and photos that would tell the first two."""
+    places = np.flatnonzero(within)
+    if not len(places):
+        return -1, [], math.nan
+    order = places[np.argsort(-accuracy[places], kind="stable")]
+    best = int(order[0])
+    better = clearly_better(accuracy, moved, shared.photos, level)
+    together = [int(place) for place in order if not better[best, place]]
+    if len(together) < 2:
+        return best, together, math.nan
+    second = together[1]
+    difference = float(accuracy[best] - accuracy[second])
+    spread = float((moved[:, best] - moved[:, second]).std())
+    half = float(simultaneous_pairs(moved, *_pairs(len(accuracy)), level)[_pair_at(best, second, len(accuracy))])
+    if difference <= 1e-12 or spread <= 1e-12:
+        return best, together, math.nan
+    needed = shared.photos * ((half + POWER_QUANTILE * spread) / difference) ** 2
+    return best, together, float(math.ceil(needed)) if needed < 1e7 else math.nan
+
+
+def _pairs(models: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    first, second = np.triu_indices(models, 1)
+    return first, second
+
+
+def _pair_at(one: int, other: int, models: int) -> int:
+    first, second = _pairs(models)
+    return int(np.flatnonzero((first == min(one, other)) & (second == max(one, other)))[0])
+
+
+def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
+    """In which share of resamples each model is the best of those within the limits; equals share it."""
+    eligible = np.where(within, resampled, -np.inf)
+    first = (eligible >= eligible.max(axis=1, keepdims=True) - 1e-12) & within
+    counts = np.maximum(first.sum(axis=1, keepdims=True), 1)
+    return np.asarray((first / counts).mean(axis=0))
+
+
+def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Who is on the Pareto front: no other model is at least as accurate for at most that cost, and better in one.
+
+    Args:
+        accuracy: (models,).
+        resampled: (resamples, models).
+        cost: (models,), NaN where unknown: such a model is on no front.
+
+    Returns:
+        Whether by the estimates (models,), and in which share of resamples (models,), NaN where the cost is unknown.
+    """
+    known = ~np.isnan(cost)
+    share = np.full(len(accuracy), np.nan)
+    on = np.zeros(len(accuracy), bool)
+    for place in np.flatnonzero(known):
+        others = np.flatnonzero(known & (cost <= cost[place]))
+        others = others[others != place]
+        cheaper = cost[others] < cost[place]
+        ahead = resampled[:, others] - resampled[:, [place]]
+        beaten = (ahead > 1e-12) | (cheaper & (ahead >= -1e-12))
+        share[place] = float((~beaten.any(axis=1)).mean())
+        gap = accuracy[others] - accuracy[place]
+        on[place] = not ((gap > 1e-12) | (cheaper & (gap >= -1e-12))).any()
+    return on, share
+
+
+def _add_differences(
+    table: pd.DataFrame, accuracy: Floats, moved: Floats, photos: int, best: int, level: float
+) -> None:
+    """Differences to the best, with bounds that hold for all pairs together."""
+    models = len(accuracy)
+    table["difference"] = accuracy - accuracy[best] if best >= 0 else np.nan
+    half = np.full(models, np.nan)
+    if best >= 0:
+        half[best] = 0.0
+        if models > 1:
+            widths = simultaneous_pairs(moved, *_pairs(models), level)
+            # Where no photo moves a difference, the exact bound for photos that all agree.
+            exact = 1 - ((1 - level) / 2 / len(widths)) ** (1 / max(photos, 1))
+            for place in range(models):
+                if place != best:
+                    width = float(widths[_pair_at(best, place, models)])
+                    half[place] = width if width > 0 else exact
+    table["difference_low"] = np.clip(table["difference"] - half, -1, 1)
+    table["difference_high"] = np.clip(table["difference"] + half, -1, 1)
+    better = clearly_better(accuracy, moved, photos, level)
+    table["told_apart"] = better[best] | better[:, best] if best >= 0 else False
+
+
+def _by_condition(shared: Common) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [
+        {"model": model, "condition": condition, "accuracy": float(shared.accuracy[at, to]), "n": int(shared.n[to])}
+        for at, model in enumerate(shared.models)
+        for to, condition in enumerate(shared.conditions)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shown_weights(weights: Sequence[Weight], shared: Common) -> pd.DataFrame:
+    import pandas as pd
+
+    by = {name: one.name for one in weights for name in one.conditions}
+    vector = _vector(weights, shared)
+    rows = [
+        {"condition": name, "asked": by[name], "weight": float(share), "n": int(n)}
+        for name, share, n in zip(shared.conditions, vector, shared.n, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _sensitivity(
+    weights: Sequence[Weight], shared: Common, within: NDArray[np.bool_], base: int, level: float
+) -> pd.DataFrame:
+    """What is best when one weight is doubled or halved; with a single name there is nothing to weigh against."""
+    import pandas as pd
+
+    columns = ["name", "factor", "best", "accuracy", "share", "together", "changed"]
+    rows = []
+    for one in weights if len(weights) > 1 and base >= 0 else ():
+        for factor in FACTORS:
+            changed = [Weight(w.name, w.weight * factor if w is one else w.weight, w.conditions) for w in weights]
+            accuracy, moved = _weighted(shared, _vector(changed, shared))
+            best, together, _ = _best(shared, accuracy, moved, within, level)
+            rows.append(
+                {
+                    "name": one.name,
+                    "factor": factor,
+                    "best": shared.models[best],
+                    "accuracy": float(accuracy[best]),
+                    "share": float(_share_best(accuracy + moved, within)[best]),
+                    "together": ", ".join(shared.models[place] for place in together),
+                    "changed": best != base,
+                }
+            )
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,262 @@
+"""Robustness of a model in the light of others: effective, relative, and error ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
+from holdfast.stats.core.grid import Average, judged
+from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.models.between import Between, Common, common
+
+MEAN = "mean"
+"""The row that averages over conditions."""
+
+EFFECTIVE = ["model", "condition", "clean", "shifted", "predicted", "effective", "low", "high", "slope", "n"]
+RELATIVE = ["model", "condition", "drop", "reference_drop", "difference", "low", "high", "p", "ratio", "n"]
+ERRORS = ["model", "condition", "error", "reference_error", "ratio", "low", "high", "n"]
+
+
+def effective_robustness(
+    counts: Counts,
+    *,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    baseline: Sequence[str] | None = None,
+    clean: str = ORIGINAL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Between:
+    """Accuracy under a shift minus what the clean accuracy predicts.
+
+    Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all);
+    effective robustness is shifted − expit(a + b logit(clean)). Accuracies are taken as (n p + ½)/(n + 1), so that 0
+    and 1 have logits. The interval resamples photos and fits the line anew.
+
+    Returns:
+        Columns ``model``, ``condition``, accuracies ``clean``, ``shifted``, ``predicted``, ``effective`` with ``low``
+        and ``high``, the ``slope`` of the line and ``n`` photos.
+    """
+    import pandas as pd
+
+    shared = _shared(counts, clean, None, outcome, average, resamples, seed)
+    at = _columns(shared, clean)
+    line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
+    reason = ""
+    if not at:
+        reason = f"There is no condition beside {clean} with photos that every model answered."
+    elif len(line) < 3:
+        reason = f"A line through {len(line)} models predicts nothing: effective robustness needs at least 3."
+    elif np.ptp(shared.accuracy[line, 0]) < 1e-9:
+        reason = "All models are equally right on clean photos, so clean accuracy predicts nothing."
+    if reason:
+        return Between(pd.DataFrame(columns=EFFECTIVE), reason, reason)
+    frames = []
+    for column in at:
+        everything = np.concatenate([shared.accuracy[None], shared.resampled])
+        n = min(shared.n[0], shared.n[column])
+        predicted, slope = _predicted(everything[:, :, 0], everything[:, :, column], line, float(n))
+        effective = everything[:, :, column] - predicted
+        low, high = interval(effective[1:])
+        frames.append(
+            pd.DataFrame(
+                {
+                    "model": shared.models,
+                    "condition": shared.conditions[column],
+                    "clean": shared.accuracy[:, 0],
+                    "shifted": shared.accuracy[:, column],
+                    "predicted": predicted[0],
+                    "effective": effective[0],
+                    "low": low,
+                    "high": high,
+                    "slope": slope[0],
+                    "n": n,
+                }
+            )
+        )
+    table = pd.concat(frames, ignore_index=True)
+    clear = int(((table["low"] > 0) | (table["high"] < 0)).sum())
+    return Between(table[EFFECTIVE], f"{clear} of {len(table)} lie clearly off the line.", "")
+
+
+def _predicted(clean: Floats, shifted: Floats, line: list[int], n: float) -> tuple[Floats, Floats]:
+    """What a logit-linear fit over the models in ``line`` predicts, row by row; and its slope."""
+    from scipy.special import expit, logit
+
+    x, y = (logit((n * np.clip(values, 0, 1) + 0.5) / (n + 1)) for values in (clean, shifted))
+    centre_x, centre_y = x[:, line].mean(axis=1, keepdims=True), y[:, line].mean(axis=1, keepdims=True)
+    spread = ((x[:, line] - centre_x) ** 2).sum(axis=1)
+    together = ((x[:, line] - centre_x) * (y[:, line] - centre_y)).sum(axis=1)
+    slope = np.divide(together, spread, out=np.full(len(x), np.nan), where=spread > 1e-12)
+    return np.asarray(expit(centre_y + slope[:, None] * (x - centre_x))), slope
+
+
+def relative_robustness(
+    counts: Counts,
+    *,
+    reference: str,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    conditions: Sequence[str] | None = None,
+    clean: str = ORIGINAL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Between:
+    """How much more (or less) a model drops than a chosen one, per condition and on average.
+
+    drop = clean − shifted accuracy; ``difference`` = drop − the reference's drop, negative: more robust than the
+    reference. ``ratio`` = drop / the reference's drop (the relative corruption error), NaN where the reference does
+    not clearly drop (its interval reaches 0), because a ratio to nothing means nothing.
+
+    Returns:
+        Columns ``model``, ``condition`` ("mean" for the average), ``drop``, ``reference_drop``, ``difference``,
+        ``low``, ``high``, ``p``, ``ratio``, ``n`` photos.
+    """
+    import pandas as pd
+
+    shared = _shared(counts, clean, conditions, outcome, average, resamples, seed)
+    reason = _alone(shared, reference, clean)
+    if reason:
+        return Between(pd.DataFrame(columns=RELATIVE), reason, reason)
+    everything = np.concatenate([shared.accuracy[None], shared.resampled])
+    drops = _with_mean(everything[:, :, :1] - everything[:, :, _columns(shared, clean)])
+    ours = shared.models.index(reference)
+    lowest, _ = interval(drops[1:, ours])
+    rows = []
+    for model in (i for i in range(len(shared.models)) if i != ours):
+        difference = drops[:, model] - drops[:, ours]
+        low, high, p = judged(difference[0], difference[1:] - difference[0], shared.photos)
+        own = np.where(lowest > 0, drops[0, ours], np.nan)
+        rows.append(
+            pd.DataFrame(
+                {
+                    "model": shared.models[model],
+                    "condition": _names(shared, clean),
+                    "drop": drops[0, model],
+                    "reference_drop": drops[0, ours],
+                    "difference": difference[0],
+                    "low": low,
+                    "high": high,
+                    "p": p,
+                    "ratio": drops[0, model] / own,
+                    "n": _photos(shared, clean),
+                }
+            )
+        )
+    table = pd.concat(rows, ignore_index=True)
+    less = int((table.loc[table["condition"] == MEAN, "high"] < 0).sum())
+    sentence = f"{less} of {len(shared.models) - 1} models drop clearly less than {reference} on average."
+    return Between(table[RELATIVE], sentence, "")
+
+
+def relative_error(
+    counts: Counts,
+    *,
+    reference: str,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    conditions: Sequence[str] | None = None,
+    clean: str = ORIGINAL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Between:
+    """Errors of a model over those of a chosen one, per condition, and their mean over conditions (like mCE).
+
+    ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the
+    reference makes no error; the mean is over the other conditions, without the clean one.
+
+    Returns:
+        Columns ``model``, ``condition`` ("mean" for the average), ``error``, ``reference_error``, ``ratio``, ``low``,
+        ``high``, ``n`` photos.
+    """
+    import pandas as pd
+
+    shared = _shared(counts, clean, conditions, outcome, average, resamples, seed)
+    reason = _alone(shared, reference, clean)
+    if reason:
+        return Between(pd.DataFrame(columns=ERRORS), reason, reason)
+    errors = 1 - np.concatenate([shared.accuracy[None], shared.resampled])[:, :, _columns(shared, clean)]
+    ours = shared.models.index(reference)
+    divisor = np.where((errors > 1e-9) & (errors[:1] > 1e-9), errors, np.nan)[:, ours]
+    known = np.isfinite(divisor[0])
+    rows = []
+    for model in (i for i in range(len(shared.models)) if i != ours):
+        ratio = errors[:, model] / divisor
+        mean = ratio[:, known].mean(axis=1) if known.any() else np.full(len(ratio), np.nan)
+        ratio = np.column_stack([ratio, mean])
+        low, high = _interval_or_nan(ratio[1:])
+        rows.append(
+            pd.DataFrame(
+                {
+                    "model": shared.models[model],
+                    "condition": _names(shared, clean),
+                    "error": _with_mean(errors[0, model]),
+                    "reference_error": _with_mean(errors[0, ours]),
+                    "ratio": ratio[0],
+                    "low": low,
+                    "high": high,
+                    "n": _photos(shared, clean),
+                }
+            )
+        )
+    table = pd.concat(rows, ignore_index=True)
+    fewer = int((table.loc[table["condition"] == MEAN, "high"] < 1).sum())
+    sentence = f"{fewer} of {len(shared.models) - 1} models make clearly fewer errors than {reference} on average."
+    return Between(table[ERRORS], sentence, "")
+
+
+def _shared(
+    counts: Counts, clean: str, conditions: Sequence[str] | None, outcome: Outcome, average: Average, resamples: int,
+    seed: int,
+) -> Common:  # fmt: skip
+    """All models on common photos, the clean condition first where there is one."""
+    wanted = None if conditions is None else [clean, *conditions]
+    shared = common(counts, outcome=outcome, average=average, conditions=wanted, resamples=resamples, seed=seed)
+    if clean not in shared.conditions:
+        return shared
+    first = shared.conditions.index(clean)
+    order = [first, *(i for i in range(len(shared.conditions)) if i != first)]
+    return Common(
+        shared.models, [shared.conditions[i] for i in order], shared.accuracy[:, order],
+        shared.resampled[:, :, order], shared.n[order], shared.photos,
+    )  # fmt: skip
+
+
+def _columns(shared: Common, clean: str) -> list[int]:
+    """Where the shifted conditions are; empty where there is no clean one to hold them against."""
+    return list(range(1, len(shared.conditions))) if clean in shared.conditions else []
+
+
+def _alone(shared: Common, reference: str, clean: str) -> str:
+    if reference not in shared.models:
+        raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
+    if len(shared.models) < 2:
+        return "There is one model only: nothing to compare it with."
+    if not _columns(shared, clean):
+        return f"There is no condition beside {clean} with photos that every model answered."
+    return ""
+
+
+def _names(shared: Common, clean: str) -> list[str]:
+    return [*(shared.conditions[i] for i in _columns(shared, clean)), MEAN]
+
+
+def _photos(shared: Common, clean: str) -> list[int]:
+    return [*(int(shared.n[i]) for i in _columns(shared, clean)), shared.photos]
+
+
+def _with_mean(values: Floats) -> Floats:
+    """The last axis (conditions) with its mean appended."""
+    return np.concatenate([values, values.mean(axis=-1, keepdims=True)], axis=-1)
+
+
+def _interval_or_nan(samples: Floats) -> tuple[Floats, Floats]:
+    known = np.isfinite(samples).any(axis=0)
+    low, high = (np.full(samples.shape[1], np.nan) for _ in range(2))
+    if known.any():
+        low[known], high[known] = interval(samples[:, known])
+    return low, high

@@ -1,0 +1,209 @@
+"""How far raters agree beyond chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW_ITEMS = 2
+
+Scale = Literal["nominal", "ordinal", "interval"]
+"""Whether ratings are names, ranks, or numbers whose distances count."""
+
+
+def agreement(
+    ratings: pd.DataFrame, *, ordered: bool = False, resamples: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """Every measure that the ratings allow, with 95 % intervals from resampled items.
+
+    A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items used), ``raters``, ``reason`` ('' or why there is
+    no value). With c categories, n_ic the ratings of item i in category c, m_i = Σ_c n_ic:
+
+    - ``percent_agreement``: mean over items of the share of rater pairs that agree,
+      P_i = Σ_c n_ic (n_ic − 1) / (m_i (m_i − 1)); items with one rating are left out.
+    - ``cohen_kappa`` = (P_o − P_e) / (1 − P_e), P_e from the two raters' own margins; two raters, items both rated.
+    - ``fleiss_kappa``: the same with P_e = Σ_c p_c² from pooled margins; every item rated equally often.
+    - ``krippendorff_alpha`` (nominal) = 1 − D_o / D_e from coincidences; missing ratings allowed.
+    - ``krippendorff_alpha_ordinal``, ``krippendorff_alpha_interval``: the same with disagreements weighted by the
+      squared difference of the ratings' ranks or values; for ratings that are numbers.
+
+    Args:
+        ratings: a row per item, a column per rater, missing where a rater did not see the item. For raters that
+            change from item to item (crowds), columns are just "first rating", "second rating", …
+        ordered: whether the ratings are numbers on a scale.
+        resamples: of whole items.
+        seed: of the resampling.
+    """
+    import pandas as pd
+
+    found = []
+    measures: list[tuple[str, Callable[[pd.DataFrame], tuple[Floats, str]], Callable[[Floats], Floats]]] = [
+        ("percent_agreement", _pair_sums, _percent),
+        ("cohen_kappa", _cohen_sums, _cohen),
+        ("fleiss_kappa", _fleiss_sums, _fleiss),
+        ("krippendorff_alpha", _pair_sums, _alpha),
+    ]
+    if ordered:
+        values = _values(ratings)
+        measures.append(("krippendorff_alpha_ordinal", _coincidences, _scaled_alpha(values, "ordinal")))
+        measures.append(("krippendorff_alpha_interval", _coincidences, _scaled_alpha(values, "interval")))
+    for name, prepare, statistic in measures:
+        sums, reason = prepare(ratings)
+        row = {"measure": name, "estimate": np.nan, "low": np.nan, "high": np.nan}
+        if not reason:
+            estimate = float(statistic(sums.sum(axis=0, keepdims=True))[0])
+            reason = "" if np.isfinite(estimate) else "only one category was used, so chance agreement is complete"
+            row["estimate"] = estimate
+        if not reason and len(sums) >= FEW_ITEMS:
+            drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
+            row["low"], row["high"] = (float(limit) for limit in interval(statistic(drawn)))
+        found.append({**row, "n": len(sums), "raters": ratings.shape[1], "reason": reason})
+    return pd.DataFrame(found)
+
+
+def percent_agreement(ratings: pd.DataFrame) -> float:
+    """Share of rater pairs that agree, mean over items; see ``agreement``."""
+    sums, reason = _pair_sums(ratings)
+    return _single(sums, reason, _percent(sums.sum(axis=0, keepdims=True)))
+
+
+def cohen_kappa(ratings: pd.DataFrame) -> float:
+    """Cohen's κ of the two columns; see ``agreement``."""
+    sums, reason = _cohen_sums(ratings)
+    return _single(sums, reason, _cohen(sums.sum(axis=0, keepdims=True)))
+
+
+def fleiss_kappa(ratings: pd.DataFrame) -> float:
+    """Fleiss' κ; see ``agreement``."""
+    sums, reason = _fleiss_sums(ratings)
+    return _single(sums, reason, _fleiss(sums.sum(axis=0, keepdims=True)))
+
+
+def krippendorff_alpha(ratings: pd.DataFrame, scale: Scale = "nominal") -> float:
+    """Krippendorff's α; see ``agreement``. Ratings on an ordinal or interval scale are numbers."""
+    if scale == "nominal":
+        sums, reason = _pair_sums(ratings)
+        return _single(sums, reason, _alpha(sums.sum(axis=0, keepdims=True)))
+    sums, reason = _coincidences(ratings)
+    return _single(sums, reason, _scaled_alpha(_values(ratings), scale)(sums.sum(axis=0, keepdims=True)))
+
+
+def _single(sums: Floats, reason: str, value: Floats) -> float:
+    if reason:
+        raise UserError(f"There is no agreement to compute: {reason}.")
+    return float(value[0])
+
+
+def _tally(ratings: pd.DataFrame) -> Floats:
+    """(items, categories) how often each was chosen."""
+    import pandas as pd
+
+    category, names = pd.factorize(ratings.to_numpy(object).reshape(-1), use_na_sentinel=True)
+    items = np.repeat(np.arange(len(ratings)), ratings.shape[1])
+    tally = np.zeros((len(ratings), len(names)))
+    np.add.at(tally, (items[category >= 0], category[category >= 0]), 1.0)
+    return tally
+
+
+def _pair_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:
+    """Per item with two ratings or more: 1, P_i, agreeing coincidences m_i·P_i, and its ratings per category."""
+    tally = _tally(ratings)
+    tally = tally[tally.sum(axis=1) >= 2]
+    if not len(tally):
+        return np.zeros((0, 3)), "no item was rated twice"
+    size = tally.sum(axis=1)
+    share = (tally * (tally - 1)).sum(axis=1) / (size * (size - 1))
+    return np.column_stack([np.ones(len(tally)), share, size * share, tally]), ""
+
+
+def _percent(sums: Floats) -> Floats:
+    return np.asarray(sums[:, 1] / np.maximum(sums[:, 0], 1))
+
+
+def _alpha(sums: Floats) -> Floats:
+    totals = sums[:, 3:]
+    n = totals.sum(axis=1)
+    observed = n - sums[:, 2]
+    expected = (n**2 - (totals**2).sum(axis=1)) / np.maximum(n - 1, 1)
+    return _one_minus(observed, expected)
+
+
+def _values(ratings: pd.DataFrame) -> Floats:
+    """The distinct ratings as numbers, in order."""
+    numbers = ratings.to_numpy(np.float64).reshape(-1)
+    return np.unique(numbers[~np.isnan(numbers)])
+
+
+def _coincidences(ratings: pd.DataFrame) -> tuple[Floats, str]:
+    """Per item rated twice or more: how often values c and k meet, (n_c n_k − [c = k] n_c) / (m − 1), flattened."""
+    numbers, values = ratings.to_numpy(np.float64), _values(ratings)
+    tally = np.array([(numbers == value).sum(axis=1) for value in values], np.float64).reshape(len(values), -1).T
+    tally = tally[tally.sum(axis=1) >= 2]
+    if not len(tally):
+        return np.zeros((0, len(values) ** 2)), "no item was rated twice"
+    pairs = tally[:, :, None] * tally[:, None, :]
+    pairs[:, range(len(values)), range(len(values))] -= tally
+    return (pairs / (tally.sum(axis=1) - 1)[:, None, None]).reshape(len(tally), -1), ""
+
+
+def _scaled_alpha(values: Floats, scale: Scale) -> Callable[[Floats], Floats]:
+    """α from summed coincidences. A value's rank is the middle of the places that its ratings take."""
+
+    def alpha(sums: Floats) -> Floats:
+        met = sums.reshape(len(sums), len(values), len(values))
+        totals = met.sum(axis=2)
+        place = np.cumsum(totals, axis=1) - totals / 2 if scale == "ordinal" else np.broadcast_to(values, totals.shape)
+        apart = (place[:, :, None] - place[:, None, :]) ** 2
+        n = totals.sum(axis=1)
+        expected = (totals[:, :, None] * totals[:, None, :] * apart).sum(axis=(1, 2)) / np.maximum(n - 1, 1)
+        return _one_minus((met * apart).sum(axis=(1, 2)), expected)
+
+    return alpha
+
+
+def _fleiss_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:
+    tally = _tally(ratings)
+    size = tally.sum(axis=1)
+    if not len(size) or size.min() != size.max() or size.min() < 2:
+        return np.zeros((0, 3)), "Fleiss' kappa needs every item rated equally often, at least twice"
+    return _pair_sums(ratings)
+
+
+def _fleiss(sums: Floats) -> Floats:
+    shares = sums[:, 3:] / sums[:, 3:].sum(axis=1, keepdims=True)
+    return _one_minus(1 - _percent(sums), 1 - (shares**2).sum(axis=1))
+
+
+def _cohen_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:
+    """Per item both rated: 1, agreed, the first rater's choice one-hot, the second's."""
+    if ratings.shape[1] != 2:
+        return np.zeros((0, 2)), "Cohen's kappa compares two raters"
+    both = ratings.dropna()
+    if not len(both):
+        return np.zeros((0, 2)), "no item was rated by both"
+    names = sorted({str(value) for value in both.to_numpy(object).reshape(-1)})
+    hot = [np.array([[str(value) == name for name in names] for value in both[column]]) for column in both]
+    agreed = (hot[0] & hot[1]).any(axis=1)
+    return np.column_stack([np.ones(len(both)), agreed, hot[0], hot[1]]).astype(np.float64), ""
+
+
+def _cohen(sums: Floats) -> Floats:
+    n = sums[:, 0]
+    categories = (sums.shape[1] - 2) // 2
+    first, second = sums[:, 2 : 2 + categories], sums[:, 2 + categories :]
+    by_chance = (first * second).sum(axis=1) / n**2
+    return _one_minus(1 - sums[:, 1] / n, 1 - by_chance)
+
+
+def _one_minus(observed: Floats, expected: Floats) -> Floats:
+    """1 − observed / expected disagreement; NaN where no disagreement can be expected."""
+    possible = expected > 1e-12
+    return np.where(possible, 1 - observed / np.where(possible, expected, 1.0), np.nan)

@@ -1,0 +1,190 @@
+"""What people's votes say: which images are accepted, how far people agree, and how natural images look to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from holdfast.core.errors import UserError
+from holdfast.core.votes import Votes
+from holdfast.stats.core.bootstrap import RESAMPLES, codes, interval, resampled_sums
+from holdfast.stats.hard.mining import share
+from holdfast.stats.people.agreement import agreement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTS = ["source_id", "label", "condition", "nuisance", "generator", "model", "sha256", "pixels_sha256"]
+"""What a vote's row says of its image."""
+
+VERDICT = "verdict"
+"""The rule's yes or no of one person, where there is more than one question."""
+
+_GROUPS = {"category": "label", "kind": "condition", "nuisance": "nuisance", "generator": "generator", "model": "model"}
+
+
+def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
+    """Which images people accept: a row per image and class that was shown to be judged.
+
+    Columns: ``sample_id``, ``asked``, those of ``FACTS``; ``votes`` that count and ``yes`` among them, ``share``;
+    ``decision``: accepted, rejected, or undecided while the missing votes could still decide; and for each question
+    ``share_ID`` of its answers that are yes, or of a rating ``mean_ID``. An image may have no vote that counts.
+
+    Args:
+        votes: of one campaign.
+        rule: which answers of one person are a yes (see ``core.votes.Rule``); '' for the campaign's.
+        at_least: how many people must say yes; 0 for the campaign's.
+    """
+    import pandas as pd
+
+    votes = votes.with_rule(rule, at_least)
+    key = ["sample_id", "asked"]
+    shown = votes.table.filter(pc.equal(votes.table["role"], "judge")).select([*key, *FACTS]).to_pandas()
+    shown = shown.drop_duplicates(key, ignore_index=True)
+    counted = {
+        (one.sample_id, one.asked): (one.votes, one.yes, one.share if one.votes else np.nan, one.decision)
+        for one in votes.tallies()
+    }
+    rows = [
+        counted.get(name, (0, 0, np.nan, "undecided")) for name in zip(shown["sample_id"], shown["asked"], strict=True)
+    ]
+    told = pd.DataFrame(rows, columns=["votes", "yes", "share", "decision"])
+    found: pd.DataFrame = pd.concat([shown, told], axis=1)
+    cast = ballots(votes)
+    for question in votes.questions:
+        name, values = f"share_{question.id}", cast[question.id] == "yes"
+        if question.is_rating:
+            name, values = f"mean_{question.id}", cast[question.id]
+        means = cast.assign(value=values.astype(float)).groupby(key)["value"].mean().rename(name)
+        found = found.merge(means.reset_index(), on=key, how="left")
+    return found
+
+
+def ballots(votes: Votes) -> pd.DataFrame:
+    """A row per vote that counts: image, person, ``yes`` by the rule, and a column a question (ratings as numbers)."""
+    import pandas as pd
+
+    rows = [{**row.pop("answers"), **row} for row in votes.ballots()]
+    asked = [question.id for question in votes.questions]
+    frame = pd.DataFrame(rows, columns=["sample_id", "asked", "person", "vote", "yes", *asked])
+    for question in votes.questions:
+        if question.is_rating:
+            frame[question.id] = pd.to_numeric(frame[question.id])
+    return frame
+
+
+def acceptance(images: pd.DataFrame) -> pd.DataFrame:
+    """The share of accepted images: overall, by category, kind and nuisance, and by who made them.
+
+    Columns: ``by`` ('' for all images), ``value``; ``images``, ``accepted``, ``rejected``, ``undecided``;
+    ``estimate`` = accepted / (accepted + rejected) with its 95 % interval ``low``, ``high`` (``hard.mining.share``:
+    Wilson's, where the images of one prompt or photo count for as many as they are worth), ``n`` decided images and
+    ``prompts`` (or photos) behind them.
+    What has one value only is left out but for the first row.
+
+    Args:
+        images: from ``accept``.
+    """
+    import pandas as pd
+
+    rows = [{"by": "", "value": "", **_accepted(images)}]
+    for by, column in _GROUPS.items():
+        values = images[column].fillna("").astype(str)
+        if by == "nuisance":
+            values = (images["condition"] + ": " + values).where(values != "", "")
+        if values.nunique() > 1:
+            rows += [{"by": by, "value": value, **_accepted(part)} for value, part in images.groupby(values)]
+    return pd.DataFrame(rows)
+
+
+def _accepted(images: pd.DataFrame) -> dict[str, Any]:
+    decided = images[images["decision"] != "undecided"]
+    counts = {name: int((images["decision"] == name).sum()) for name in ("accepted", "rejected", "undecided")}
+    return {"images": len(images), **counts} | share(decided["decision"] == "accepted", decided["source_id"])
+
+
+def agreement_of(votes: Votes, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """How far people agree on each question, and on the rule's verdict: ``question`` and the columns of ``agreement``.
+
+    Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and
+    Fleiss' is there only where every image has as many votes.
+    """
+    import pandas as pd
+
+    cast = ballots(votes)
+    ratings = {question.id: question.is_rating for question in votes.questions}
+    if len(ratings) > 1:
+        ratings[VERDICT] = False
+        cast[VERDICT] = cast["yes"].map({True: "yes", False: "no"})
+    place = cast.groupby(["sample_id", "asked"]).cumcount()
+    tables = []
+    for question, ordered in ratings.items():
+        wide = cast.assign(place=place).pivot(index=["sample_id", "asked"], columns="place", values=question)
+        found = agreement(wide, ordered=ordered, resamples=resamples, seed=seed)
+        found = found[found["measure"] != "cohen_kappa"].assign(raters=cast["person"].nunique())
+        found.insert(0, "question", question)
+        tables.append(found)
+    return pd.concat(tables, ignore_index=True)
+
+
+def answers(votes: Votes) -> pd.DataFrame:
+    """How often each answer was given in votes that count: ``question``, ``answer``, ``votes``, ``share``."""
+    import pandas as pd
+
+    cast = votes.table.filter(votes.table["counts"]).select(["question", "answer"]).to_pandas()
+    rows = []
+    for question in votes.questions:
+        given = cast.loc[cast["question"] == question.id, "answer"]
+        for answer in question.answers:
+            count = int((given == answer).sum())
+            rows.append((question.id, answer, count, count / len(given) if len(given) else np.nan))
+    return pd.DataFrame(rows, columns=["question", "answer", "votes", "share"])
+
+
+def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """Mean ratings: overall, by the model that images were made against, by generator, and by condition.
+
+    Columns: ``question``, ``by`` ('' for all), ``value``, ``votes``, ``images``, ``people``, ``estimate``, ``low``,
+    ``high``. Intervals resample photos and people, both: another crowd would rate otherwise, too.
+    """
+    import pandas as pd
+
+    rated = [question for question in votes.questions if question.is_rating]
+    if not rated:
+        raise UserError(f"no question of campaign {votes.campaign!r} is answered by a number")
+    images = accept(votes)
+    cast = ballots(votes).merge(images[["sample_id", "asked", *FACTS]], on=["sample_id", "asked"])
+    rows = []
+    for question in rated:
+        for by, column in {"": "", "model": "model", "generator": "generator", "condition": "condition"}.items():
+            values = cast[column].fillna("").astype(str) if column else pd.Series("", cast.index)
+            if column and values.nunique() < 2:
+                continue
+            rows += [
+                {"question": question.id, "by": by, "value": value, **_mean(part, question.id, resamples, seed)}
+                for value, part in cast.groupby(values)
+            ]
+    columns = ["question", "by", "value", "votes", "images", "people", "estimate", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _mean(part: pd.DataFrame, question: str, resamples: int, seed: int) -> dict[str, Any]:
+    value = part[question].to_numpy(float)
+    sources, people = part["source_id"].astype(str), part["person"].to_numpy()
+    low = high = float("nan")
+    if min(codes(sources)[1], codes(people)[1]) > 1:
+        sums = resampled_sums(
+            np.column_stack([value, np.ones(len(value))]), sources, second=people, resamples=resamples, seed=seed
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low, high = (float(one) for one in interval(sums[:, 0] / sums[:, 1]))
+    return {
+        "votes": len(value),
+        "images": part["sample_id"].nunique(),
+        "people": part["person"].nunique(),
+        "estimate": float(value.mean()),
+        "low": low,
+        "high": high,
+    }

@@ -1,0 +1,1 @@
+"""Regression of accuracy on model, scenario and class, with its residuals."""

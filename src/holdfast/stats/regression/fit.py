@@ -1,0 +1,369 @@
+"""accuracy ~ model + scenario + class, with everything a reader needs to judge the fit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.core.grid import own_cells
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.regression.residuals import NORMALITY, RESIDUALS, normality, residual_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Family = Literal["ols", "poisson"]
+
+FACTORS = {"model": "model", "condition": "scenario", "label": "class"}
+"""Column of the cells → name in the terms."""
+
+MOST_CLASSES = 100
+"""Above this, classes are accounted for but not listed: their columns would not fit in memory."""
+
+COEFFICIENTS = ["term", "estimate", "standard_error", "low", "high", "t", "p", "stars"]
+_PERFECT = 1e-20  # residual sum of squares over total below which nothing is left over
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The fitted model. Where nothing could be fitted, ``reason`` says why, tables are empty and numbers NaN.
+
+    Attributes:
+        coefficients: a row per term: ``term`` (``scenario[blue]``), ``estimate`` (of accuracy, 0..1; of log accuracy
+            for Poisson), ``standard_error``, ``low`` and ``high`` (95 %), ``t`` (z for Poisson), ``p``, ``stars``.
+        sentences: one per coefficient, in the same order.
+        references: column → the level that every other is compared with.
+        r_squared: 1 − SS/SS of the mean (for Poisson 1 − deviance/null deviance).
+        adjusted_r_squared: 1 − (1 − R²)(N − 1)/df.
+        rmse: √(SS/N), in accuracy.
+        sy_x: √(SS/df), the residual standard deviation.
+        sum_of_squares: SS, of the residuals, in accuracy.
+        aicc: N ln(SS/N) + 2K + 2K(K + 1)/(N − K − 1), K = parameters + 1; from the likelihood for Poisson.
+        n: cells.
+        degrees_of_freedom: N − parameters.
+        variance_inflation: a row per term without the intercept: ``term``, ``vif``.
+        parameter_correlation: square, terms by terms.
+        normality: a row per test of the residuals: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``.
+        residuals: a row per cell: ``fitted``, ``residual``, ``absolute``, ``quantile`` (of a normal with the residual
+            standard deviation, for the Q–Q plot), ``order``.
+        outside: cells fitted below 0 or above 1: ``model``, ``condition``, ``label``, ``fitted``.
+        notes: what a reader has to know about this fit.
+        reason: why there is none.
+        family: ``ols`` or ``poisson``.
+    """
+
+    coefficients: pd.DataFrame
+    sentences: tuple[str, ...]
+    references: dict[str, str]
+    r_squared: float
+    adjusted_r_squared: float
+    rmse: float
+    sy_x: float
+    sum_of_squares: float
+    aicc: float
+    n: int
+    degrees_of_freedom: int
+    variance_inflation: pd.DataFrame
+    parameter_correlation: pd.DataFrame
+    normality: pd.DataFrame
+    residuals: pd.DataFrame
+    outside: pd.DataFrame
+    notes: tuple[str, ...]
+    reason: str
+    family: Family
+
+
+@dataclass(frozen=True)
+class _Design:
+    """Treatment coding: ``matrix`` (cells, terms), what each column means, and how many parameters are spent."""
+
+    matrix: Floats
+    terms: list[tuple[str, str]]  # (column, level); ("", "") is the intercept
+    references: dict[str, str]
+    parameters: int
+    absorbed: NDArray[np.intp] | None  # class numbers, where classes are taken out by their means
+    notes: tuple[str, ...]
+
+
+def cells_from_counts(
+    counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Accuracy (0..1) and ``n`` per model × condition × label, without conditions that repeat another's images.
+
+    Conditions without the object are left out unless named in ``conditions``.
+    """
+    import pandas as pd
+
+    cells = own_cells(counts, conditions)
+    cells = cells[~cells["condition"].isin(list(counts.same_images))]
+    summed = cells.groupby(["model", "condition", "label"], observed=True)[["n", right_column(outcome)]].sum()
+    summed = summed.reset_index()
+    summed["condition"] = pd.Categorical(summed["condition"].astype(str), counts.conditions, ordered=True)
+    summed = summed.sort_values(["model", "condition", "label"], ignore_index=True)
+    for column in FACTORS:
+        summed[column] = summed[column].astype(str)
+    summed["accuracy"] = summed[right_column(outcome)] / summed["n"]
+    return summed[["model", "condition", "label", "accuracy", "n"]]
+
+
+def fit(cells: pd.DataFrame, *, references: Mapping[str, str] | None = None, family: Family = "ols") -> Regression:
+    """Fit accuracy ~ model + scenario + class, additive, with treatment coding.
+
+    Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
+    a log link and log n as offset (accuracy itself where there is no ``n``) with standard errors robust to the
+    variance (HC1), so that exp(estimate) is a ratio of accuracies.
+
+    Args:
+        cells: a row per cell: ``model``, ``condition``, ``label``, ``accuracy`` 0..1, and for Poisson ``n``.
+        references: reference level by column (``model``, ``condition``, ``label``); by default the original and the
+            first model and class.
+        family: ``ols`` or ``poisson``.
+    """
+    table = cells[~cells["accuracy"].isna()].reset_index(drop=True)
+    wanted = dict(references or {})
+    _check_references(table, wanted)
+    if not len(table):
+        return _nothing("There is no cell with an answer.", family)
+    if family == "poisson" and table["label"].nunique() > MOST_CLASSES:
+        return _nothing(f"The Poisson option lists every class, and takes at most {MOST_CLASSES}.", family)
+    design = _design(table, wanted, family)
+    if not [term for term in design.terms if term[0]]:
+        return _nothing("There is one model, one scenario and one class: nothing to compare.", family)
+    missing = design.parameters - int(np.linalg.matrix_rank(design.matrix)) - _absorbed_parameters(design)
+    if missing > 0:
+        return _nothing(
+            "Some models, scenarios or classes never meet, so that their effects cannot be told apart.", family
+        )
+    if len(table) <= design.parameters:
+        return _nothing(
+            f"{len(table)} cells cannot carry {design.parameters} parameters: more classes or scenarios are needed.",
+            family,
+        )
+    if family == "ols":
+        return _least_squares(table, design)
+    return _poisson(table, design)
+
+
+def _check_references(table: pd.DataFrame, references: Mapping[str, str]) -> None:
+    for column, level in references.items():
+        if column not in FACTORS:
+            raise UserError(f"No factor {column!r}: reference levels are for {', '.join(FACTORS)}.")
+        if level not in set(table[column].astype(str)):
+            raise UserError(f"The reference {level!r} is not among the {FACTORS[column]} levels of this table.")
+
+
+def _design(table: pd.DataFrame, wanted: Mapping[str, str], family: Family) -> _Design:
+    columns: list[Floats] = [np.ones(len(table))]
+    terms = [("", "")]
+    references: dict[str, str] = {}
+    notes: list[str] = []
+    absorbed: NDArray[np.intp] | None = None
+    parameters = 1
+    for column, name in FACTORS.items():
+        values = table[column].astype(str).to_numpy()
+        levels = list(dict.fromkeys(values))
+        first = ORIGINAL if column == "condition" and ORIGINAL in levels else levels[0]
+        references[column] = wanted.get(column, first)
+        others = [level for level in levels if level != references[column]]
+        parameters += len(others)
+        if not others:
+            notes.append(f"There is one {name} only ({references[column]}), so it has no term.")
+        if column == "label" and len(levels) > MOST_CLASSES and family == "ols":
+            absorbed = np.unique(values, return_inverse=True)[1]
+            notes.append(f"{len(levels)} classes are accounted for, but not listed; nor is the intercept.")
+            continue
+        terms += [(column, level) for level in others]
+        columns += [(values == level).astype(np.float64) for level in others]
+    pairs = [table[column].nunique() for column in FACTORS]
+    empty = int(np.prod(pairs)) - len(table)
+    if empty > 0:
+        notes.append(
+            f"{empty} of {int(np.prod(pairs))} cells are empty: the effects are adjusted for that, not balanced."
+        )
+    matrix = np.column_stack(columns)
+    if absorbed is not None:
+        matrix, terms = _within(matrix[:, 1:], absorbed), terms[1:]
+    return _Design(matrix, terms, references, parameters, absorbed, tuple(notes))
+
+
+def _within(values: Floats, groups: NDArray[np.intp]) -> Floats:
+    """Values minus the mean of their group (Frisch–Waugh–Lovell: the same as having a column per group)."""
+    count = np.bincount(groups)
+    means = np.stack([np.bincount(groups, column) / count for column in values.T], axis=1)
+    return values - means[groups]
+
+
+def _absorbed_parameters(design: _Design) -> int:
+    return 0 if design.absorbed is None else len(np.unique(design.absorbed))
+
+
+def _least_squares(table: pd.DataFrame, design: _Design) -> Regression:
+    import statsmodels.api as sm
+
+    observed = table["accuracy"].to_numpy(np.float64)
+    target = observed if design.absorbed is None else _within(observed[:, None], design.absorbed)[:, 0]
+    model = sm.OLS(target, design.matrix)
+    model.df_resid = len(table) - design.parameters  # absorbed classes have spent theirs, too
+    result = model.fit()
+    residual = np.asarray(result.resid)
+    total = float(((observed - observed.mean()) ** 2).sum())
+    squares = float((residual**2).sum())
+    if squares <= _PERFECT * max(total, 1.0):
+        # Rounding is all that is left; standard errors, t and p of it would be noise that looks like a finding.
+        squares, residual = 0.0, np.zeros(len(table))
+        design = replace(
+            design, notes=(*design.notes, "The fit is perfect: no residuals, so no intervals and no tests.")
+        )
+    n, df = len(table), len(table) - design.parameters
+    r_squared = 1 - squares / total if total > 0 else float("nan")
+    parameters = design.parameters + 1  # the residual variance is one
+    room = n - parameters - 1
+    aicc = (
+        n * np.log(squares / n) + 2 * parameters + 2 * parameters * (parameters + 1) / room
+        if room > 0 and squares
+        else np.nan
+    )
+    covariance = np.asarray(result.cov_params()) if squares else np.full((len(design.terms),) * 2, np.nan)
+    from scipy import stats
+
+    return _assembled(
+        table, design, "ols", np.asarray(result.params), covariance, stats.t(df), observed - residual, residual,
+        r_squared, float(aicc), np.asarray(result.normalized_cov_params),
+    )  # fmt: skip
+
+
+def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
+    import statsmodels.api as sm
+    from scipy import stats
+    from statsmodels.tools.sm_exceptions import ConvergenceWarning, PerfectSeparationWarning
+
+    accuracy = table["accuracy"].to_numpy(np.float64)
+    for column in FACTORS:
+        never = table.groupby(column, observed=True, sort=False)["accuracy"].max()
+        if (never == 0).any():
+            level = never.index[never == 0][0]
+            return _nothing(
+                f"{level} is never right: its logarithm does not exist, so Poisson cannot be fitted.", "poisson"
+            )
+    size = table["n"].to_numpy(np.float64) if "n" in table else np.ones(len(table))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        warnings.simplefilter("error", PerfectSeparationWarning)
+        try:
+            result = sm.GLM(accuracy * size, design.matrix, family=sm.families.Poisson(), offset=np.log(size)).fit(
+                cov_type="HC1"
+            )
+        except (ConvergenceWarning, PerfectSeparationWarning):
+            return _nothing("The Poisson fit does not converge, or fits perfectly.", "poisson")
+    fitted = np.asarray(result.fittedvalues) / size
+    r_squared = 1 - result.deviance / result.null_deviance if result.null_deviance > 0 else float("nan")
+    parameters = design.parameters
+    room = len(table) - parameters - 1
+    aicc = -2 * result.llf + 2 * parameters + 2 * parameters * (parameters + 1) / room if room > 0 else float("nan")
+    inverse = np.asarray(np.linalg.inv(design.matrix.T @ design.matrix), np.float64)
+    return _assembled(
+        table, design, "poisson", np.asarray(result.params), np.asarray(result.cov_params()), stats.norm(), fitted,
+        accuracy - fitted, float(r_squared), float(aicc), inverse,
+    )  # fmt: skip
+
+
+def _assembled(
+    table: pd.DataFrame, design: _Design, family: Family, estimate: Floats, covariance: Floats, distribution: Any,
+    fitted: Floats, residual: Floats, r_squared: float, aicc: float, inverse: Floats,
+) -> Regression:  # fmt: skip
+    import pandas as pd
+
+    n, df = len(table), len(table) - design.parameters
+    names = [f"{FACTORS[column]}[{level}]" if column else "Intercept" for column, level in design.terms]
+    error = np.sqrt(np.diag(covariance))
+    half = distribution.ppf(0.975) * error
+    t = estimate / error
+    p = 2 * distribution.sf(np.abs(t))
+    rows = zip(names, estimate, error, estimate - half, estimate + half, t, p, map(stars, p), strict=True)
+    coefficients = pd.DataFrame(list(rows), columns=COEFFICIENTS)
+    # VIF = 1/(1 − R²) of a column on all others = its sum of squares about the mean × its diagonal of (X'X)⁻¹.
+    spread = [_spread(table, column, level) for column, level in design.terms]
+    inflation = pd.DataFrame({"term": names, "vif": np.array(spread) * np.diag(inverse)})
+    place = table[list(FACTORS)].astype(str)
+    outside = (fitted < -1e-9) | (fitted > 1 + 1e-9)
+    squares = float((residual**2).sum())
+    return Regression(
+        coefficients=coefficients,
+        sentences=tuple(
+            _sentence(term, row, design.references, family)
+            for term, row in zip(design.terms, coefficients.to_dict("records"), strict=True)
+        ),
+        references=design.references,
+        r_squared=r_squared,
+        adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / df,
+        rmse=float(np.sqrt(squares / n)),
+        sy_x=float(np.sqrt(squares / df)),
+        sum_of_squares=squares,
+        aicc=aicc,
+        n=n,
+        degrees_of_freedom=df,
+        variance_inflation=inflation[inflation["term"] != "Intercept"].reset_index(drop=True),
+        parameter_correlation=pd.DataFrame(covariance / np.outer(error, error), index=names, columns=names),
+        normality=normality(residual),
+        residuals=residual_table(place, fitted, residual, np.sqrt(squares / df)),
+        outside=place.assign(fitted=fitted)[outside].reset_index(drop=True),
+        notes=design.notes,
+        reason="",
+        family=family,
+    )
+
+
+def _spread(table: pd.DataFrame, column: str, level: str) -> float:
+    """Σ(x − mean)² of a column of zeros and ones."""
+    share = float((table[column].astype(str) == level).mean()) if column else 0.0
+    return len(table) * share * (1 - share)
+
+
+def stars(p: float) -> str:
+    """``ns``, ``*`` < .05, ``**`` < .01, ``***`` < .001, ``****`` < .0001; empty where there is no p-value."""
+    if np.isnan(p):
+        return ""
+    return "*" * sum(p < limit for limit in (0.05, 0.01, 0.001, 0.0001)) or "ns"
+
+
+def _sentence(term: tuple[str, str], row: Mapping[Any, Any], references: Mapping[str, str], family: Family) -> str:
+    column, level = term
+    low, high, estimate = float(row["low"]), float(row["high"]), float(row["estimate"])
+    if not column:
+        place = f"{references['model']} on {references['label']} under {references['condition']}"
+        value = np.exp(estimate) if family == "poisson" else estimate
+        return f"{place} is fitted at {100 * value:.1f} %."
+    who = {"model": f"{level}", "condition": f"Under {level}", "label": f"On {level}"}[column]
+    whom = {"model": "of", "condition": "under", "label": "on"}[column]
+    whom = f"that {whom} {references[column]}"
+    verb = f"{who} has an accuracy" if column == "model" else f"{who} accuracy is"
+    if family == "poisson":
+        size = f"{np.exp(estimate):.3g} times {whom} (95 % interval {np.exp(low):.3g} to {np.exp(high):.3g})"
+    else:
+        direction = "above" if estimate >= 0 else "below"
+        size = f"{100 * abs(estimate):.1f} points {direction} {whom}"
+        size += "" if np.isnan(low) else f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+    doubt = "; the difference may be chance" if row["stars"] == "ns" else ""
+    return f"{verb} {size}{doubt}."
+
+
+def _nothing(reason: str, family: Family) -> Regression:
+    import pandas as pd
+
+    nan = float("nan")
+    return Regression(
+        coefficients=pd.DataFrame(columns=COEFFICIENTS), sentences=(), references={}, r_squared=nan,
+        adjusted_r_squared=nan, rmse=nan, sy_x=nan, sum_of_squares=nan, aicc=nan, n=0, degrees_of_freedom=0,
+        variance_inflation=pd.DataFrame(columns=["term", "vif"]), parameter_correlation=pd.DataFrame(),
+        normality=pd.DataFrame(columns=NORMALITY),
+        residuals=pd.DataFrame(columns=RESIDUALS),
+        outside=pd.DataFrame(columns=["model", "condition", "label", "fitted"]), notes=(), reason=reason, family=family,
+    )  # fmt: skip

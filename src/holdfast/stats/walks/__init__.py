@@ -1,0 +1,1 @@
+"""Statistics of latent walks: the FMR family."""

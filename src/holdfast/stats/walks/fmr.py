@@ -1,0 +1,262 @@
+"""The FMR family: how much accuracy survives counterfactuals that an oracle still accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import UserError
+from holdfast.stats.core.bootstrap import Floats, codes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Z = 1.959963984540054
+"""Of 95 % intervals."""
+
+COLUMNS = ("model", "label", "source_id", "right_original", "validated", "right_perturbed")
+BASELINES = {"right_reconstruction": "reconstruction", "right_random_walk": "random_walk"}
+
+NO_IMAGES = "no images"
+NONE_VALIDATED = "the oracle accepted no image"
+NONE_RIGHT = "no original was right"
+NOT_MEASURED = "this baseline was not run"
+
+
+@dataclass(frozen=True)
+class Fmr:
+    """FMR of one group of images, from counts. A value that would divide by zero is None and ``reason`` says why.
+
+    Attributes:
+        n: images.
+        right: right on the original.
+        validated: images whose counterfactual the oracle accepted.
+        right_validated: of those, right on the counterfactual.
+        standard_accuracy: SA = right / n.
+        validation_rate: VR = validated / n.
+        perturbed_accuracy: PA = right_validated / validated.
+        fmr: PA / SA.
+        fmr_low: (right_validated / n) / SA, all rejected images wrong.
+        fmr_high: ((right_validated + n − validated) / n) / SA, all rejected images right.
+        reason: '' or why a value is missing.
+    """
+
+    n: int
+    right: int
+    validated: int
+    right_validated: int
+    standard_accuracy: float | None
+    validation_rate: float | None
+    perturbed_accuracy: float | None
+    fmr: float | None
+    fmr_low: float | None
+    fmr_high: float | None
+    reason: str
+
+
+def from_counts(n: int, right: int, validated: int, right_validated: int) -> Fmr:
+    """FMR and its bounds from four counts; see ``Fmr`` for the formulas."""
+    if not (0 <= right <= n and 0 <= right_validated <= validated <= n):
+        raise UserError(
+            f"{right} right of {n} images and {right_validated} right of {validated} validated cannot be: "
+            "a part is larger than its whole."
+        )
+    standard = right / n if n else None
+    perturbed = right_validated / validated if validated else None
+    reason = NO_IMAGES if not n else NONE_RIGHT if not right else NONE_VALIDATED if not validated else ""
+    return Fmr(
+        n,
+        right,
+        validated,
+        right_validated,
+        standard,
+        validated / n if n else None,
+        perturbed,
+        perturbed / standard if perturbed is not None and standard else None,
+        right_validated / right if right else None,
+        (right_validated + n - validated) / right if right else None,
+        reason,
+    )
+
+
+def recover_counts(n: int, *, standard_accuracy: str, validation_rate: str, fmr: str) -> list[Fmr]:
+    """All counts of ``n`` images that print as these percentages ("92.30"); none: the row is impossible.
+
+    A printed figure stands for all values that round to it, so the number of decimals matters. FMR may have been
+    divided from the rounded PA and SA (as in the published table, whose crab is 19.08/96.00).
+    """
+    found = []
+    for right in _whole(n, standard_accuracy):
+        for validated in _whole(n, validation_rate):
+            for survived in range(validated + 1):
+                one = from_counts(n, right, validated, survived)
+                if one.fmr is not None and abs(100 * one.fmr - float(fmr)) <= _reach(one, standard_accuracy, fmr):
+                    found.append(one)
+    return found
+
+
+def _reach(one: Fmr, standard_accuracy: str, fmr: str) -> float:
+    """How far a printed FMR may be off: its own rounding, and that of PA and SA before the division."""
+    assert one.perturbed_accuracy is not None
+    assert one.standard_accuracy is not None
+    half, half_standard = (0.5 * 10.0 ** -len(text.partition(".")[2]) for text in (fmr, standard_accuracy))
+    highest = (100 * one.perturbed_accuracy + half) / (100 * one.standard_accuracy - half_standard)
+    return 100 * (highest - one.perturbed_accuracy / one.standard_accuracy) + half + 1e-9
+
+
+def _whole(n: int, printed: str) -> list[int]:
+    return [count for count in range(n + 1) if _prints_as(count / n, printed)]
+
+
+def _prints_as(fraction: float, printed: str) -> bool:
+    decimals = len(printed.partition(".")[2])
+    return abs(fraction * 100 - float(printed)) <= 0.5 * 10.0**-decimals + 1e-9
+
+
+def fmr(rows: pd.DataFrame) -> pd.DataFrame:
+    """The whole family, for every model pooled (label '') and per class.
+
+    A row of the result is model × label × measure with ``estimate`` = ``numerator`` / ``denominator`` (ratios of two
+    accuracies: the counts of the upper one), its 95 % interval ``low``, ``high`` clustered on source, ``n`` (images),
+    and ``reason``: '' or why there is no value. Measures, with n images, r right, v validated, x of those right:
+
+    - ``standard_accuracy`` SA = r/n, ``perturbed_accuracy`` PA = x/v, ``validation_rate`` VR = v/n
+    - ``fmr`` = PA / SA
+    - ``fmr_low`` = (x/n) / SA and ``fmr_high`` = ((x + n − v)/n) / SA: all rejected images wrong, or all right
+    - ``fmr_algorithm1`` = ((x + rejected that were right unperturbed)/n) / SA: the published listing read literally
+    - ``fmr_matched`` = PA / SA of the same validated images
+    - ``reconstruction``, ``random_walk``: accuracy after encoding and decoding without a step, and after a walk of the
+      same length in a random direction, where those columns are there; ``…_ratio`` is each over SA.
+
+    Args:
+        rows: a row per image: model, label, source_id, right_original, validated, right_perturbed and optionally
+            right_reconstruction, right_random_walk. What a rejected image's counterfactual was answered is ignored.
+    """
+    import pandas as pd
+
+    missing = [column for column in COLUMNS if column not in rows]
+    if missing:
+        raise UserError(f"FMR needs the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}.")
+    found: list[dict[str, Any]] = []
+    for model, group in rows.groupby("model", observed=True):
+        found += [{"model": model, "label": "", **row} for row in measures(group)]
+        for label, part in group.groupby("label", observed=True):
+            found += [{"model": model, "label": label, **row} for row in measures(part)]
+    return pd.DataFrame(found)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Among the images of ``whole``, the share that is ``part``: (images,) 0/1 each."""
+
+    part: Floats
+    whole: Floats
+    clusters: tuple[NDArray[np.intp], int]
+    nothing: str = NO_IMAGES
+
+    @property
+    def value(self) -> float:
+        return float(self.part.sum() / self.whole.sum()) if self.whole.any() else float("nan")
+
+    def influence(self) -> Floats:
+        """(clusters,) what each source adds to the share's deviation from the truth."""
+        code, count = self.clusters
+        return np.bincount(code, (self.part - self.value * self.whole) / self.whole.sum(), count).astype(np.float64)
+
+    def interval(self) -> tuple[float, float]:
+        """Wilson's, with as many images as the clustering leaves: n ÷ design effect."""
+        n, p = float(self.whole.sum()), self.value
+        code, count = self.clusters
+        repeated = count < len(code)
+        naive = p * (1 - p) / n
+        effect = max(float((self.influence() ** 2).sum()) / naive, 1.0) if repeated and naive > 0 else 1.0
+        if repeated and naive == 0:  # all alike: nothing shows how alike repeats are, so sources count once
+            effect = len(code) / count
+        n /= effect
+        centre, half = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+        return max((centre - half) / (1 + Z**2 / n), 0.0), min((centre + half) / (1 + Z**2 / n), 1.0)
+
+
+def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The family of one group of images: what ``fmr`` gives for each, without model and label."""
+    clusters = codes(rows["source_id"].astype(str))
+    original = rows["right_original"].to_numpy(np.float64)
+    validated = rows["validated"].to_numpy(np.float64)
+    survived = validated * rows["right_perturbed"].fillna(0).to_numpy(np.float64)
+    everything: Floats = np.ones(len(rows))
+
+    def share(part: Floats, whole: Floats = everything, nothing: str = NONE_VALIDATED) -> _Share:
+        return _Share(part, whole, clusters, nothing)
+
+    standard, perturbed = share(original), share(survived, validated)
+    rejected = 1 - validated
+    ratios = {
+        "fmr": (perturbed, standard),
+        "fmr_low": (share(survived), standard),
+        "fmr_high": (share(survived + rejected), standard),
+        "fmr_algorithm1": (share(survived + rejected * original), standard),
+        "fmr_matched": (perturbed, share(original * validated, validated)),
+    }
+    shares = {"standard_accuracy": standard, "perturbed_accuracy": perturbed, "validation_rate": share(validated)}
+    for column, name in BASELINES.items():
+        if column in rows:
+            known = np.asarray(rows[column].notna(), np.float64)
+            shares[name] = share(rows[column].fillna(0).to_numpy(np.float64), known, NOT_MEASURED)
+            ratios[f"{name}_ratio"] = (shares[name], standard)
+    found = [_row(name, one, _share_interval(one), one.value, _why_not(one)) for name, one in shares.items()]
+    for name, (upper, lower) in ratios.items():
+        reason = _why_not(upper) or _why_not(lower) or ("" if lower.value > 0 else NONE_RIGHT)
+        estimate = float("nan") if reason else upper.value / lower.value
+        limits = (float("nan"), float("nan")) if reason else ratio_interval(upper, lower)
+        found.append(_row(name, upper, limits, estimate, reason))
+    return found
+
+
+def _row(measure: str, share: _Share, limits: tuple[float, float], estimate: float, reason: str) -> dict[str, Any]:
+    return {
+        "measure": measure,
+        "estimate": estimate,
+        "low": limits[0],
+        "high": limits[1],
+        "numerator": int(share.part.sum()),
+        "denominator": int(share.whole.sum()),
+        "n": len(share.part),
+        "reason": reason,
+    }
+
+
+def _why_not(share: _Share) -> str:
+    return "" if share.whole.any() else share.nothing
+
+
+def _share_interval(share: _Share) -> tuple[float, float]:
+    return share.interval() if share.whole.any() else (float("nan"), float("nan"))
+
+
+def ratio_interval(upper: _Share, lower: _Share) -> tuple[float, float]:
+    """95 % interval of a ratio of two correlated shares.
+
+    The method of variance estimates recovery (Donner and Zou 2012): each share's Wilson limits, joined with the
+    correlation of the two estimates. Unlike resampling it stays honest when a class has few or no survivors.
+    """
+    (low_1, high_1), (low_2, high_2) = upper.interval(), lower.interval()
+    one, two = upper.value, lower.value
+    first, second = upper.influence(), lower.influence()
+    scale = np.sqrt((first**2).sum() * (second**2).sum())
+    correlation = float((first * second).sum() / scale) if scale > 0 else 0.0
+    low = _limit(one, two, low_1, high_2, correlation * (one - low_1) * (high_2 - two), -1)
+    high = _limit(one, two, high_1, low_2, correlation * (high_1 - one) * (two - low_2), +1)
+    return max(low, 0.0), high
+
+
+def _limit(one: float, two: float, edge_1: float, edge_2: float, joint: float, sign: int) -> float:
+    """The ratio at which the distance to both edges is used up: a root of a quadratic."""
+    product = one * two - joint
+    a, c = edge_2 * (2 * two - edge_2), edge_1 * (2 * one - edge_1)
+    root = np.sqrt(max(product**2 - a * c, 0.0))
+    if a <= 0:
+        return float("inf") if sign > 0 else 0.0
+    return float((product + sign * root) / a)

@@ -1,0 +1,214 @@
+"""FMR corrected for what the oracle accepted and people do not confirm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import UserError
+from holdfast.core.votes import Votes
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
+from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr
+from holdfast.stats.walks.walk_rows import COLUMNS as WALK_COLUMNS
+from holdfast.stats.walks.walk_rows import PERTURBED, SETTING, paired
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = [*WALK_COLUMNS, "image_sha256"]
+"""What ``judged_walks`` reads."""
+
+MEASURES = ("false_accepts", "validation_rate", "perturbed_accuracy", "fmr")
+NONE_CONFIRMED = "people confirm none of the accepted images"
+_UNJUDGED = {
+    1: "people judged no accepted image that the model gets right",
+    0: "people judged no accepted image that the model gets wrong",
+}
+_ORIGINAL, _N, _VALID, _WEIGHT, _CONFIRMED = 0, 1, slice(2, 4), slice(4, 6), slice(6, 8)
+
+
+def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> pd.DataFrame:
+    """``stats.walks.walk_rows.paired`` with ``confirmed``: whether people confirm the image that the oracle accepted.
+
+    An image is known by its pixels, so the votes may be on the run's own images or on a published copy. 1 and 0 by the
+    votes' rule; missing where the oracle rejected, nobody judged, or too few did.
+
+    Args:
+        rows: the one table of a run of ``perturb``, at least ``COLUMNS``.
+        votes: of people who were shown accepted images of it.
+        space: as of ``paired``.
+
+    Raises:
+        UserError: the votes are ratings, which say nothing about what an image shows.
+    """
+    if all(question.is_rating for question in votes.questions):
+        raise UserError(
+            f"the votes of {votes.campaign!r} rate images and do not say what they show; FMR is corrected by votes of "
+            "holdfast review RUN --kind oracle"
+        )
+    walks = paired(rows.select(WALK_COLUMNS), space=space)
+    key = ["model", "sample_id", "parameters"]
+    ends = rows.select([*key, "condition", "status", "image_sha256"]).to_pandas()
+    ends = ends[(ends["condition"] == PERTURBED) & (ends["status"] == "ok")]
+    for column in key:
+        ends[column] = ends[column].astype(str)
+    walks = walks.merge(ends[[*key, "image_sha256"]].drop_duplicates(key), on=key, how="left")
+    decided = {
+        (one.pixels_sha256, one.asked): float(one.decision == "accepted")
+        for one in votes.tallies()
+        if one.decision != "undecided" and one.pixels_sha256
+    }
+    walks["confirmed"] = [
+        decided.get((image, label), np.nan) if valid else np.nan
+        for image, label, valid in zip(walks["image_sha256"], walks["label"], walks["validated"], strict=True)
+    ]
+    return walks
+
+
+def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """VR, PA and FMR with the accepted images that people do not confirm counted as not validated.
+
+    A row per setting × model × class ('' pooled) × measure: ``by_oracle``, the value with all accepted images, as
+    ``walks.fmr`` has it; ``estimate`` with its 95 % interval ``low``, ``high``; ``n`` images, ``validated`` by the
+    oracle, ``judged`` of these by people, ``confirmed`` of those; ``reason``: '' or why there is no value. Measures:
+    ``false_accepts``, the share of accepted images that people do not confirm, and the corrected ``validation_rate``,
+    ``perturbed_accuracy`` and ``fmr``. With V₁ and V₀ accepted images that the model gets right and wrong, and q₁, q₀
+    the share of each that people confirm: VR = (V₁q₁ + V₀q₀)/n, PA = V₁q₁ / (V₁q₁ + V₀q₀), FMR = PA / SA.
+
+    Where people judged a sample, q₁ and q₀ are estimated from it, each judged image weighted by how many accepted
+    images of its class there are to one judged one (campaigns take images evenly over classes). This takes the judged
+    images of a class, right or wrong, as a random sample of these, and the people's verdict as the truth.
+
+    Intervals resample source photos, judged or not. Where all judged images agree, resampling would have no spread;
+    q is then drawn from its Jeffreys distribution Beta(k + ½, m − k + ½), m the judged photos.
+
+    Args:
+        walks: from ``judged_walks``, or the columns of ``stats.walks.fmr.COLUMNS`` and ``confirmed``.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    if not walks["confirmed"].notna().any():
+        raise UserError("these votes are about none of the run's accepted images; review them with holdfast review RUN")
+    setting = [name for name in SETTING if name in walks]
+    found: list[dict[str, Any]] = []
+    for key, group in walks.groupby([*setting, "model"], observed=True, sort=False):
+        told = dict(zip([*setting, "model"], key, strict=True))
+        plainly = fmr(group).set_index(["label", "measure"])["estimate"]
+        parts = [("", group), *group.groupby("label", observed=True)]
+        for label, part in parts:
+            for row in _measures(part, resamples, seed):
+                plain = plainly.get((label, row["measure"]), np.nan)
+                found.append({**told, "label": label, "by_oracle": plain, **row})
+    frame = pd.DataFrame(found)
+    first = [*setting, "model", "label", "measure", "by_oracle", "estimate", "low", "high"]
+    return frame[[*first, "n", "validated", "judged", "confirmed", "reason"]]
+
+
+def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, Any]]:
+    sums, clusters = _sums(rows), rows["source_id"].astype(str)
+    total = sums.sum(axis=0, keepdims=True)
+    judged = rows["confirmed"].notna()
+    counts = {
+        "n": len(rows),
+        "validated": int(rows["validated"].sum()),
+        "judged": int(judged.sum()),
+        "confirmed": int(rows["confirmed"].sum()),
+    }
+    reason = _why_not(total[0])
+    shares = _shares(total)
+    point = {name: float(values[0]) for name, values in _values(total, shares).items()}
+    if not reason and point["fmr"] != point["fmr"]:
+        reason = NONE_CONFIRMED
+    drawn: dict[str, Floats] = {}
+    if not reason:
+        resampled = resampled_sums(sums, clusters, resamples=resamples, seed=seed)
+        again = np.where(np.isnan(_shares(resampled)), shares, _shares(resampled))
+        again = _with_spread(again, rows, shares[0], seed)
+        drawn = _values(resampled, again)
+    found = []
+    for measure in MEASURES:
+        value, low, high = float("nan"), float("nan"), float("nan")
+        if not reason:
+            value = point[measure]
+            low, high = (float(one) for one in interval(drawn[measure]))
+        limits = {"estimate": value, "low": min(low, value), "high": max(high, value)}
+        found.append({"measure": measure, **limits, **counts, "reason": reason})
+    return found
+
+
+def _sums(rows: pd.DataFrame) -> Floats:
+    """Per image: right original, 1; by right and wrong: accepted, weight if judged, weight if confirmed."""
+    valid = rows["validated"].to_numpy(bool)
+    right = rows["right_perturbed"].fillna(0).to_numpy(bool)
+    confirmed = rows["confirmed"].to_numpy(float)
+    judged = valid & ~np.isnan(confirmed)
+    weight = judged * _weights(rows["label"].astype(str).to_numpy(), valid, judged)
+    kinds = np.stack([right, ~right], axis=1)
+    accepted = kinds & valid[:, None]
+    weighted = kinds * weight[:, None]
+    return np.column_stack(
+        [
+            rows["right_original"].to_numpy(float),
+            np.ones(len(rows)),
+            accepted,
+            weighted,
+            weighted * np.nan_to_num(confirmed)[:, None],
+        ]
+    )
+
+
+def _weights(label: Any, valid: Any, judged: Any) -> Floats:
+    """How many accepted images of its class a judged one stands for."""
+    number, count = codes(label)
+    accepted, seen = (np.bincount(number, one, count) for one in (valid, judged))
+    return np.asarray((accepted / np.maximum(seen, 1))[number], np.float64)
+
+
+def _shares(sums: Floats) -> Floats:
+    """(…, 2) the share of judged images that people confirm: of those the model gets right, and wrong."""
+    weight = sums[:, _WEIGHT]
+    return np.divide(sums[:, _CONFIRMED], weight, out=np.full_like(weight, np.nan), where=weight > 0)
+
+
+def _values(sums: Floats, shares: Floats) -> dict[str, Floats]:
+    accepted = sums[:, _VALID]
+    kept = np.where(accepted > 0, accepted * shares, 0.0)  # nothing accepted: nothing to confirm, judged or not
+    both, n = kept.sum(axis=1), sums[:, _N]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = kept[:, 0] / both
+        return {
+            "false_accepts": 1 - both / accepted.sum(axis=1),
+            "validation_rate": both / n,
+            "perturbed_accuracy": accuracy,
+            "fmr": accuracy / (sums[:, _ORIGINAL] / n),
+        }
+
+
+def _with_spread(shares: Floats, rows: pd.DataFrame, point: Floats, seed: int) -> Floats:
+    """Draws of q where all judged images of a kind agree, which resampling cannot vary."""
+    rng = np.random.default_rng([seed, 1])
+    shares = shares.copy()
+    for column, right in enumerate((1, 0)):
+        if point[column] in (0.0, 1.0):
+            own = rows["confirmed"].notna() & (rows["right_perturbed"].fillna(0) == right)
+            photos = rows.loc[own, "source_id"].nunique()
+            confirmed = photos * float(point[column])
+            shares[:, column] = rng.beta(confirmed + 0.5, photos - confirmed + 0.5, len(shares))
+    return shares
+
+
+def _why_not(total: Floats) -> str:
+    if not total[_N]:
+        return NO_IMAGES
+    if not total[_VALID].any():
+        return NONE_VALIDATED
+    if not total[_ORIGINAL]:
+        return NONE_RIGHT
+    for right, accepted, weight in zip((1, 0), total[_VALID], total[_WEIGHT], strict=True):
+        if accepted and not weight:
+            return _UNJUDGED[right]
+    return ""

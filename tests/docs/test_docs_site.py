@@ -118,7 +118,7 @@ def test_every_public_name_and_card_is_shown(site: Path) -> None:
 
 def test_every_statistic_named_is_there() -> None:
     text = (ROOT / "docs" / "statistics" / "index.md").read_text(encoding="utf8")
-    modules = {name for name in re.findall(r"`stats\.([\w.]+)`", text)}
+    modules = set(re.findall(r"`stats\.([\w.]+)`", text))
     assert len(modules) > 20
     stats = ROOT / "src" / "holdfast" / "stats"
     for name in modules:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast import api
 from holdfast.annotate import load_annotator
+from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import ORIGINAL, Collection
@@ -294,7 +295,7 @@ def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: 
         if condition in accuracy:
             row = accuracy[condition]
             value = estimate(row["accuracy"], row["low"], row["high"])
-            lines.append(f"  {condition.replace('_', ' '):22} {value}")
+            lines.append(f"  {condition_words(condition):22} {value}")
     lines += [f"Note: {warning}" for warning in verdict["warnings"]]
     if about_masks:
         lines.append(f"Masks: {about_masks}")

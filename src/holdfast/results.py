@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.core.conditions import scenario_of
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.rows import details as _answers
 from holdfast.pipeline.segment.testing import details as _segments
@@ -140,14 +141,14 @@ class Results:
 def static_conditions(counts: Counts) -> list[str]:
     """The conditions of a run that the published score is about."""
     static = {condition.scenario for condition in parse_conditions("static")}
-    return [name for name in counts.conditions if name.partition("@")[0].partition(" ")[0] in static]
+    return [name for name in counts.conditions if scenario_of(name) in static]
 
 
 def background_conditions(counts: Counts) -> list[str]:
     """Those of them that leave the object as it is: only here does a lower score mean leaning on the background."""
     static = parse_conditions("static")
     names = {condition.scenario for condition in static if condition.definition.leaves == "foreground"}
-    return [name for name in static_conditions(counts) if name.partition("@")[0].partition(" ")[0] in names]
+    return [name for name in static_conditions(counts) if scenario_of(name) in names]
 
 
 def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:

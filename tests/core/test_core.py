@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.conditions import condition_name, condition_names, condition_words, scenario_of, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
 from holdfast.core.names import parse_name, parse_options, split_list, write_options
@@ -119,3 +120,21 @@ VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(al
 def test_options_survive_being_written(options: dict[str, object]) -> None:
     read = parse_name(f"timm:x{write_options(options)}").options
     assert read == options and [type(one) for one in read.values()] == [type(one) for one in options.values()]
+
+
+@pytest.mark.parametrize("variant", ["paper", "as_stored", "", None])
+def test_a_plain_variant_is_not_part_of_the_name(variant: str | None) -> None:
+    assert condition_name("original", variant) == "original"
+
+
+def test_parameters_are_part_of_the_name_where_a_variant_has_several() -> None:
+    soft, hard = ("blur", "paper", '{"sigma":2}'), ("blur", "paper", '{"sigma":9}')
+    other = ("blur", "released", '{"sigma":2}')
+    names = condition_names([soft, other, hard, soft])
+    assert names == {soft: 'blur {"sigma":2}', hard: 'blur {"sigma":9}', other: "blur@released"}
+    assert {scenario_of(name) for name in names.values()} == {"blur"}
+
+
+def test_words_and_the_object() -> None:
+    assert condition_words("only_background@released") == "only background@released"
+    assert without_object('only_background@released {"x": "a b@c"}') and not without_object("random_background")

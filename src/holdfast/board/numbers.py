@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from holdfast.board.entry import PROTOCOLS, Score, in_words
 from holdfast.board.table import read_table
+from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
@@ -168,12 +169,8 @@ def _complement(name: str, one: Estimate) -> Score:
     return _score(name, Estimate(1 - one.value, 1 - one.high, 1 - one.low, one.n))
 
 
-def _scenario(name: str) -> str:
-    return name.partition("@")[0].partition(" ")[0]
-
-
 def _of(rows: Rows, scenarios: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name in rows.conditions if _scenario(name) in scenarios)
+    return frozenset(name for name in rows.conditions if scenario_of(name) in scenarios)
 
 
 @cache

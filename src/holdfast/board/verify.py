@@ -20,6 +20,7 @@ import pyarrow as pa
 from holdfast.board import rerun
 from holdfast.board.check import check
 from holdfast.board.entry import Entry
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.seeds import generator
@@ -235,9 +236,7 @@ def upper_bound(wrong: int, drawn: int, level: float = LEVEL) -> float:
 
 
 def _compared(told: Mapping[str, Any], found: Mapping[str, Any] | None, tolerance: float) -> Compared:
-    name = (
-        told["condition"] if told["variant"] in ("", "paper", "as_stored") else f"{told['condition']}@{told['variant']}"
-    )
+    name = condition_name(told["condition"], told["variant"])
     if found is None:
         return Compared(told["sample_id"], name, False, "has no such row here", None, False, _number(told), None)
     one, other = told.get("image_sha256"), found.get("image_sha256")

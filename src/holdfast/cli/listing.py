@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast import registry
+from holdfast.core.conditions import condition_name
 from holdfast.registry import unknown
 from holdfast.store import Run
 
@@ -94,7 +95,7 @@ def print_accuracy(run: Run) -> None:
         for model in models:
             key = (condition, variant, model)
             cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
-        table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
+        table.add_row(condition_name(condition, variant), *cells)
     console_for_tables().print(table)
 
 

@@ -9,6 +9,7 @@ import typer
 from holdfast.cli import engine_options as engines
 from holdfast.cli import training_options as options
 from holdfast.cli.progress import TerminalProgress, echo_trouble
+from holdfast.core.conditions import condition_name
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 from holdfast.core.places import shown
@@ -104,5 +105,5 @@ def _print_accuracy(run: Run) -> None:
             )
             for model in models
         ]
-        table.add_row(condition if variant in ("paper", "as_stored") else f"{condition}@{variant}", *cells)
+        table.add_row(condition_name(condition, variant), *cells)
     console_for_tables().print(table)

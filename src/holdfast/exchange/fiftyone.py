@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
@@ -25,7 +26,6 @@ VERSION = "1.0.0"
 """Of FiftyOne's own documents; newer ones bring them up to date when they read them."""
 
 _FIELDS = "fiftyone.core.fields"
-_PLAIN_VARIANTS = ("paper", "as_stored", "", None)
 _SAMPLE_TEXTS = {
     "sample_id": "name of the picture, as in Holdfast's table",
     "source_id": "name of the photo behind it",
@@ -89,7 +89,7 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
     told = [
         row for row in rows.select(columns).to_pylist() if row["status"] == "ok" and row["prediction"] is not None
     ]  # fmt: skip
-    names = _condition_names(told)
+    names = condition_names(map(_kind, told))
     keys = {
         (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax") for row in told
     }  # fmt: skip
@@ -116,17 +116,6 @@ def _finite(value: float | None) -> float | None:
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return row["condition"], row["variant"], row["parameters"]
-
-
-def _condition_names(rows: list[dict[str, Any]]) -> dict[tuple[Any, Any, Any], str]:
-    """As reports name them: the id, the variant unless it is the paper's, parameters where there are several."""
-    kinds = list(dict.fromkeys(_kind(row) for row in rows))
-    several = [one for one in kinds if sum(other[:2] == one[:2] for other in kinds) > 1]
-    return {
-        (condition, variant, parameters): f"{condition}{'' if variant in _PLAIN_VARIANTS else f'@{variant}'}"
-        + (f" {parameters}" if (condition, variant, parameters) in several else "")
-        for condition, variant, parameters in kinds
-    }
 
 
 def _free(key: tuple[str, str, str, str], taken: set[str]) -> str:

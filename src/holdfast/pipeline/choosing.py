@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import registry
+from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.names import split_list
 from holdfast.core.types import ORIGINAL
@@ -77,7 +78,7 @@ def members_of(counts: Counts) -> dict[str, list[str]]:
     for condition in chosen(counts, None):
         if condition == ORIGINAL:
             continue
-        scenario = condition.split(" ")[0].split("@")[0]
+        scenario = scenario_of(condition)
         names = [scenario]
         if scenario in registry.scenarios:
             definition = find_scenario(scenario)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.places import address
@@ -27,6 +28,7 @@ from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.scenarios import PAPER, Condition, render
+from holdfast.scenarios.rendering import mask_missing
 from holdfast.store import Run
 
 _STORE_THREADS = 32
@@ -267,7 +269,7 @@ def check_applicable(samples: Sequence[Sample], conditions: Sequence[Condition])
     if any(applicable(sample, conditions, stored) for sample in samples):
         return
     held = dict.fromkeys((sample.condition, stored_variant(sample)) for sample in samples)
-    names = [scenario if variant == "as_stored" else f"{scenario}@{variant}" for scenario, variant in held]
+    names = [condition_name(scenario, variant) for scenario, variant in held]
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     asked = ", ".join(one.name for one in conditions[:6])
     raise UserError(
@@ -322,7 +324,7 @@ def render_conditions(
     context = SampleContext(sample, pool, seed, painter.paint if painter else None)
     for condition in conditions:
         if mask is None and condition.definition.needs_mask:
-            reason = no_mask or f"{condition.scenario} needs a mask and this image has none"
+            reason = no_mask or mask_missing(condition.scenario)
             yield Rendering(condition, None, error=reason, skipped=not no_mask)
             continue
         rng = generator(seed, sample.sample_id, condition.scenario, condition.variant, condition.parameters_json)

@@ -6,6 +6,7 @@ from collections.abc import Collection as Container
 from dataclasses import fields
 from typing import Any
 
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.data.writers import encode_image
@@ -76,8 +77,5 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 
 
 def _name(condition: Condition, sample: Sample) -> str:
-    """As ``stats.core.reduce`` names the rows."""
-    if sample.condition == ORIGINAL:
-        return condition.name
-    variant = stored_variant(sample)
-    return sample.condition if variant == "as_stored" else f"{sample.condition}@{variant}"
+    """Return the condition's name as in the one table."""
+    return condition.name if sample.condition == ORIGINAL else condition_name(sample.condition, stored_variant(sample))

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast import registry
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
@@ -33,7 +34,7 @@ class Condition:
     @property
     def name(self) -> str:
         """As it is written on the command line, without options."""
-        return self.scenario if self.variant == PAPER else f"{self.scenario}@{self.variant}"
+        return condition_name(self.scenario, self.variant)
 
     @property
     def definition(self) -> Scenario:

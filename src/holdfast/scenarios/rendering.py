@@ -76,13 +76,18 @@ def _read_only(array: Any) -> Any:
     return view
 
 
+def mask_missing(scenario: str) -> str:
+    """Return the reason why a scenario is skipped on an image that has no mask."""
+    return f"{scenario} needs a mask and this image has none"
+
+
 def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
     """SampleError where a scenario cannot be made of this image and mask."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise SampleError(f"{definition.id} needs an HWC uint8 RGB image, not {image.dtype} of shape {image.shape}")
     if mask is None:
         if definition.needs_mask:
-            raise SampleError(f"{definition.id} needs a mask and this image has none")
+            raise SampleError(mask_missing(definition.id))
         return
     if mask.dtype != np.bool_ or mask.ndim != 2:
         raise SampleError(f"{definition.id} needs an HW bool mask, not {mask.dtype} of shape {mask.shape}")

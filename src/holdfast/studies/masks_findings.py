@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.types import Image
 from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
-from holdfast.report.page.words import condition_name, listing, number, points, short_names, span
+from holdfast.report.page.words import listing, number, points, short_names, span
 from holdfast.report.study import Finding
 from holdfast.studies import masks_chart
 from holdfast.studies.mask_kinds import EXACT
@@ -317,19 +318,19 @@ def _costs(facts: Facts) -> Finding:
     frame = facts.conditions
     others = frame[frame["kind"] != EXACT]
     named = list(dict.fromkeys(frame["condition"]))
-    drawn = others.assign(model=others["kind"], row=others["condition"].map(condition_name), solid=True).rename(
+    drawn = others.assign(model=others["kind"], row=others["condition"].map(condition_words), solid=True).rename(
         columns={"change": "estimate", "change_low": "low", "change_high": "high"}
     )
     size = others.assign(size=others["change"].abs()).groupby("condition")["size"].mean()
     most, least = str(size.idxmax()), str(size.idxmin())
     sentences = [
-        f"The masks matter most for {condition_name(most)} ({number(100 * size[most], 1)} points on average over the "
-        f"kinds) and least for {condition_name(least)} ({number(100 * size[least], 1)}). The pictures as they are do "
+        f"The masks matter most for {condition_words(most)} ({number(100 * size[most], 1)} points on average over the "
+        f"kinds) and least for {condition_words(least)} ({number(100 * size[least], 1)}). The pictures as they are do "
         "not depend on masks, so a gain in accuracy is a cost understated by as much."
     ]
     columns = [
         Column("kind", "Masks"),
-        Column("condition", "Condition", show=condition_name),
+        Column("condition", "Condition", show=condition_words),
         Column("cost", "Cost against the original", "points", "cost_low", "cost_high"),
         Column("change", "Accuracy against exact masks", "points", "change_low", "change_high"),
     ]
@@ -339,7 +340,7 @@ def _costs(facts: Facts) -> Finding:
         frame,
         columns,
         chart=lambda width: dots(
-            drawn, width, models=facts.kinds, rows=[condition_name(name) for name in named],
+            drawn, width, models=facts.kinds, rows=[condition_words(name) for name in named],
             title="accuracy less that with exact masks, points", zero=True,
         ),
         caption="Accuracy with these masks less that with exact ones, mean over models",

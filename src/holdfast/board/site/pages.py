@@ -16,6 +16,7 @@ from holdfast.board.site import shown
 from holdfast.board.site.groups import RANKED, Elsewhere, Group, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_text, text_of
+from holdfast.core.conditions import condition_words
 from holdfast.report.page.words import MISSING, listing, number, plural, sentence
 from holdfast.report.page.writer import script_json
 from holdfast.report.static.verdicts import SIGNS, WORDS
@@ -197,7 +198,7 @@ def _classes(one: Measured) -> dict[str, Any] | None:
             for value, low, high in shares[order, at].tolist()
         )
         rows.append((name, int(found.n[:, at].max()), Markup(cells)))  # noqa: S704
-    return {"conditions": [name.replace("_", " ") for name in whole.conditions], "rows": rows}
+    return {"conditions": [condition_words(name) for name in whole.conditions], "rows": rows}
 
 
 def _statuses(statuses: dict[str, int]) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from holdfast.board.entry import Score
 from holdfast.board.site.measure import Measured
+from holdfast.core.conditions import condition_words
 from holdfast.report.page.words import MISSING, number, percent, span
 
 Kind = Literal["percent", "points", "number"]
@@ -77,7 +78,7 @@ def measure_of(name: str, protocol: str) -> Measure:
     what, _, condition = name.partition(":")
     if condition:
         within = " (trained on it)" if what == "accuracy_within" else ""
-        return Measure(name, condition.replace("_", " ") + within, hint=f"{what.replace('_', ' ')} under {condition}")
+        return Measure(name, condition_words(condition) + within, hint=f"{what.replace('_', ' ')} under {condition}")
     kind: Kind = "percent" if any(word in name for word in ("accuracy", "rate", "acc", "fmr")) else "number"
     return Measure(name, name.replace("_", " ").capitalize(), kind)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
@@ -34,7 +35,6 @@ from holdfast.pipeline.samples import (
 from holdfast.pipeline.thumbnails import spec_of
 from holdfast.registry import unknown
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.stats.core.grid import WITHOUT_OBJECT
 from holdfast.stats.effects import attributions
 from holdfast.store import Parts, Run, write_table, writing
 

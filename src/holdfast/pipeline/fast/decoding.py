@@ -19,7 +19,7 @@ from holdfast.core.types import Donor, Image, Mask, Sample
 from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load_sample
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
-from holdfast.scenarios.rendering import check_input
+from holdfast.scenarios.rendering import check_input, mask_missing
 
 DONORS = 4
 """So many of those that could lend a background travel with a sample; rarely is the first one unreadable."""
@@ -126,8 +126,8 @@ class Decoder:
         good = 0
         for number in order.conditions:
             condition = self.conditions[number]
-            if mask is None and condition.definition.needs_mask:  # words as in samples.render_conditions
-                reason = no_mask or f"{condition.scenario} needs a mask and this image has none"
+            if mask is None and condition.definition.needs_mask:
+                reason = no_mask or mask_missing(condition.scenario)
                 facts.failed.append((place, number, "error" if no_mask else "skipped", reason))
                 continue
             try:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, SEGMENTS, row_id
 from holdfast.core.types import Collection, Sample
@@ -31,7 +32,6 @@ from holdfast.pipeline.train.recipes import Recipe
 from holdfast.pipeline.train.train import Kind, train
 from holdfast.pipeline.train.worker import TESTED
 from holdfast.scenarios import Condition
-from holdfast.stats.core.grid import WITHOUT_OBJECT
 from holdfast.stats.effects.segments import SEGMENT
 from holdfast.store import Run, writing
 

@@ -71,11 +71,6 @@ def plural(count: int, noun: str, nouns: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def condition_name(condition: str) -> str:
-    """A condition's id as words."""
-    return condition.replace("_", " ")
-
-
 def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
     """Names that fit beside a chart: without the scheme where all agree on it, cut in the middle, still distinct."""
     schemes = {model.partition(":")[0] for model in models if ":" in model}

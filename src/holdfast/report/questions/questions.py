@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.schema import ANSWERS
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_name, estimate, listing, percent, plural, points, short_names
+from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names
 from holdfast.report.questions.gallery import gallery
 from holdfast.report.static.gallery import Pictures
 from holdfast.report.static.rows import Rows
@@ -198,7 +199,7 @@ def _by_condition(found: Asked) -> list[Part]:
         return []
     table = questions(found.frame, by=["condition"])
     columns = [
-        Column("condition", "Condition", show=condition_name),
+        Column("condition", "Condition", show=condition_words),
         Column("model", "Model", show=lambda name: found.short.get(name, name)),
         Column("kind", "Question", show=lambda kind: KINDS.get(kind, kind)),
         Column("n", "Answers", "integer"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Section, ShownFigure, ShownTable
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import estimate, listing, percent, plural
-from holdfast.report.static.evidence import DAGGER, Evidence, gone, shown
+from holdfast.report.static.evidence import DAGGER, Evidence, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,7 @@ def scenarios(evidence: Evidence) -> Section:
 
 
 def _notes(evidence: Evidence) -> str:
-    notes = [DAGGER] if any(gone(name) for name in evidence.conditions) else []
+    notes = [DAGGER] if any(without_object(name) for name in evidence.conditions) else []
     for repeat, first in evidence.counts.same_images.items():
         notes.append(f"{shown(repeat)} shows the models the very same pixels as {shown(first)}; scores count it once.")
     if evidence.counts.attacks:
@@ -61,7 +62,7 @@ def _scenario_lead(evidence: Evidence, kind: str) -> str:
     frame = evidence.summary
     text = f"Each mark is the {kind} of a model under one condition."
     left_out = {ORIGINAL, *evidence.counts.attacks}
-    harmful = [name for name in evidence.conditions if name not in left_out and not gone(name)]
+    harmful = [name for name in evidence.conditions if name not in left_out and not without_object(name)]
     if not harmful:
         return f"{text} There is no condition beside the original, so nothing to compare it with."
     worst = {row["model"]: row for row in frame[frame["condition"] == harmful[0]].to_dict("records")}
@@ -179,7 +180,9 @@ def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
     ]
-    ordered = frame.assign(_control=frame["condition"].map(gone)).sort_values(["_control", "accuracy"], kind="stable")
+    ordered = frame.assign(_control=frame["condition"].map(without_object)).sort_values(
+        ["_control", "accuracy"], kind="stable"
+    )
     ordered = ordered.drop(columns="_control")
     caption = "The lowest cells: accuracy by class, condition and model"
     return Table("accuracy_by_class", caption, ordered, columns, shown=20, folded=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import listing, number, p_value, percent, plural, points, span
-from holdfast.report.static.evidence import DAGGER, Evidence, gone, shown
+from holdfast.report.static.evidence import DAGGER, Evidence, shown
 from holdfast.stats.models.power import sample_sizes
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _drops(evidence: Evidence) -> list[Part]:
         return [heading, Notice("There is no condition beside the original.")]
     kept = evidence.with_object(frame)
     sentence = _drop_sentence(evidence, kept)
-    order = [name for name in evidence.conditions if name != ORIGINAL and not gone(name)]
+    order = [name for name in evidence.conditions if name != ORIGINAL and not without_object(name)]
     tidy = kept.assign(
         model=kept["model"].map(evidence.short), row=kept["condition"].map(shown), estimate=kept["drop"],
         solid=kept["p_holm"] < 0.05,
@@ -199,7 +200,7 @@ def _drops(evidence: Evidence) -> list[Part]:
         Column("p_holm", "p (Holm)", "p"),
         Column("n", "Photos", "integer"),
     ]
-    note = DAGGER if frame["condition"].map(gone).any() else ""
+    note = DAGGER if frame["condition"].map(without_object).any() else ""
     table = Table(
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import plots
 from holdfast.report.page.charts import SIDE_BY_SIDE
@@ -11,7 +12,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import number, percent, plural, points, span
-from holdfast.report.static.evidence import DAGGER, Evidence, gone, shown
+from holdfast.report.static.evidence import DAGGER, Evidence, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ def confidence(evidence: Evidence) -> Section:
 
 def _lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     gap = (frame["confidence"] - frame["accuracy"]).rename("gap")
-    kept = frame.assign(gap=gap)[~frame["condition"].map(gone)]
+    kept = frame.assign(gap=gap)[~frame["condition"].map(without_object)]
     text = "Whether a model knows when it is wrong: below the diagonal it is surer than it is right. "
     if kept.empty:
         return text
@@ -66,7 +67,7 @@ def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
         if len(wide) > len(chosen)
         else ""
     )
-    dagger = f" {DAGGER}" if frame["condition"].map(gone).any() else ""
+    dagger = f" {DAGGER}" if frame["condition"].map(without_object).any() else ""
     return Figure(
         "confidence",
         "Accuracy against mean confidence, a mark per condition, with 95 % intervals of the accuracy",

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Notice, Section, ShownFigure, ShownTable
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_name, estimate, listing, plural
+from holdfast.report.page.words import estimate, listing, plural
 from holdfast.report.static.evidence import Evidence
 from holdfast.stats.effects.corruption import ALEXNET, CorruptionError, corruption_of, mean_corruption_error
 
@@ -122,7 +123,7 @@ def _spare(corruption: str) -> bool:
 
 
 def _shown(corruption: str) -> str:
-    return condition_name(corruption) + (f" {SPARE_MARK}" if _spare(corruption) else "")
+    return condition_words(corruption) + (f" {SPARE_MARK}" if _spare(corruption) else "")
 
 
 def _models_table(evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None) -> Table:

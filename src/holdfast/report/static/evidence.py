@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.words import condition_name, short_names
+from holdfast.report.page.words import short_names
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.grid import WITHOUT_OBJECT
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects import drops as drop_statistics
 from holdfast.stats.effects.confidence import background_auroc, calibration
@@ -73,7 +73,7 @@ class Evidence:
         if self.summary.empty:
             return []
         means = self.summary.groupby("condition")["accuracy"].mean()
-        last = dict.fromkeys(self.counts.attacks, 1) | {name: 2 for name in means.index if gone(name)}
+        last = dict.fromkeys(self.counts.attacks, 1) | {name: 2 for name in means.index if without_object(name)}
         return sorted(means.index, key=lambda name: (name != ORIGINAL, last.get(name, 0), means[name], name))
 
     @cached_property
@@ -154,7 +154,9 @@ class Evidence:
     def scores(self) -> pd.DataFrame | str:
         """The robustness score; a sentence where there is none."""
         if self.score_conditions is None:
-            wanted = [name for name in self.counts.conditions if not gone(name) and name not in self.counts.attacks]
+            wanted = [
+                name for name in self.counts.conditions if not without_object(name) and name not in self.counts.attacks
+            ]
         else:
             wanted = list(self.score_conditions(self.counts))
         return self._scores_over(wanted)
@@ -192,18 +194,13 @@ class Evidence:
     def with_object(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of conditions that leave the object in, each set of images once, without attacks."""
         left_out = {*self.counts.same_images, *self.counts.attacks}
-        kept = [name for name in self.counts.conditions if not gone(name) and name not in left_out]
+        kept = [name for name in self.counts.conditions if not without_object(name) and name not in left_out]
         return frame[frame["condition"].isin(kept)]
 
 
-def gone(condition: str) -> bool:
-    """Whether a condition takes the object out of the picture."""
-    return condition.split("@")[0].split(" ")[0] in WITHOUT_OBJECT
-
-
 def shown(condition: str) -> str:
-    """A condition as words; a dagger where the object is gone."""
-    return condition_name(condition) + (" †" if gone(condition) else "")
+    """Return a condition as words, with a dagger where the object is gone."""
+    return condition_words(condition) + (" †" if without_object(condition) else "")
 
 
 DAGGER = "† The object is not in the picture: a right answer there comes from something else."

@@ -7,11 +7,12 @@ import io
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, ShownTable, Tile
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import listing, percent, plural
-from holdfast.report.static.evidence import Evidence, gone, named, shown
+from holdfast.report.static.evidence import Evidence, named, shown
 from holdfast.report.static.rows import Rows, answers
 from holdfast.stats.core.reduce import right_column
 from holdfast.store import Run
@@ -122,7 +123,7 @@ def _photo(
         width, height = jpeg_size(jpeg)
         picture = base64.b64encode(jpeg).decode() if width else ""
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
-        if gone(condition):
+        if without_object(condition):
             count = f"○ {sum(answer.said.startswith('right') for answer in given)} of {known} right"
         tiles.append(Tile(shown(condition), picture, width, height, given, wrong, count))
     lost = [tile.condition for tile in tiles if tile.wrong and tile.condition != shown(ORIGINAL)]
@@ -141,7 +142,7 @@ def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, conditio
     full = evidence.outcome == "full"
     right = bool(row["correct" if full else "correct_restricted"])
     prediction = str(row["prediction" if full else "prediction_restricted"])
-    if gone(condition):  # right or wrong is no merit without the object, so it is not judged
+    if without_object(condition):  # right or wrong is no merit without the object, so it is not judged
         return Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
     kind, sign = ("right", "✓") if right else ("wrong", "✗")
     return Answer(name, f"{kind}: {prediction}", sign, kind)
@@ -224,7 +225,7 @@ def _worst_classes(evidence: Evidence) -> pd.DataFrame:
 def _common_mistakes(evidence: Evidence, said: pd.DataFrame) -> dict[str, str]:
     full = evidence.outcome == "full"
     correct = said["correct" if full else "correct_restricted"]
-    wrong = said[(said["status"] == "ok") & (correct == False) & ~said["name"].map(gone)]  # noqa: E712 - nulls are neither
+    wrong = said[(said["status"] == "ok") & (correct == False) & ~said["name"].map(without_object)]  # noqa: E712 - nulls are neither
     column = "prediction" if full else "prediction_restricted"
     counted = wrong.groupby(["source_id", column]).size().rename("times").reset_index()
     counted = counted.sort_values(["times", column], ascending=[False, True]).drop_duplicates("source_id")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.store import Run
 
@@ -80,8 +81,8 @@ def answers(rows: Rows, sources: Collection[str], conditions: Collection[str]) -
     frame: pd.DataFrame = rows.dataset.to_table(columns=_COLUMNS, filter=wanted).to_pandas()
     for column in ("condition", "variant", "parameters", "model", "label", "prediction", "prediction_restricted"):
         frame[column] = frame[column].astype(object)
-    plain = frame["variant"].isin(["paper", "as_stored", ""])
-    base = frame["condition"].where(plain, frame["condition"] + "@" + frame["variant"])
-    # reduce adds the parameters where the table has several of them
-    frame["name"] = base.where(base.isin(list(conditions)), base + " " + frame["parameters"])
+    known = set(conditions)
+    rows_of = zip(frame["condition"], frame["variant"], frame["parameters"], strict=True)
+    # reduce adds the parameters where the whole table has several of them
+    frame["name"] = [name if (name := condition_name(*row[:2])) in known else condition_name(*row) for row in rows_of]
     return frame

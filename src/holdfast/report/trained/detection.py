@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -14,7 +15,7 @@ from holdfast.report.page import writer as page
 from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_name, estimate, listing, number, percent, points, short_names, span
+from holdfast.report.page.words import estimate, listing, number, percent, points, short_names, span
 from holdfast.report.static.evidence import Evidence, named
 from holdfast.report.static.provenance import trouble, what_was_run
 from holdfast.report.study import about_world
@@ -122,11 +123,11 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         wrong = own[own["label"] != own["prediction"]].sort_values("share", ascending=False)
         worst = wrong.iloc[0]
         finding = (
-            f"{short[model]}: the most frequent mistake is to call {condition_name(worst['label'])} "
-            f"{condition_name(worst['prediction'])}, {estimate(worst['share'], worst['low'], worst['high'])}."
+            f"{short[model]}: the most frequent mistake is to call {condition_words(worst['label'])} "
+            f"{condition_words(worst['prediction'])}, {estimate(worst['share'], worst['low'], worst['high'])}."
         )
         tidy = own.assign(
-            row=own["label"].map(condition_name), column=own["prediction"].map(condition_name), estimate=own["share"],
+            row=own["label"].map(condition_words), column=own["prediction"].map(condition_words), estimate=own["share"],
             shown=[percent(value, 0) for value in own["share"]],
             bounds=[span(a, b, 0) for a, b in zip(own["low"], own["high"], strict=True)],
         )[["row", "column", "estimate", "shown", "bounds", "n"]]  # fmt: skip
@@ -137,8 +138,8 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         )))  # fmt: skip
     columns = [
         Column("model", "Network", show=lambda name: short.get(name, name)),
-        Column("label", "Kind", show=condition_name),
-        Column("prediction", "Answer", show=condition_name),
+        Column("label", "Kind", show=condition_words),
+        Column("prediction", "Answer", show=condition_words),
         Column("share", "Share", "percent", "low", "high"),
         Column("n", "Pictures", "integer"),
         Column("total", "Of", "integer"),
@@ -148,7 +149,7 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
 
 def matrix(frame: pd.DataFrame, width: int) -> Chart:
     """Shares of rows: ``row``, ``column``, ``estimate``, texts ``shown`` and ``bounds``, ``n``."""
-    names = [condition_name(name) for name in KINDS]
+    names = [condition_words(name) for name in KINDS]
     label = charts.room(names, 170 if width >= WIDE else 100)
     size = min(130, (width - label - 30) // len(names))
     # A word a line: the names of the kinds are wider than a cell.

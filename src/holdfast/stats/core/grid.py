@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats, codes, interval
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 Average = Literal["macro", "micro"]
 """Every class counts the same, or every photo does."""
-
-WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
-"""Conditions that take the object away (the last two are ImageNet-9's): a right answer there is no merit, so averages
-leave them out unless asked."""
 
 _EQUAL = 1e-12  # differences of averages below this are rounding
 
@@ -71,7 +68,7 @@ def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.Dat
 def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
     """The conditions asked for, in the table's order; an unknown one is the user's mistake."""
     if conditions is None:
-        gone = [name for name in counts.conditions if name.split("@")[0].split(" ")[0] in WITHOUT_OBJECT]
+        gone = [name for name in counts.conditions if without_object(name)]
         left_out = {*gone, *counts.same_images, *counts.attacks}
         return [name for name in counts.conditions if name not in left_out]
     for name in conditions:

@@ -8,7 +8,6 @@ give the same digits.
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from holdfast.core.conditions import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats, resampled_sums
 from holdfast.stats.core.cells import stratified_rows
@@ -29,7 +29,6 @@ _KEPT = 200_000
 """Rows of a table up to which its codes are kept: 30 MB."""
 
 Z = 1.959963984540054
-_PLAIN = ("paper", "as_stored", "")
 
 COLUMNS = [
     "task", "kind", "sample_id", "source_id", "fold", "condition", "variant", "parameters", "trained_on", "label",
@@ -193,13 +192,9 @@ def _named(table: pa.Table) -> tuple[Codes, list[str]]:
     row = np.zeros(count, np.intp)  # one of each kind
     row[number] = np.arange(len(number))
     keys = [*zip(ids[row].tolist(), variants[row].tolist(), given[row].tolist(), strict=True)]
-    many = Counter(key[:2] for key in keys)
-    names = [
-        id_names[one]
-        + ("" if variant_names[two] in _PLAIN else f"@{variant_names[two]}")
-        + (f" {given_names[three]}" if many[one, two] > 1 else "")
-        for one, two, three in keys
-    ]
+    settings = [(id_names[one], variant_names[two], given_names[three]) for one, two, three in keys]
+    by_setting = condition_names(settings)
+    names = [by_setting[setting] for setting in settings]
     final = sorted(set(names))
     at = {name: place for place, name in enumerate(final)}
     return np.array([at[name] for name in names], np.intp)[number] if count else number, final

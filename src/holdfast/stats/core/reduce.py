@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
+from holdfast.core.conditions import PLAIN_VARIANTS
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 
@@ -102,18 +103,18 @@ def reduce(rows: pa.Table | ds.Dataset, *, order: list[str] | None = None) -> Co
 
 
 # A condition's name: its id, its variant unless it is the paper's, its parameters where the table has several.
-_NAMED = """
+_NAMED = f"""
     create temp table settings as
         select distinct condition, variant, parameters, kind from rows where task = 'classify';
     create temp table several as
         select condition, variant, true as many from settings group by all having count(distinct parameters) > 1;
     create temp macro named(condition, variant, parameters, many) as cast(condition as varchar)
-        || case when variant in ('paper', 'as_stored', '') then '' else '@' || variant end
+        || case when variant in {PLAIN_VARIANTS} then '' else '@' || variant end
         || case when many then ' ' || parameters else '' end;
     create temp view named as
         select rows.*, named(rows.condition, rows.variant, rows.parameters, several.many) as name
         from rows left join several using (condition, variant) where task = 'classify'
-"""
+"""  # noqa: S608 - a constant of ours
 
 _CODED = {
     "model": "model",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.conditions import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats, codes, deviations, interval
 
@@ -45,10 +46,9 @@ def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = attributions.to_pandas().merge(rows.select(COLUMNS).to_pandas(), on="row_id")
     for column in _TEXT:
         frame[column] = frame[column].astype(object)
-    plain = frame["variant"].isin(["paper", "as_stored", ""])
-    named = frame["condition"].where(plain, frame["condition"] + "@" + frame["variant"].fillna(""))
-    several = frame.groupby(["condition", "variant"])["parameters"].transform("nunique") > 1
-    frame["condition"] = named.where(~several, named + " " + frame["parameters"].fillna(""))
+    keys = list(zip(frame["condition"], frame["variant"], frame["parameters"], strict=True))
+    names = condition_names(keys)
+    frame["condition"] = [names[key] for key in keys]
     return frame.drop(columns=["variant", "parameters"])
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
@@ -70,7 +71,7 @@ class CorruptionError:
 
 def corruption_of(condition: str) -> str:
     """The corruption that a condition's name begins with (``fog@severity_3``), or nothing."""
-    name = condition.split("@")[0].split(" ")[0]
+    name = scenario_of(condition)
     return name if name in CORRUPTIONS or name in SPARE_CORRUPTIONS else ""
 
 

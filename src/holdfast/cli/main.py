@@ -35,6 +35,7 @@ from holdfast.cli import train as training
 from holdfast.cli import verify as verifying
 from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.extras import missing_extra
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 from holdfast.core.places import shown
@@ -378,6 +379,9 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
+        missing = missing_extra(error) if isinstance(error, ImportError) else None
+        if missing is not None:
+            _fail(str(missing), 2)
         _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
 
 

@@ -1,0 +1,78 @@
+"""The wheel itself, installed in a new environment outside the checkout, answers as the checkout does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from shapes import make_photos
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    return next(out.glob("holdfast-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``holdfast`` program of a new environment that holds the wheel and borrows the dependencies from this one.
+
+    A path file adds this environment's packages; its own path files, and with them the checkout, are not followed.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    site = next((folder / "lib").glob("python*/site-packages"))
+    (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return folder / "bin" / "holdfast"
+
+
+def run(program: Path, folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(program), *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for part in ("report/page/templates/", "web/static/", "web/templates/", "board/site/templates/", "assets/"):
+        assert any(f"holdfast/{part}" in name for name in names), part
+    assert not any("/tests/" in name or name.endswith(".pyc") for name in names)
+
+
+def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
+    python = installed.with_name("python")
+    shown = run(python, tmp_path, "-c", "import holdfast; print(holdfast.__file__)")
+    assert shown.stdout.startswith(str(installed.parents[1])), shown.stdout + shown.stderr
+
+
+def test_demo(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "demo", "--quick", "--quiet", "--out", "demo")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "demo" / "index.html").is_file()
+
+
+def test_check(installed: Path, tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos")
+    (tmp_path / "toy.py").write_text(
+        "import numpy as np\n"
+        "def model(images):\n    return np.full((len(images), 3), 1 / 3, np.float32)\n"
+        "model.labels = ('cross', 'disc', 'square')\n"
+    )
+    run_of = ["python:toy:model", photos / "images", "--masks", photos / "masks", "--out", tmp_path / "out"]
+    done = run(installed, tmp_path, "check", *run_of)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "out").rglob("index.html"))

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup system lint test test-all demo bench load docs clean
+.PHONY: setup system lint test test-all demo bench load docs house clean
 
 setup: $(STAMP)
 
@@ -25,8 +25,8 @@ system: ## Debian's browser and database, for the tests that need real ones
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py
-	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py
+	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py
+	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -47,6 +47,9 @@ demo: setup ## the embedded world and twenty photographs, measured and reported
 
 docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+house: setup ## the rooms of the package to scale, with their imports, for docs/architecture.md
+	$(BIN)/python docs/house.py
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""``holdfast eval --fast`` on a GPU: every figure of docs/performance.md, "One pass on one GPU".
+"""``holdfast eval --fast`` on a GPU: the figures of docs/performance.md.
 
     python benchmarks/gpu_eval.py --parts scenarios,agreement          # an H200: about a minute each
     python benchmarks/gpu_eval.py --parts usual,resnet50 --profile     # about two minutes

@@ -6,8 +6,9 @@ import errno
 import multiprocessing.util
 import os
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +35,7 @@ from holdfast.cli import study as studies
 from holdfast.cli import train as training
 from holdfast.cli import verify as verifying
 from holdfast.cli.progress import TerminalProgress, echo_trouble
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import DamageWarning, HoldfastError, UserError
 from holdfast.core.extras import missing_extra
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
@@ -355,6 +356,7 @@ def _print_summary(summary: Summary, where: str) -> None:
 
 
 _INTERRUPTED = 130
+_python_shows_warning = warnings.showwarning
 
 
 def main() -> None:
@@ -362,6 +364,8 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     if debug:
         sys.argv = [sys.argv[0], *(word for word in sys.argv[1:] if word != "--debug")]
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", DamageWarning)
     try:
         app()
     except SystemExit as stop:
@@ -383,6 +387,14 @@ def main() -> None:
         if missing is not None:
             _fail(str(missing), 2)
         _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print Holdfast's own warnings as sentences, and those of libraries as Python does."""
+    if issubclass(category, DamageWarning):
+        print(f"holdfast: {message}", file=sys.stderr)
+    else:
+        _python_shows_warning(message, category, *place)
 
 
 def _fail(sentence: str, code: int) -> None:

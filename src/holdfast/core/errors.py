@@ -26,3 +26,7 @@ def first_line(error: BaseException) -> str:
 
 class PromiseError(HoldfastError):
     """A scenario touched what it had promised to leave alone: a bug in that scenario, never in the data."""
+
+
+class DamageWarning(UserWarning):
+    """A damaged file was set aside and its contents are made again."""

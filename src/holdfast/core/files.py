@@ -43,22 +43,39 @@ def completed(path: str | Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A new name beside ``path``: becomes ``path`` when the block ends well, is deleted when it does not.
+def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a new name beside ``path``: it becomes ``path`` when the block ends well and is deleted otherwise.
 
-    Makes the folders above it. The data is not forced to the disk: that would cost more than encoding an image, and
-    guards against power cuts only.
+    Makes the folders above it.
+
+    Args:
+        path: the file to write.
+        sync: force the data to the disk before the file gets its name, so that a power cut leaves no empty file. It
+            costs more than encoding an image: tables are synced, images are not.
     """
     _check_local(path)
     temporary = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporary
+        if sync:
+            _sync(temporary)
         temporary.replace(path)
+        if sync:
+            with suppress(OSError):  # some network file systems cannot sync a folder
+                _sync(path.parent)
         completed(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
@@ -92,10 +109,15 @@ def _write(path: str, data: bytes) -> None:
             written += file.write(data[written:])
 
 
-def clear_unfinished(folder: Path) -> None:
-    """Delete what killed processes left below a folder: files, and folders such as half of a checkpoint."""
+def clear_unfinished(folder: Path, *, ending: str = "") -> list[str]:
+    """Delete the files and folders that killed processes left unfinished below a folder.
+
+    Returns:
+        The paths of the finished files whose names have this ending; none without one.
+    """
+    finished = []
     for parent, folders, files in os.walk(folder):  # not pathlib: there may be millions of files
-        for name in [one for one in folders if one.startswith(UNFINISHED)]:
+        for name in [name for name in folders if name.startswith(UNFINISHED)]:
             folders.remove(name)
             leftover = os.path.join(parent, name)
             if os.path.islink(leftover):  # noqa: PTH114
@@ -106,6 +128,9 @@ def clear_unfinished(folder: Path) -> None:
             if name.startswith(UNFINISHED):
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(parent, name))
+            elif ending and name.endswith(ending):
+                finished.append(os.path.join(parent, name))
+    return finished
 
 
 def safe_part(part: str) -> str:

@@ -1,7 +1,7 @@
 """The run directory: specification, Parquet shards, what is done."""
 
-from holdfast.store.parts import Parts, write_json, write_table, writing
+from holdfast.store.parts import Parts, read_table, write_json, write_table, writing
 from holdfast.store.remote import delivered, fetched, in_store, workplace
 from holdfast.store.run import Run
 
-__all__ = ["Parts", "Run", "delivered", "fetched", "in_store", "workplace", "write_json", "write_table", "writing"]
+__all__ = ["Parts", "Run", "delivered", "fetched", "in_store", "read_table", "workplace", "write_json", "write_table", "writing"]

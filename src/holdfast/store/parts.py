@@ -1,6 +1,7 @@
 """A growing table as a folder of Parquet part files.
 
-Every file is written under a temporary name and renamed, so that a killed process leaves nothing half-written.
+Every file is written under a temporary name, synced and renamed, so that neither a killed process nor a power cut
+leaves a file half-written. A checksum in each file tells whether it was damaged later.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,30 +21,59 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import DamageWarning, UserError
 from holdfast.core.files import clear_unfinished, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
+from holdfast.core.schema import ANSWERS, FRAMES, LATENTS, PREDICTIONS, SEGMENTS, WALKS
+from holdfast.store.checksums import add_checksum, damage_of, foreign_column
+
+
+_MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write JSON under a temporary name, then rename."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    with whole_file(path) as temporary:
+    with whole_file(path, sync=True) as temporary:
         temporary.write_text(text, encoding="utf8")
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write Parquet under a temporary name, then rename; a full disk leaves no torso."""
-    with whole_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+def write_table(path: Path, table: pa.Table | pa.RecordBatchReader) -> None:
+    """Write Parquet with a checksum under a temporary name, then rename; a full disk leaves no half-written file."""
+    with whole_file(path, sync=True) as temporary:
+        if isinstance(table, pa.Table):
+            pq.write_table(table, temporary, compression="zstd")
+        else:
+            with pq.ParquetWriter(temporary, table.schema, compression="zstd") as file:
+                for batch in table:
+                    file.write_batch(batch)
+        add_checksum(temporary)
+
+
+def read_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] = ()) -> pa.Table:
+    """Read a Parquet file that Holdfast wrote, after ``check_table``."""
+    check_table(path, schema, key)
+    return pq.read_table(path, schema=schema, partitioning=None)
+
+
+def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] = ()) -> None:
+    """Raise a UserError that names the file if it is damaged, or holds another table than that of the schema."""
+    if damage := damage_of(path):
+        raise UserError(
+            f"{path} is damaged: {damage}. Run the command that wrote it (such as holdfast eval) again with the same "
+            "--out: it sets the file aside and makes the lost rows again"
+        )
+    if schema is not None and (difference := foreign_column(path, schema, tuple(key))):
+        raise UserError(f"{path} does not belong there: {difference}. Move it to another folder")
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """The right to write below a folder, for one process at a time; makes the folder and clears unfinished files.
+    """Hold the right to write below a folder, which one process at a time has.
 
-    The kernel drops the lock with the process, even after kill -9.
+    Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the process,
+    even after kill -9.
     """
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
@@ -57,12 +89,59 @@ def writing(folder: Path) -> Iterator[None]:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
-        clear_unfinished(folder)
+        _set_damaged_aside(clear_unfinished(folder, ending=".parquet"))
         yield
 
 
+def _set_damaged_aside(paths: Sequence[str]) -> None:
+    """Rename damaged tables to ``*.damaged`` with a warning, and drop the rows that need what was lost with them."""
+    folders = set()
+    for path in map(Path, paths):
+        if _MENDED.fullmatch(path.name) and (damage := damage_of(path)):
+            path.replace(f"{path}.damaged")
+            folders.add(path.parent)
+            warnings.warn(
+                f"{path} is damaged: {damage}. It was renamed to {path.name}.damaged; its rows are made again",
+                DamageWarning,
+                stacklevel=4,
+            )
+    for folder in folders:
+        if folder.name == "predictions":
+            _drop_unpaired(folder.parent, _DETAILS)
+        elif folder.parent.name == "details" and folder.name in _DETAILS:
+            _drop_unpaired(folder.parent.parent, [folder.name])
+
+
+def _drop_unpaired(run: Path, tables: Iterable[str]) -> None:
+    """Drop details without their row, and rows without the details that they must have."""
+    predictions = Parts(run / "predictions", PREDICTIONS)
+    stored = predictions.stored_ids()
+    for name in tables:
+        schema, needed_by = _DETAILS[name]
+        details = Parts(run / "details" / name, schema)
+        if not details.folder.is_dir():
+            continue
+        detailed = details.stored_ids()
+        details.drop_ids(detailed - stored)
+        if needed_by is not None:
+            owners = predictions.dataset().to_table(["row_id"], needed_by & pc.field("status").isin(_ANSWERED))
+            predictions.drop_ids(set(owners["row_id"].to_pylist()) - detailed)
+
+
+_ANSWERED = ["ok", "rejected"]
+_WALKED = (pc.field("kind") == "dynamic") & pc.field("condition").isin(["perturbed", "random_walk"])
+# The tables below details/, and which rows of the one table always have a row there.
+_DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
+    "answers": (ANSWERS, pc.field("task") == "question"),
+    "segments": (SEGMENTS, pc.field("task") == "segment"),
+    "walks": (WALKS, _WALKED),
+    "frames": (FRAMES, None),
+    "latents": (LATENTS, None),
+}
+
+
 class Parts:
-    """The part files of one table; each row has a ``row_id``, which with other columns of ``key`` names it."""
+    """The part files of one table; the columns of ``key`` name a row."""
 
     def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str] = ("row_id",)) -> None:
         self.folder = folder
@@ -70,8 +149,15 @@ class Parts:
         self.key = tuple(key)
 
     def paths(self) -> list[Path]:
-        """The finished part files."""
-        return sorted(self.folder.glob("part-*.parquet"))
+        """Return the part files.
+
+        Raises:
+            UserError: one is damaged, or not a part of this table.
+        """
+        paths = sorted(self.folder.glob("part-*.parquet"))
+        for path in paths:
+            check_table(path, self.schema, self.key)
+        return paths
 
     def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> Path:
         """Add rows as one part file, in the place of one that was written for the same rows.

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import whole_file
 from holdfast.core.places import is_file, shown
 from holdfast.core.schema import PREDICTIONS, SAMPLES
-from holdfast.store.parts import Parts, write_json, write_table
+from holdfast.store.parts import Parts, read_table, write_json, write_table
 from holdfast.store.remote import fetched
 
 
@@ -71,18 +69,14 @@ class Run:
 
     def write_samples(self, samples: pa.Table | pa.RecordBatchReader) -> None:
         """Record the samples and their fingerprints."""
-        path = self.path / "samples.parquet"
-        if isinstance(samples, pa.Table):
-            write_table(path, samples.cast(SAMPLES))
-            return
-        with whole_file(path) as temporary, pq.ParquetWriter(temporary, SAMPLES, compression="zstd") as file:
-            for batch in samples:
-                file.write_batch(batch)
+        write_table(
+            self.path / "samples.parquet", samples.cast(SAMPLES) if isinstance(samples, pa.Table) else samples
+        )
 
     def samples(self) -> pa.Table:
         """The samples of this run; empty before the first plan."""
         path = self.path / "samples.parquet"
-        return pq.read_table(path, schema=SAMPLES).unify_dictionaries() if path.exists() else SAMPLES.empty_table()
+        return read_table(path, SAMPLES, key=("sample_id",)).unify_dictionaries() if path.exists() else SAMPLES.empty_table()
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
         """The one table, or some of its columns."""

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from postgres import postgres_server as postgres_server
 from postgres import postgres_url as postgres_url
 from shapes import make_photos
 
 # Properties look for new counterexamples on a developer's machine; a change that lands is judged by the same examples
-# every time.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# every time. A busy machine is no reason to fail.
+settings.register_profile("local", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 @pytest.fixture

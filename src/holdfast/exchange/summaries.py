@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.core.errors import UserError
 from holdfast.results import Results
-from holdfast.store import Run
+from holdfast.store import Run, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +28,7 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
         except UserError:
             continue  # these rows do not have what it takes: one condition has no score
     for path in sorted(results.glob("*.parquet")):
-        found[path.stem] = _csv(pq.read_table(path).to_pandas())
+        found[path.stem] = _csv(read_table(path).to_pandas())
     return found
 
 

@@ -4,4 +4,15 @@ from holdfast.store.parts import Parts, read_table, write_json, write_table, wri
 from holdfast.store.remote import delivered, fetched, in_store, workplace
 from holdfast.store.run import Run
 
-__all__ = ["Parts", "Run", "delivered", "fetched", "in_store", "read_table", "workplace", "write_json", "write_table", "writing"]
+__all__ = [
+    "Parts",
+    "Run",
+    "delivered",
+    "fetched",
+    "in_store",
+    "read_table",
+    "workplace",
+    "write_json",
+    "write_table",
+    "writing",
+]

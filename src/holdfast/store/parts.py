@@ -28,7 +28,6 @@ from holdfast.core.places import address
 from holdfast.core.schema import ANSWERS, FRAMES, LATENTS, PREDICTIONS, SEGMENTS, WALKS
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
 
-
 _MENDED = re.compile(r"(part-.*|samples)\.parquet")  # made again by the command that wrote them
 
 
@@ -72,8 +71,8 @@ def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] 
 def writing(folder: Path) -> Iterator[None]:
     """Hold the right to write below a folder, which one process at a time has.
 
-    Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the process,
-    even after kill -9.
+    Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the
+    process, even after kill -9.
     """
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")

@@ -69,14 +69,16 @@ class Run:
 
     def write_samples(self, samples: pa.Table | pa.RecordBatchReader) -> None:
         """Record the samples and their fingerprints."""
-        write_table(
-            self.path / "samples.parquet", samples.cast(SAMPLES) if isinstance(samples, pa.Table) else samples
-        )
+        write_table(self.path / "samples.parquet", samples.cast(SAMPLES) if isinstance(samples, pa.Table) else samples)
 
     def samples(self) -> pa.Table:
         """The samples of this run; empty before the first plan."""
         path = self.path / "samples.parquet"
-        return read_table(path, SAMPLES, key=("sample_id",)).unify_dictionaries() if path.exists() else SAMPLES.empty_table()
+        return (
+            read_table(path, SAMPLES, key=("sample_id",)).unify_dictionaries()
+            if path.exists()
+            else SAMPLES.empty_table()
+        )
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
         """The one table, or some of its columns."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
@@ -31,6 +29,7 @@ from holdfast.results import Results, background_conditions, static_conditions
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.effects.score_parts import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
+from holdfast.store import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -380,5 +379,5 @@ def _libraries(results: Results) -> str:
 
 
 def _jobs(results: Results) -> pd.DataFrame:
-    frame: pd.DataFrame = pq.read_table(results.path / "jobs.parquet", schema=JOBS).to_pandas()
+    frame: pd.DataFrame = read_table(results.path / "jobs.parquet", JOBS).to_pandas()
     return frame

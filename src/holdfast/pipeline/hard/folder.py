@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
+from holdfast.store import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,13 +23,12 @@ def read_hard_set(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     Raises:
         UserError: the folder is no hard set, or not a whole one.
     """
-    import pandas as pd
-
     mining = folder / "mining"
     try:
         facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))
         answers, selection = (
-            pd.read_parquet(mining / f"{name}.parquet").set_index("sample_id") for name in ("answers", "selection")
+            read_table(mining / f"{name}.parquet").to_pandas().set_index("sample_id")
+            for name in ("answers", "selection")
         )
         if not isinstance(facts, dict):
             raise ValueError("summary.json is no table of facts")

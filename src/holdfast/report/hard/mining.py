@@ -19,6 +19,7 @@ from holdfast.report.page.parts import Code, Heading, Listing, Section, ShownFig
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
 from holdfast.report.study import DRAWN_WORLD
+from holdfast.store import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,14 +61,12 @@ def build(
         pictures: makes JPEG thumbnails of some images of the pool, by sample_id.
         modes: what explains the wrong answers to its valid images.
     """
-    import pandas as pd
-
     mining = folder / "mining"
     try:
         facts = json.loads((mining / "summary.json").read_text(encoding="utf8"))
-        tables = {file.stem: pd.read_parquet(file) for file in (mining / "results").glob("*.parquet")}
-        answers = pd.read_parquet(mining / "answers.parquet").set_index("sample_id")
-        selection = pd.read_parquet(mining / "selection.parquet").set_index("sample_id")
+        tables = {file.stem: read_table(file).to_pandas() for file in (mining / "results").glob("*.parquet")}
+        answers = read_table(mining / "answers.parquet").to_pandas().set_index("sample_id")
+        selection = read_table(mining / "selection.parquet").to_pandas().set_index("sample_id")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not a hard set that holdfast mine finished: {error}") from error
     evidence = Evidence(facts, tables, short_names([*facts["surrogates"], *facts["targets"]]))

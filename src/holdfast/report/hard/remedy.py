@@ -30,6 +30,7 @@ from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import listing, percent, plural, points, sentence, span
 from holdfast.report.study import DRAWN_WORLD
 from holdfast.stats.hard.mining import share
+from holdfast.store import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +52,10 @@ def build(folder: Path, *, pictures: Pictures | None = None) -> Path:
         folder: the run.
         pictures: makes JPEGs of images of the pool, by sample_id.
     """
-    import pandas as pd
-
     try:
         facts = json.loads((folder / "summary.json").read_text(encoding="utf8"))
-        table = pd.read_parquet(folder / "results" / "remedy.parquet")
-        answers = pd.read_parquet(folder / "results" / "answers.parquet")
+        table = read_table(folder / "results" / "remedy.parquet").to_pandas()
+        answers = read_table(folder / "results" / "answers.parquet").to_pandas()
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not a run that holdfast remedy finished: {error}") from error
     try:

@@ -19,6 +19,7 @@ from holdfast.report.page.words import estimate, listing, number, percent, plura
 from holdfast.report.people import charts
 from holdfast.report.people.gallery import gallery
 from holdfast.stats.people.votes import VERDICT
+from holdfast.store import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,12 +78,10 @@ def build(folder: Path, pictures: Callable[[Container[str]], dict[str, bytes]] |
         folder: the export.
         pictures: makes JPEG thumbnails of some images, by sample_id.
     """
-    import pandas as pd
-
     votes = read_votes(folder)
     try:
         facts = json.loads((folder / "export.json").read_text(encoding="utf8"))
-        tables = {file.stem: pd.read_parquet(file) for file in (folder / "results").glob("*.parquet")}
+        tables = {file.stem: read_table(file).to_pandas() for file in (folder / "results").glob("*.parquet")}
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not an export of holdfast review: {error}") from error
     evidence = Evidence(votes, tables, facts)

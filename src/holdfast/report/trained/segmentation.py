@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts, plots
@@ -34,7 +32,7 @@ from holdfast.report.trained.segmented import Segmented
 from holdfast.report.trained.training import lines, thinned
 from holdfast.stats.effects.segments import SEGMENT, WITHIN
 from holdfast.stats.regression.fit import Regression
-from holdfast.store import Parts, Run
+from holdfast.store import Parts, Run, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +271,7 @@ def _trainings(found: Segmented) -> list[Part]:
     runs = [run for run in found.runs if (run.path / "jobs.parquet").is_file()]
     if not runs:
         return []
-    jobs = pd.concat([_frame(pq.read_table(run.path / "jobs.parquet", schema=JOBS)) for run in runs])
+    jobs = pd.concat([_frame(read_table(run.path / "jobs.parquet", JOBS)) for run in runs])
     curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
     jobs = jobs[jobs["task"] == SEGMENT]
     curves = curves[curves["job"].isin(jobs["job"])]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
@@ -19,7 +17,7 @@ from holdfast.report.page.words import listing, number, plural, points, short_na
 from holdfast.report.static.evidence import Evidence, shown
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.within import within
-from holdfast.store import Parts, Run
+from holdfast.store import Parts, Run, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +62,7 @@ def training(runs: Sequence[Run], evidence: Evidence) -> Section:
     """
     import pandas as pd
 
-    jobs = pd.concat([_frame(pq.read_table(run.path / "jobs.parquet", schema=JOBS)) for run in runs])
+    jobs = pd.concat([_frame(read_table(run.path / "jobs.parquet", JOBS)) for run in runs])
     curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
     jobs = jobs[jobs["task"] == "classify"]
     curves = curves[curves["job"].isin(jobs["job"])]

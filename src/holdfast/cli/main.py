@@ -389,12 +389,12 @@ def main() -> None:
         _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **stream: Any) -> None:
     """Print Holdfast's own warnings as sentences, and those of libraries as Python does."""
     if issubclass(category, DamageWarning):
         print(f"holdfast: {message}", file=sys.stderr)
     else:
-        _python_shows_warning(message, category, *place)
+        _python_shows_warning(message, category, *place, **stream)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -7,7 +7,6 @@ An entry is an object or a lazy ``"module:attribute"``. Other packages add their
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import sys
@@ -20,22 +19,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.extras import missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
+from holdfast.core.names import nearest as nearest
+from holdfast.core.names import unknown as unknown
 
 T = TypeVar("T")
-
-
-def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """The known names most like a mistyped one."""
-    lowered = {candidate.lower(): candidate for candidate in known}
-    return [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)]
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name nobody knows: the nearest ones, or all of them where there are few."""
-    names = sorted(known)
-    close = nearest(name, names)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names[:30])}"
-    return UserError(f"no {what} is called {name!r}; {hint}")
 
 
 def find_attribute(name: Name) -> tuple[Any, str]:

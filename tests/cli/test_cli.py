@@ -33,7 +33,7 @@ def test_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (["eval", "PHOTOS", "--models", "MODEL", "--matte", "pink", "--out", "x"], "matte"),
         (["eval", "PHOTOS", "--models", "MODEL", "--split", "test", "--out", "x"], "no splits"),
         (["eval", "PHOTOS", "--models", "MODEL", "--out", "/proc/nowhere"], "cannot write"),
-        (["synth", "PHOTOS", "--format", "gif", "--out", "x"], "png, jpeg, webdataset, parquet"),
+        (["synth", "PHOTOS", "--format", "gif", "--out", "x"], "jpeg, parquet, png, webdataset"),
         (["synth", "PHOTOS", "--quality", "0", "--out", "x"], "between 1 and 100"),
         (["synth", "PHOTOS", "--scenarios", "generated_background", "--out", "x"], "--generator"),
         (["synth", "PHOTOS", "--scenarios", "grey", "--generator", "embedded:", "--out", "x"], "is for generated"),

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli.main import app
 from holdfast.cli.perturb import perturb
 from holdfast.core.errors import UserError
-from holdfast.pipeline.walk.walk_options import WalkOptions
+from holdfast.pipeline.specs import WalkOptions
 
 SCENES = 6
 WALK = ["--generator", "pixel:", "--oracle", "clip:embedded", "--steps", "2", "--step-size", "0.004", "-q"]

@@ -244,7 +244,7 @@ def test_a_pool_without_prompts_is_mined_all_the_same(tmp_path: Path) -> None:
         ({"at_least": 1}, "cannot be"),
         ({"at_least": 5}, "cannot be"),
         ({"use": 9}, "--use 9"),
-        ({"outcome": "half"}, "no outcome is called"),
+        ({"outcome": "half"}, "no choice of --outcome is called"),
         ({"pool": "nowhere"}, "does not exist"),
     ],
 )

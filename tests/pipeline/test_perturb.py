@@ -350,7 +350,7 @@ def test_a_model_that_fails_on_a_picture_is_a_row_and_can_be_tried_again(
         ({"oracle": ""}, "--oracle"),
         ({"generator": "TOY:Nothing", "size": 60}, "not divisible by 8"),
         ({"generator": "TOY:Small", "size": 64}, "32 pixels a side and at no other"),
-        ({"space": "everything"}, "label space"),
+        ({"space": "everything"}, "no choice of --space is called"),
         ({"oracle": "clip:embedded?space=all", "oracle_space": "dataset"}, "leave one of them out"),
         ({"sparse": "no-such-mask"}, "no sparse mask"),
         ({"data": "PHOTOS"}, "cross"),  # a class that neither the model nor the oracle has a name for

@@ -153,8 +153,8 @@ def test_the_page_says_what_it_mends(remedied) -> None:
     ("change", "said"),
     [
         ({"model": "python:somewhere:model"}, "remedy trains embedded:, local-dir:, timm: models"),
-        ({"recipe": "magic"}, "no recipe is called 'magic'"),
-        ({"outcome": "both"}, "no outcome is called 'both'"),
+        ({"recipe": "magic"}, "no choice of --recipe is called 'magic'"),
+        ({"outcome": "both"}, "no choice of --outcome is called 'both'"),
         ({"hard": "pool"}, "is not a hard set.*make one of a pool first"),
         ({"pool": "gone"}, "gone"),
     ],
@@ -263,10 +263,11 @@ def test_wrong_words(hard: Path, tmp_path: Path) -> None:
         (ModesSpec(words="nowhere", oracle="clip:embedded"), "neither a file"),
         (ModesSpec(words=str(file), oracle="clip:embedded"), "has 1 phrases"),
         (ModesSpec(words=str(tmp_path / "binary"), oracle="clip:embedded"), "is not text"),
-        (ModesSpec(outcome="both"), "no outcome"),
     ):
         with pytest.raises(UserError, match=said):
             gather(hard, spec)
+    with pytest.raises(UserError, match="no choice of --outcome is called"):
+        ModesSpec(outcome="both")
     with pytest.raises(UserError, match="no name for class"):
         class_name("n00000000", None)
     assert "Maltese" in class_name("n02085936", None)

@@ -17,11 +17,12 @@ from holdfast.board.entry import Entry, dataset_sha256
 from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, parse_matte, row_ids
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, row_ids
 from holdfast.pipeline.evaluate.worker import Evaluation, Job, Tested, load_models, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
+from holdfast.pipeline.specs import parse_matte
 from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.scenarios import Condition, find_scenario, make_condition
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK

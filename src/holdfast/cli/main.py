@@ -245,8 +245,9 @@ def evaluate(
 ) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy
-    from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, parse_matte
+    from holdfast.pipeline.evaluate.evaluate import EvaluateSpec
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
+    from holdfast.pipeline.specs import parse_matte
 
     spec = EvaluateSpec(
         data=data, masks=_text(masks), backgrounds=_text(backgrounds), split=split, limit=limit, seed=seed,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
@@ -65,3 +66,17 @@ def parse_name(text: str, *, tagged: bool = True) -> Name:
 def split_list(text: str) -> list[str]:
     """A comma-separated list without empty members."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+    """Return the known names that are most like a mistyped one."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    return [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)]
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    """Return the error for an unknown name; it offers the nearest names, or else all of them."""
+    names = sorted(known)
+    close = nearest(name, names)
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names[:30])}"
+    return UserError(f"no {what} is called {name!r}; {hint}")

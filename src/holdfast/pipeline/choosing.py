@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +17,15 @@ from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline import speed
 from holdfast.pipeline.jobs.environment import gpu_name
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.models.choice import RESAMPLES, Choice, Cost, choose, weigh
+from holdfast.stats.models.choice import Choice, Cost, choose, weigh
 from holdfast.stats.models.choice_words import MEGA, Recommendation, recommend
 from holdfast.store import Run
 
 MEASURE, NONE = "measure", "none"
-
-
-@dataclass(frozen=True)
-class ChooseSpec:
-    """What ``holdfast choose`` does.
-
-    Attributes:
-        weights: by condition, scenario, family or group; or as text, ``blur=2,random_background=3``.
-        accuracy_weight: of the originals; None is 1.
-        limit_size: megabytes of weights.
-        limit_time: milliseconds an image.
-        speed: ``measure``, ``none``, or a CSV file.
-        batch_size: pictures a pass.
-        device: where speed is measured.
-        outcome: which right answers count.
-        average: every class counts the same, or every photo does.
-        resamples: of photos.
-        seed: of the resampling.
-    """
-
-    weights: Mapping[str, float] | str = field(default_factory=dict)
-    accuracy_weight: float | None = None
-    limit_size: float | None = None
-    limit_time: float | None = None
-    speed: str = MEASURE
-    batch_size: int = 8
-    device: str = "auto"
-    outcome: Any = "full"
-    average: Any = "macro"
-    resamples: int = RESAMPLES
-    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import DataSpec, Prepared, prepare, read
+from holdfast.pipeline.samples import Prepared, prepare, read
+from holdfast.pipeline.specs import MaskSpec as MaskSpec
 from holdfast.store import Parts, writing
 
 MASKS = pa.schema(
@@ -40,15 +40,6 @@ MASKS = pa.schema(
 
 KEPT = "the dataset's own"
 """Stands for the mask maker where there was none."""
-
-
-@dataclass(frozen=True)
-class MaskSpec(DataSpec):
-    """What ``holdfast mask`` does; with ``keep``, masks that the dataset has are copied and only the others made."""
-
-    annotator: str = "u2netp"
-    keep: bool = False
-    workers: int = 0
 
 
 def make_masks(

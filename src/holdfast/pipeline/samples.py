@@ -19,7 +19,7 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.seeds import generator
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Collection, Image, Rendered, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
@@ -27,6 +27,8 @@ from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.specs import DataSpec as DataSpec
+from holdfast.pipeline.specs import PaintSpec as PaintSpec
 from holdfast.scenarios import PAPER, Condition, render
 from holdfast.scenarios.rendering import mask_missing
 from holdfast.store import Run
@@ -34,30 +36,6 @@ from holdfast.store import Run
 _STORE_THREADS = 32
 _AHEAD = 128  # pieces of hashing
 _TABLE_ROWS = 20_000  # that are made of Python's objects at a time
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which images, with which masks, and how they are rendered."""
-
-    data: str
-    masks: str | None = None
-    backgrounds: str | None = None
-    split: str = ""
-    limit: int = 0
-    seed: int = 0
-    max_pixels: int = DEFAULT_MAX_PIXELS
-
-
-@dataclass(frozen=True)
-class PaintSpec(DataSpec):
-    """What conditions that paint need besides; they are only asked for by name."""
-
-    generator: str = ""
-    prompts: str | None = None
-    oracle: str = ""
-    labels: str | None = None
-    device: str = "auto"
 
 
 @dataclass(frozen=True)

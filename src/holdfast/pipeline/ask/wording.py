@@ -6,73 +6,25 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.ask.matching import LETTERS, shown
 from holdfast.pipeline.evaluate.worker import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.samples import DataSpec
-from holdfast.registry import unknown
+from holdfast.pipeline.specs import AskSpec as AskSpec
+from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST
+from holdfast.pipeline.specs.rows import QUESTIONS, TEMPLATE, TWO_WAY
 
-TWO_WAY, FULL_LIST = "two_way", "full_list"
-KINDS = (TWO_WAY, FULL_LIST)
 TRUTH_FIRST, TRUTH_SECOND = "two_way:truth_first", "two_way:truth_second"
-
-TEMPLATE = "What is the main object in this image? Choose from the following list: {options}."
-LETTER_TEMPLATE = (
-    "What is the main object in this image? Choose from the following list and answer with the letter: {options}."
-)
 STORED = "questions"
 """The distractor that ImageNet-D's own question files name."""
-
-
-@dataclass(frozen=True)
-class AskSpec(DataSpec):
-    """What ``holdfast ask`` does.
-
-    Attributes:
-        models: vision-language models and classifiers.
-        questions: of KINDS.
-        distractor: the model whose best wrong class stands beside the truth, or ``questions``.
-        synonyms: a TOML file for lenient matching.
-        template: the words, with ``{options}`` in them; '' takes the default.
-        letters: options have letters, and a letter is a strict answer.
-        both_orders: every two-way question is asked both ways round.
-        labels: CSV that maps classes to outputs of classifiers.
-        batch_size: questions or images a forward pass.
-        device: of models that run here.
-        retry_errors: ask again where there was an error.
-    """
-
-    models: tuple[str, ...] = ()
-    questions: tuple[str, ...] = KINDS
-    distractor: str = ""
-    synonyms: str | None = None
-    template: str = ""
-    letters: bool = False
-    both_orders: bool = False
-    labels: str | None = None
-    batch_size: int = 8
-    device: str = "auto"
-    retry_errors: bool = False
-
-    @property
-    def words(self) -> str:
-        """The template that is used."""
-        return self.template or (LETTER_TEMPLATE if self.letters else TEMPLATE)
-
-    def parameters(self, protocol: str) -> str:
-        """What the one table says of a question besides its protocol, as JSON."""
-        told: dict[str, Any] = {"template": self.words, "letters": self.letters}
-        return canonical_json(told | ({"distractor": self.distractor} if protocol != FULL_LIST else {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +43,7 @@ def check(spec: AskSpec, classes: Sequence[str]) -> None:
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     if not spec.questions:
-        raise UserError(f"no kind of question was named; --questions takes {', '.join(KINDS)}")
-    for kind in spec.questions:
-        if kind not in KINDS:
-            raise unknown("kind of question", kind, KINDS)
+        raise UserError(f"no kind of question was named; --questions takes {', '.join(QUESTIONS)}")
     if spec.words.count("{options}") != 1:
         raise UserError(f"a question says once where the options go, as in {TEMPLATE!r}; {spec.words!r} does not")
     if len(classes) < 2:

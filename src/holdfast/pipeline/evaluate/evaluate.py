@@ -30,7 +30,7 @@ from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, pre
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
-__all__ = ["EvaluateSpec", "evaluate", "parse_matte", "row_ids"]
+__all__ = ["EvaluateSpec", "evaluate", "row_ids"]
 
 
 @dataclass(frozen=True)
@@ -123,20 +123,6 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
         raise UserError(
             f"{run.path} holds a run of {there} answers, which do not mix with {now} ones; choose another --out"
         )
-
-
-def parse_matte(text: str) -> tuple[int, int, int]:
-    """A colour by name or as R,G,B."""
-    named = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
-    if text in named:
-        return named[text]
-    try:
-        red, green, blue = (int(part) for part in text.split(","))
-    except ValueError:
-        red = green = blue = -1
-    if not all(0 <= value <= 255 for value in (red, green, blue)):
-        raise UserError(f"--matte {text!r} is neither white, black, grey nor R,G,B with values 0 to 255")
-    return red, green, blue
 
 
 def _jsonable(value: dict[str, Any]) -> dict[str, Any]:

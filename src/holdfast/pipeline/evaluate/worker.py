@@ -30,32 +30,16 @@ from holdfast.pipeline.jobs.sharding import check_same
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
     DataSpec,
-    PaintSpec,
     Prepared,
     Rendering,
     over_matte,
     render_conditions,
     stored_variant,
 )
+from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 from holdfast.store import Run
-
-
-@dataclass(frozen=True)
-class EvaluateSpec(PaintSpec):
-    """What ``holdfast eval`` does."""
-
-    models: tuple[str, ...] = ()
-    scenarios: str = "all"
-    feather: float = 0.0
-    matte: tuple[int, int, int] = (255, 255, 255)
-    batch_size: int = 32
-    workers: int = 1
-    expect_accuracy: float | None = None
-    retry_errors: bool = False
-    fast: bool = False  # one pass over the images, in batches on the device, where that is possible: see onepass
-    compile: bool | None = None  # the networks of a fast run; None: on a GPU, where enough pictures are to be seen
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from holdfast.explain import Method, parse_methods
 from holdfast.pipeline.evaluate.evaluate import row_ids
 from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
 from holdfast.pipeline.explain.maps import Item, Looking
-from holdfast.pipeline.explain.subjects import TARGETS, Subject, evaluated, segmented, trained
+from holdfast.pipeline.explain.subjects import Subject, evaluated, segmented, trained
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
@@ -32,8 +32,8 @@ from holdfast.pipeline.samples import (
     render_conditions,
     stored_conditions,
 )
+from holdfast.pipeline.specs import ExplainSpec as ExplainSpec
 from holdfast.pipeline.thumbnails import spec_of
-from holdfast.registry import unknown
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects import attributions
 from holdfast.store import Parts, Run, write_table, writing
@@ -48,35 +48,6 @@ _COLUMNS = [
 ]  # fmt: skip
 _PART = 256
 """Rows of a part file, about: what a kill may cost."""
-
-
-@dataclass(frozen=True)
-class ExplainSpec:
-    """What ``holdfast explain`` does.
-
-    Attributes:
-        methods: as ``explain.parse_methods`` reads them.
-        limit: so many source images, evenly over classes; 0 takes all.
-        conditions: of the run; empty: all that keep the object and can be made again.
-        target: the answer that is explained: the true ``label``'s, or the model's own ``prediction``.
-        randomise: also with shuffled weights.
-        cascade: and, on originals, with the weights shuffled layer by layer from the last one down.
-        pictures: so many source images whose maps are kept as pictures.
-        batch_size: pictures at a time.
-        device: of the models.
-        seed: of the shuffled weights.
-    """
-
-    methods: str = "gradcam"
-    limit: int = 48
-    conditions: str = ""
-    target: str = "label"
-    randomise: bool = False
-    cascade: bool = False
-    pictures: int = 6
-    batch_size: int = 16
-    device: str = "auto"
-    seed: int = 0
 
 
 def details(run: Path) -> Parts:
@@ -98,8 +69,6 @@ class Explained:
 def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Explained:
     """Make the maps that are not there yet, write where they lie, and measure all of them."""
     run, methods = Run.open(path), parse_methods(spec.methods)
-    if spec.target not in TARGETS:
-        raise unknown("target", spec.target, TARGETS)
     verb = str(run.spec().get("verb", ""))
     if verb not in VERBS:
         what = f"of holdfast {verb}" if verb else "of something else"

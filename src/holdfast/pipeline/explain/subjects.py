@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 LABEL, PREDICTION = "label", "prediction"
-TARGETS = (LABEL, PREDICTION)
 
 
 @dataclass(frozen=True)

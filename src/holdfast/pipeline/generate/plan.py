@@ -24,7 +24,7 @@ from holdfast.data.nuisances import (
     with_labels,
 )
 from holdfast.diorama import vocabulary
-from holdfast.registry import unknown
+from holdfast.pipeline.specs import GenerateSpec as GenerateSpec
 
 DIORAMA = "diorama"
 DIORAMA_TEMPLATES: Mapping[str, str] = {
@@ -37,43 +37,6 @@ DIORAMA_TEMPLATES: Mapping[str, str] = {
 Listed = TypeVar("Listed", Category, Nuisance)
 
 _SEEDS = 2**31  # what every tool's seed field takes, so that an image can be made again anywhere
-
-
-@dataclass(frozen=True)
-class GenerateSpec:
-    """What a pool is made of.
-
-    Attributes:
-        generator: the image maker's name.
-        categories: ``diorama``, or a file or folder (see ``read_categories``); '' is diorama for embedded: alone.
-        nuisances: the same (see ``read_nuisances``).
-        templates: a TOML file; '' says it in our words.
-        per_pair: images a prompt.
-        kinds: of nuisance.
-        limit: at most so many images, evenly over categories and kinds; 0 makes all.
-        seed: everything random follows from it and from the prompt.
-        negative: a prompt to keep away from; '' leaves it to the generator.
-        scheduler: a class of diffusers; '' leaves the pipeline's own.
-        labels: a CSV that maps every category to model outputs.
-        licence: of the images, for the manifest.
-        batch_size: images at once.
-        device: auto, cpu, cuda, ...
-    """
-
-    generator: str
-    categories: str = ""
-    nuisances: str = ""
-    templates: str = ""
-    per_pair: int = 1
-    kinds: tuple[str, ...] = KINDS
-    limit: int = 0
-    seed: int = 0
-    negative: str = ""
-    scheduler: str = ""
-    labels: str | None = None
-    licence: str = ""
-    batch_size: int = 16
-    device: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +101,6 @@ def plan(spec: GenerateSpec) -> Plan:
 def _check(spec: GenerateSpec) -> None:
     if not spec.kinds:
         raise UserError(f"name a kind of nuisance: --kinds {','.join(KINDS)}")
-    for kind in spec.kinds:
-        if kind not in KINDS:
-            raise unknown("kind of nuisance", kind, KINDS)
     if spec.per_pair < 1 or spec.batch_size < 1 or spec.limit < 0:
         raise UserError("--per-pair and --batch-size are 1 or more, --limit is 0 or more")
 

@@ -19,8 +19,6 @@ from holdfast.store import Parts, write_table
 REVIEW = "review"
 """The folder of pictures that people look at, a dataset of its own."""
 
-REVIEW_MARGIN = 0.2
-"""A picture that the oracle accepts by less goes to people as well: score less the likeliest other class's."""
 
 _SHOWN = [
     "path", "label", "sample_id", "source_id", "kind", "condition", "licence", "prompt", "asked_background",

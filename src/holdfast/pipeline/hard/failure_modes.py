@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -25,8 +25,8 @@ from holdfast.pipeline.generate.prompts import article, spoken
 from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
+from holdfast.pipeline.specs import ModesSpec as ModesSpec
 from holdfast.pipeline.thumbnails import small, spec_of
-from holdfast.registry import unknown
 from holdfast.stats.hard.failure_modes import FACTORS, Answers, asked_factors
 from holdfast.store import Run
 
@@ -36,30 +36,8 @@ LEAST_SURE = 0.5
 _AT_ONCE = 256
 
 
-@dataclass(frozen=True)
-class ModesSpec:
-    """What ``holdfast modes`` reads.
-
-    Attributes:
-        words: backgrounds to look for: ``prompts`` (those of a generated dataset's own prompts), ``diorama``, or a
-            text file with a phrase a line ("in the snow"); '' reads none.
-        oracle: the towers that read them, a ``clip:``.
-        outcome: wrong over all outputs of a model (``full``) or among the classes (``restricted``).
-        labels: CSV with names of classes, where the dataset's own are no words.
-        device: of the towers.
-    """
-
-    words: str = ""
-    oracle: str = ""
-    outcome: str = "full"
-    labels: str | None = None
-    device: str = "auto"
-
-
 def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answers:
     """The answers of a run directory, or of a hard set (to the images of its whole pool; its valid ones are wanted)."""
-    if spec.outcome not in OUTCOMES:
-        raise unknown("outcome", spec.outcome, OUTCOMES)
     if bool(spec.words) != bool(spec.oracle):
         raise UserError("backgrounds are read with both: --words FILE and --oracle clip:NAME")
     hard = (path / "mining" / "selection.parquet").is_file()

@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
-from holdfast.core.types import DEFAULT_MAX_PIXELS, ClassKeys, Collection, Image, Sample
+from holdfast.core.types import ClassKeys, Collection, Image, Sample
 from holdfast.data.labels import map_labels, read_label_file
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.oracle.lineage import lineages
-from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.evaluate.evaluate import evaluate
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.registry import unknown
+from holdfast.pipeline.specs import MineSpec as MineSpec
 from holdfast.stats.hard.mining_selection import half_of
 from holdfast.store import Parts, Run
 
@@ -48,61 +48,6 @@ JUDGED = pa.schema(
     ]
 )
 _JUDGED_AT_ONCE = 256
-
-
-@dataclass(frozen=True)
-class MineSpec:
-    """What ``holdfast mine`` does.
-
-    Attributes:
-        pool: a folder that ``holdfast generate`` made, or any dataset.
-        surrogates: models whose failures are looked for, in the order in which they are added.
-        targets: models that the set is tried on and that take no part in making it.
-        oracle: who says whether an image shows its category; neither of them.
-        labels: CSV that maps categories to model outputs.
-        outcome: wrong over all outputs of a model (``full``) or among the categories (``restricted``).
-        at_least: m, how many surrogates must fail; 0 chooses it.
-        use: k, how many of the surrogates are used, the first ones; 0 chooses it.
-        least_images: valid images that m should leave in the choosing half of the prompts.
-        least_fall: one more surrogate should lower accuracy by so much.
-        cap_per_category: at most so many images of a category; 0 for all.
-        cap_per_pair: at most so many images of a category with one nuisance; 0 for all.
-        balance: as many images of every category as of the scarcest.
-        keep_rejected: publish images that the oracle rejects as well.
-        again: new images of each hard prompt, 0 for none.
-        generator: who paints them; '' for the pool's own.
-        batch_size, device, limit, seed, max_pixels, retry_errors: as for ``eval``.
-    """
-
-    pool: str
-    surrogates: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    oracle: str = ""
-    labels: str | None = None
-    outcome: str = "full"
-    at_least: int = 0
-    use: int = 0
-    least_images: int = 25
-    least_fall: float = 0.01
-    cap_per_category: int = 0
-    cap_per_pair: int = 0
-    balance: bool = False
-    keep_rejected: bool = False
-    again: int = 5
-    generator: str = ""
-    batch_size: int = 32
-    device: str = "auto"
-    limit: int = 0
-    seed: int = 0
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    retry_errors: bool = False
-
-    def evaluation(self, data: str, *, limit: int = 0) -> EvaluateSpec:
-        """How the images of ``data`` are classified."""
-        return EvaluateSpec(
-            data, models=(*self.surrogates, *self.targets), scenarios="original", labels=self.labels, limit=limit,
-            batch_size=self.batch_size, device=self.device, max_pixels=self.max_pixels, retry_errors=self.retry_errors,
-        )  # fmt: skip
 
 
 def check(spec: MineSpec) -> list[str]:
@@ -130,8 +75,6 @@ def check(spec: MineSpec) -> list[str]:
         raise UserError(
             f"the oracle {spec.oracle} is the model {judged}; choose one that is no surrogate and no target"
         )
-    if spec.outcome not in OUTCOMES:
-        raise unknown("outcome", spec.outcome, OUTCOMES)
     most = spec.use or len(spec.surrogates)
     if spec.use and not 2 <= spec.use <= len(spec.surrogates):
         raise UserError(f"--use {spec.use}: {len(spec.surrogates)} surrogates are named, 2 at least are used")

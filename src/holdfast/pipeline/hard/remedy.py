@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
-from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
+from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import map_labels, read_label_file
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.hard.pool import JUDGED
 from holdfast.pipeline.hard.remedy_training import (
-    RECIPES,
     WEIGHTS,
-    Recipe,
     described,
     fine_tune,
     save,
@@ -29,7 +27,7 @@ from holdfast.pipeline.hard.remedy_training import (
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.registry import unknown
+from holdfast.pipeline.specs import RemedySpec as RemedySpec
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining_selection import CHOOSE, REPORT, draw_order
 from holdfast.store import Parts, write_json, write_table, writing
@@ -45,48 +43,6 @@ DRAWN_ORIGINALS = {
 
 HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, painted anew", "easy images", "unmined pool"
 _OUTCOMES = {"full": ("correct", "prediction"), "restricted": ("correct_restricted", "prediction_restricted")}
-
-
-@dataclass(frozen=True)
-class RemedySpec:
-    """What ``holdfast remedy`` does.
-
-    Attributes:
-        hard: a folder that ``holdfast mine`` made.
-        model: what to fine-tune: ``embedded:``, ``local-dir:`` or ``timm:``.
-        originals: datasets that the model should not forget; left empty, drawn scenes where the pool is drawn.
-        recipe: ``default`` or ``paper``.
-        epochs, rate, train_batch: instead of the recipe's; 0 keeps it.
-        limit: at most so many easy images; 0 takes all.
-        pool: where the pool is now, if it has moved.
-        labels: CSV that maps categories to model outputs.
-        outcome: right over all outputs (``full``) or among the categories (``restricted``).
-        batch_size, device, seed, max_pixels: as for ``eval``.
-    """
-
-    hard: str
-    model: str
-    originals: tuple[str, ...] = ()
-    recipe: str = "default"
-    epochs: int = 0
-    rate: float = 0.0
-    train_batch: int = 0
-    limit: int = 0
-    pool: str = ""
-    labels: str | None = None
-    outcome: str = "full"
-    batch_size: int = 32
-    device: str = "auto"
-    seed: int = 0
-    max_pixels: int = DEFAULT_MAX_PIXELS
-
-    def how(self) -> Recipe:
-        """The recipe with what was asked for instead."""
-        if self.recipe not in RECIPES:
-            raise unknown("recipe", self.recipe, RECIPES)
-        known = RECIPES[self.recipe]
-        asked = {"epochs": self.epochs, "rate": self.rate, "batch_size": self.train_batch}
-        return replace(known, **{key: value for key, value in asked.items() if value})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -123,8 +79,6 @@ class _Mined:
 def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remedied:
     """Fine-tune a model on the easy images of a hard set's pool, and measure it before and after on everything else."""
     recipe = spec.how()
-    if spec.outcome not in _OUTCOMES:
-        raise unknown("outcome", spec.outcome, _OUTCOMES)
     mined = _read(spec)
     collection = read(DataSpec(mined.pool))
     samples = easy_samples(mined.images, collection, limit=spec.limit, seed=spec.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,50 +25,17 @@ from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.segment.training import SegmentTraining
-from holdfast.pipeline.train import recipes
+from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
 from holdfast.pipeline.train.pictures import Renderer, Showing, Team, showing, tensors_of
-from holdfast.pipeline.train.plan import TrainSpec, conditions_of, content_of
-from holdfast.pipeline.train.recipes import Recipe
+from holdfast.pipeline.train.plan import conditions_of, content_of
 from holdfast.pipeline.train.train import Kind, train
 from holdfast.pipeline.train.worker import TESTED
 from holdfast.scenarios import Condition
-from holdfast.stats.effects.segments import SEGMENT
 from holdfast.store import Run, writing
 
 __all__ = ["SegmentSpec", "segment"]
 
-SIZE = 256
-"""Pixels of the square pictures, as published with XIMAGENET-12."""
-
 SEGMENTERS = Kind("segment", networks.resolve, networks.build, SegmentTraining)
-
-
-@dataclass(frozen=True)
-class SegmentSpec(TrainSpec):
-    """What ``holdfast segment`` does: train ``architectures``, or test ``models``; never both in one run.
-
-    Attributes:
-        models: segmenters by name, tested as they are.
-        labels: CSV that maps classes to their outputs.
-    """
-
-    models: tuple[str, ...] = ()
-    labels: str | None = None
-
-    @property
-    def task(self) -> str:
-        """As in the one table."""
-        return SEGMENT
-
-    @property
-    def protocol(self) -> str:
-        """The best class of every pixel, in pictures of so many pixels."""
-        return f"argmax@{self.settled().size}"
-
-    def settled(self) -> Recipe:
-        """The recipe with what this asks for instead."""
-        size = self.size or SIZE
-        return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate)
 
 
 def segment(

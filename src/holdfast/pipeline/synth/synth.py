@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,12 +20,11 @@ from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_ato
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
-from holdfast.pipeline.generate.review import REVIEW, REVIEW_MARGIN, check_review, settle
+from holdfast.pipeline.generate.review import REVIEW, check_review, settle
 from holdfast.pipeline.jobs.progress import Progress, silent, told
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
-    PaintSpec,
     Prepared,
     Rendering,
     applicable,
@@ -34,6 +33,7 @@ from holdfast.pipeline.samples import (
     render_conditions,
     stored_conditions,
 )
+from holdfast.pipeline.specs import SynthSpec as SynthSpec
 from holdfast.pipeline.synth.files import (
     DETAILS,
     MANIFEST,
@@ -48,25 +48,6 @@ from holdfast.pipeline.synth.row_ids import rendering_ids
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, write_json, writing
 from holdfast.store.stored_ids import StoredIds
-
-Format = Literal["png", "jpeg", "webdataset", "parquet"]
-Layout = Literal["plain", "ximagenet12"]
-
-
-@dataclass(frozen=True)
-class SynthSpec(PaintSpec):
-    """What ``holdfast synth`` does."""
-
-    scenarios: str = "static"
-    feather: float = 0.0
-    format: Format = "png"
-    quality: int = 95
-    layout: Layout = "plain"
-    workers: int = 0
-    verify: bool = False
-    review: bool = False  # pictures that the oracle doubts go to people
-    review_margin: float = REVIEW_MARGIN
-    review_votes: str | None = None  # what they said
 
 
 @dataclass
@@ -88,10 +69,6 @@ class Batch:
 def make_spec(**values: Any) -> SynthSpec:
     """A specification from untyped values; says which one is wrong."""
     spec = SynthSpec(**values)
-    if spec.format not in get_args(Format):
-        raise UserError(f"--format {spec.format} is not one of {', '.join(get_args(Format))}")
-    if spec.layout not in get_args(Layout):
-        raise UserError(f"--layout {spec.layout} is not one of {', '.join(get_args(Layout))}")
     if spec.layout == "ximagenet12" and spec.format in SHARD_FORMATS:
         raise UserError("the XIMAGENET-12 layout is a tree of folders: use --format png or jpeg")
     if not 1 <= spec.quality <= 100:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,43 +23,19 @@ from holdfast.pipeline.generate.backgrounds import load_painter
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import read
+from holdfast.pipeline.specs import DetectSpec as DetectSpec
 from holdfast.pipeline.telltale.pictures import Pasted, paint
 from holdfast.pipeline.train import architectures
-from holdfast.pipeline.train.plan import TrainSpec, check, with_folds
+from holdfast.pipeline.train.plan import check, with_folds
 from holdfast.pipeline.train.train import Kind, train
 from holdfast.pipeline.train.worker import Training
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED
+from holdfast.stats.effects.detection import CONTROL, GENERATED, KINDS, PASTED
 from holdfast.store import Run
 
 __all__ = ["DetectSpec", "detect"]
 
-QUALITY = 75
-"""Of the JPEG control: what a picture goes through when it is shared."""
-
-
 LEFT_OUT = "left out of all three kinds"
-
-
-@dataclass(frozen=True)
-class DetectSpec(TrainSpec):
-    """What ``holdfast detect`` does.
-
-    Attributes:
-        generator: what paints generated backgrounds; with prompts, oracle and labels as for ``synth``.
-        generated: a collection whose images show ``generated_background`` of the same photos (``synth`` writes one);
-            instead of a generator.
-    """
-
-    architectures: tuple[str, ...] = ("timm:resnet50",)
-    scenarios: str = f"{ORIGINAL},{JPEG}?quality={QUALITY},{CONTROL}"
-    folds: int = 5
-    train_on: str = ORIGINAL
-    generator: str = ""
-    prompts: str | None = None
-    oracle: str = ""
-    labels: str | None = None
-    generated: str | None = None
 
 
 def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:

@@ -14,79 +14,16 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import row_id
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
-from holdfast.pipeline.evaluate.worker import PROTOCOL, TASK, row_key
-from holdfast.pipeline.samples import DataSpec, Prepared, stored_conditions
-from holdfast.pipeline.train import recipes
+from holdfast.pipeline.evaluate.worker import TASK, row_key
+from holdfast.pipeline.samples import Prepared, stored_conditions
+from holdfast.pipeline.specs import TrainSpec as TrainSpec
+from holdfast.pipeline.specs.training import EACH as EACH
 from holdfast.pipeline.train.architectures import Architecture
-from holdfast.pipeline.train.pictures import WHITE, Showing, showing
-from holdfast.pipeline.train.recipes import Recipe
-from holdfast.registry import unknown
+from holdfast.pipeline.train.pictures import Showing, showing
 from holdfast.scenarios import Condition, parse_conditions
 
-EACH = "each"
-TRAIN_ON = (EACH, ORIGINAL)
-BALANCES = ("none", "weights", "sampling")
 VERSION = 1
 """Of the training: goes up when the same job would end in other weights, so that old models are trained again."""
-
-
-@dataclass(frozen=True)
-class TrainSpec(DataSpec):
-    """What ``holdfast train`` does.
-
-    Attributes:
-        architectures: networks by name.
-        scenarios: what to train or test on.
-        folds: of cross-validation; 1 is one split by ``train_split``.
-        train_split: share of the photos of each class that one split trains on.
-        validation: share of the training photos that choose the best epoch and stop early; nobody trains on them.
-        train_on: ``each`` scenario by itself (and originals tested on all), or ``original`` only.
-        recipe: a name of ``recipes.RECIPES``; epochs, batch_size, size and rate replace its own where they are not 0.
-        early_stopping: epochs without a better validation accuracy after which a job ends; 0 never.
-        balance: of classes: ``none``, ``weights`` in the loss, ``sampling`` of training images.
-        pretrained: begin with weights.
-        memory: GiB of pictures held by a process; 0 takes a share of the machine's.
-        workers: processes that work side by side, each on its own job.
-        renderers: processes that make pictures, shared by the workers; 0 takes one a core, 1 none but threads.
-        compile: compile the steps; worth it on a GPU, for trainings of many minutes.
-    """
-
-    architectures: tuple[str, ...] = ()
-    scenarios: str = "static"
-    folds: int = 12
-    train_split: float = 0.8
-    validation: float = 0.1
-    train_on: str = EACH
-    recipe: str = "fast"
-    epochs: int = 0
-    batch_size: int = 0
-    size: int = 0
-    rate: float = 0.0
-    early_stopping: int = 0
-    balance: str = "none"
-    pretrained: bool = False
-    feather: float = 0.0
-    matte: tuple[int, int, int] = WHITE
-    device: str = "auto"
-    workers: int = 1
-    memory: float = 0.0
-    renderers: int = 1
-    compile: bool = False
-    retry_errors: bool = False
-
-    @property
-    def task(self) -> str:
-        """As in the one table."""
-        return TASK
-
-    @property
-    def protocol(self) -> str:
-        """As in the one table."""
-        return PROTOCOL
-
-    def settled(self) -> Recipe:
-        """The recipe with what this asks for instead."""
-        return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate)
 
 
 @dataclass(frozen=True)
@@ -124,12 +61,6 @@ def check(spec: TrainSpec) -> None:
     """UserError where a setting makes no sense."""
     if not spec.architectures:
         raise UserError("no architecture was named; --architectures timm:resnet50,timm:vgg16 lists them")
-    if spec.train_on not in TRAIN_ON:
-        raise unknown("way to train (--train-on)", spec.train_on, TRAIN_ON)
-    if spec.balance not in BALANCES:
-        raise unknown("balance of classes", spec.balance, BALANCES)
-    if spec.folds < 1:
-        raise UserError(f"--folds {spec.folds}: 1 is one split, 2 or more is cross-validation")
     for name, share in (("train-split", spec.train_split), ("validation", spec.validation)):
         if not (0 < share < 1 or (name == "validation" and share == 0)):
             raise UserError(f"--{name} is a share between 0 and 1, not {share}")

@@ -18,6 +18,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.sharding import elsewhere, seeing, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import prepare, sample_batches
+from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.distances import feature_distance
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.resources import (
@@ -38,7 +39,6 @@ from holdfast.pipeline.walk.rows import (
     Finished,
     Recorder,
 )
-from holdfast.pipeline.walk.walk_options import WalkOptions
 from holdfast.pipeline.walk.worker import Part, Walking, Walks
 from holdfast.store import Run, writing
 

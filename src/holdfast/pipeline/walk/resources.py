@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +20,15 @@ from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.pipeline.evaluate.worker import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.samples import DataSpec, read
+from holdfast.pipeline.samples import read
+from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.walk.sparse import read_mask
-from holdfast.pipeline.walk.walk import WalkOptions
-from holdfast.registry import unknown
 
 LARGEST_DEFAULT = 256
 """Pixels a side where neither --size nor the generator says."""
 
-SPACES = ("dataset", "all")
 _SPEED_ONLY = ("batch_size", "deterministic", "compile")
 """Options of a walk that change its result by rounding at most, so that they are no part of a row's name."""
-
-
-@dataclass(frozen=True)
-class PerturbSpec(DataSpec):
-    """What ``holdfast perturb`` does."""
-
-    models: tuple[str, ...] = ()
-    generator: str = ""
-    oracle: str = ""
-    labels: str | None = None
-    space: str = "dataset"  # of loss, oracle and reported accuracy
-    loss_space: str = ""  # '': as ``space`` says; the next likewise
-    oracle_space: str = ""
-    size: int = 0  # 0: the generator's own, or the first image's short side, 256 at most
-    sparse: str | None = None
-    random_walk: bool = True
-    keep_images: bool = False
-    keep_latents: bool = False
-    frames: int = 0
-    device: str = "auto"
-    retry_errors: bool = False
-    walk: WalkOptions = field(default_factory=WalkOptions)
 
 
 @dataclass(frozen=True)
@@ -109,9 +85,6 @@ def load_tested(spec: PerturbSpec, collection: Collection) -> list[Tested]:
 
 def load_setting(spec: PerturbSpec, collection: Collection) -> Setting:
     """Load generator and oracle; UserError where something does not fit together."""
-    for option, value in (("--space", spec.space), ("--loss-space", spec.loss_space or spec.space)):
-        if value not in SPACES:
-            raise unknown(f"label space ({option})", value, SPACES)
     if not spec.generator:
         raise UserError("no generator was named; --generator G names one (holdfast ls generators)")
     if not spec.oracle:
@@ -166,8 +139,6 @@ def _oracle_name(spec: PerturbSpec) -> tuple[str, str]:
             )
         return spec.oracle, str(stated)
     wanted = spec.oracle_space or spec.space
-    if wanted not in SPACES:
-        raise unknown("label space (--oracle-space)", wanted, SPACES)
     # Only what differs from every oracle's default is said: oracles of other packages need not know the option.
     suffix = "" if wanted == "dataset" else ("&" if "?" in spec.oracle else "?") + "space=all"
     return spec.oracle + suffix, wanted

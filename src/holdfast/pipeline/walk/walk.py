@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
+from holdfast.pipeline.specs import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.walk_model import UnderTest as UnderTest
 from holdfast.pipeline.walk.walk_model import under_test as under_test
-from holdfast.pipeline.walk.walk_options import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.walk_step import Look, State, Stepper
 
 STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
 from holdfast.data.labels import LabelMap
+from holdfast.pipeline.specs.walks import SPACES
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
-
-SPACES = ("dataset", "all")
-LOSSES = ("cross_entropy", "margin")
 
 
 _BATCH = 64

@@ -20,9 +20,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
 from holdfast.core.seeds import seed_from
 from holdfast.generate.torch_parts import noise
+from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.walk_model import UnderTest, losses
 from holdfast.pipeline.walk.walk_norm import by_channel
-from holdfast.pipeline.walk.walk_options import WalkOptions
 
 if TYPE_CHECKING:
     import torch

@@ -143,7 +143,7 @@ def make(spec: type[S], values: Mapping[str, Any], *, verb: str) -> S:
     Raises:
         UserError: the verb has no such option, or an option does not allow its value.
     """
-    known = options_of(spec)
+    known = options_of(spec)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
-from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate, parse_matte
+from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.specs import parse_matte
 from holdfast.store import Run
 
 Table = Callable[..., list[dict[str, object]]]

@@ -12,9 +12,12 @@ import pytest
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.studies import dose, dose_training
-from holdfast.studies.seeds import pseudo_values
+from holdfast.stats.models.trainings import cross_part_pseudo_values
+from holdfast.studies import dose
 from holdfast.studies.study import run_study
+from holdfast.studies.trainings import right_answers
+from holdfast.training import small_models
+from holdfast.training.classifiers import Size
 
 SMALLER = ["train=48", "batch=24"]
 
@@ -55,12 +58,12 @@ def test_the_numbers_are_those_of_the_runs(finished: Path) -> None:
         assert row["true_effect"] == pytest.approx(true)
     # The score's own cross part is the plain one; the study's is its jackknife.
     plain = home.scores(average="micro", resamples=100).set_index("model")["variance_cross"]
-    answers = dose.answers_of(home, list(models.index))
+    answers = right_answers(home, list(models.index))
     for name in models.index:
         right = np.stack([answers.of(name, one) for one in ("original", *answers.scored)])
         means = right.mean(axis=1)
         assert np.square(means[1:] - means[0]).mean() == pytest.approx(plain[name])
-        assert models["cross_part"][name] == pytest.approx(pseudo_values(right[None]).mean())
+        assert models["cross_part"][name] == pytest.approx(cross_part_pseudo_values(right[None]).mean())
 
 
 def test_a_second_call_trains_and_evaluates_nothing(finished: Path) -> None:
@@ -78,28 +81,28 @@ def test_a_second_call_trains_and_evaluates_nothing(finished: Path) -> None:
 
 
 def test_models_made_elsewhere_are_taken_and_others_refused(finished: Path, tmp_path: Path) -> None:
-    wanted = dose_training.doses((0.0, 1.0), 1)
-    size = dose_training.Size(train=48, test=24, epochs=1, batch=24, seconds=None)
+    wanted = small_models.dose_models((0.0, 1.0), 1)
+    size = Size(train=48, test=24, epochs=1, batch=24, seconds=None)
     shutil.copytree(finished / "models", tmp_path / "models")
     told: list[tuple[int, int]] = []
-    dose_training.train_all(
+    small_models.train_all(
         wanted, size, out=tmp_path / "models", work=tmp_path / "work", device="cpu",
         progress=lambda step, done, total: told.append((done, total)),
     )  # fmt: skip
     assert told == [(2, 2)]
     assert not (tmp_path / "work").exists()
-    longer = dose_training.Size(train=48, test=24, epochs=2, batch=24, seconds=None)
+    longer = Size(train=48, test=24, epochs=2, batch=24, seconds=None)
     with pytest.raises(UserError, match="trained otherwise"):
-        dose_training.train_all(wanted, longer, out=tmp_path / "models", work=tmp_path / "work", device="cpu")
+        small_models.train_all(wanted, longer, out=tmp_path / "models", work=tmp_path / "work", device="cpu")
 
 
 def test_a_training_follows_from_its_seed(finished: Path, tmp_path: Path) -> None:
-    size = dose_training.Size(train=48, test=24, epochs=1, batch=24, seconds=None)
+    size = Size(train=48, test=24, epochs=1, batch=24, seconds=None)
     work = tmp_path / "work"
     shutil.copytree(finished / "work" / "scenes", work / "scenes")
     for seed in (0, 1):
-        dose_training.train_one(
-            dose_training.Dose(0.0, seed), size, out=tmp_path / "models", work=work, device="cpu"
+        small_models.train_one(
+            small_models.SmallModel("rho000", seed, 0.0), size, out=tmp_path / "models", work=work, device="cpu"
         )  # fmt: skip
 
     def hash_of(folder: Path) -> str:

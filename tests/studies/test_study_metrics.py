@@ -16,30 +16,34 @@ from scipy.stats import kendalltau, spearmanr
 import holdfast
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.studies.metrics import SETTINGS
-from holdfast.studies.metrics_agreement import (
-    Metric,
-    Values,
-    corrected_score,
+from holdfast.stats.models.rank_correlation import (
+    MetricValues,
     correlate,
+    correlates_more,
     mean_correlation,
     mean_of,
-    more_than,
-    resample,
-    share,
     spearman,
 )
-from holdfast.studies.metrics_measures import _own_set, counted, load_models
-from holdfast.studies.seeds import pseudo_values
+from holdfast.stats.models.trainings import cross_part_pseudo_values
+from holdfast.studies.metric_measures import (
+    Metric,
+    corrected_score,
+    counted,
+    load_models,
+    own_hard_set,
+    resample,
+    share,
+)
+from holdfast.studies.metrics import STUDY
 from holdfast.studies.study import StudyOptions, chosen, run_study
 
 FEW = ["corrupted=3", "attacked=6", "walked=4", "pool_images=24", "other_scenes=12"]
 
 
-def exact(*values: float, more_is_better: bool = True) -> Values:
+def exact(*values: float, more_is_better: bool = True) -> MetricValues:
     """A metric without sampling noise."""
     found = np.array(values, np.float64)
-    return Values(found, np.tile(found, (400, 1)), more_is_better)
+    return MetricValues(found, np.tile(found, (400, 1)), more_is_better)
 
 
 @settings(max_examples=40)
@@ -99,7 +103,7 @@ def test_resamples_of_images_vary_as_theory_says() -> None:
     np.testing.assert_array_equal(values["one"].resampled, values["two"].resampled)
     assert np.abs(values["one"].resampled - values["apart"].resampled).max() > 0.01
     p = right.mean(axis=0)
-    np.testing.assert_allclose(values["one"].found, p)
+    np.testing.assert_allclose(values["one"].measured, p)
     np.testing.assert_allclose(values["one"].resampled.std(axis=0), np.sqrt(p * (1 - p) / 300), rtol=0.08)
     assert values["one"].reliability() > 0.95 > values["part"].reliability()
     both = mean_of([values["one"], values["apart"]])
@@ -111,16 +115,16 @@ def test_the_score_is_that_of_pseudo_values() -> None:
     right = (rng.random((3, 5, 40)) < 0.7).astype(np.float64)  # models, conditions, scenes
     moved = (right[:, 1:] - right[:, :1]).transpose(2, 0, 1)
     parts = np.concatenate([np.ones_like(moved[:, :, :1]), moved, moved**2], axis=2)
-    np.testing.assert_allclose(corrected_score(parts.sum(axis=0)), 1 - pseudo_values(right).mean(axis=1))
+    np.testing.assert_allclose(corrected_score(parts.sum(axis=0)), 1 - cross_part_pseudo_values(right).mean(axis=1))
 
 
 def test_a_mean_of_correlations_and_a_difference_of_two() -> None:
     rng = np.random.default_rng(4)
     one, two, three = (exact(*rng.normal(size=7)) for _ in range(3))
-    rhos = [spearmanr(a.found, b.found).statistic for a, b in ((one, two), (one, three), (two, three))]
+    rhos = [spearmanr(a.measured, b.measured).statistic for a, b in ((one, two), (one, three), (two, three))]
     mean, low, high = mean_correlation({"one": one, "two": two, "three": three})
     assert mean == pytest.approx(np.mean(rhos)) and low < mean < high
-    more, low, high = more_than(one, two, three)
+    more, low, high = correlates_more(one, two, three)
     assert more == pytest.approx(rhos[1] - rhos[2]) and low < more < high
     assert np.isnan(spearman(np.ones((1, 5)), np.arange(5.0)[None])[0])
 
@@ -129,15 +133,15 @@ def test_no_model_has_a_say_in_its_own_hard_set() -> None:
     rng = np.random.default_rng(5)
     failed = pd.DataFrame(rng.random((200, 5)) < 0.4, columns=list("abcde"))
     valid = rng.random(200) < 0.8
-    before = _own_set(failed, list("abcde"), "a", valid)
-    after = _own_set(failed.assign(a=~failed["a"]), list("abcde"), "a", valid)
+    before = own_hard_set(failed, list("abcde"), "a", valid)
+    after = own_hard_set(failed.assign(a=~failed["a"]), list("abcde"), "a", valid)
     np.testing.assert_array_equal(before[:, 0], after[:, 0])
     np.testing.assert_array_equal(before[:, 1] + after[:, 1], before[:, 0])
     assert 0 < before[:, 0].sum() < 200 and not before[~valid].any()
-    common = [_own_set(failed, list("cde"), name, valid)[:, 0] for name in "ab"]
+    common = [own_hard_set(failed, list("cde"), name, valid)[:, 0] for name in "ab"]
     np.testing.assert_array_equal(*common)
     with pytest.raises(UserError, match="two surrogates besides"):
-        _own_set(failed, list("ab"), "a", valid)
+        own_hard_set(failed, list("ab"), "a", valid)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +229,7 @@ def test_every_model_of_a_folder(tmp_path: Path) -> None:
     for name in ("resnet_rho0", "resnet_rho80"):
         shutil.copytree(assets / name, tmp_path / name)
     said = [f"models=local-dir:{tmp_path}/*,embedded:vit_rho95"]
-    options = StudyOptions(tmp_path, chosen("metrics", SETTINGS, said, quick=True))
+    options = StudyOptions(tmp_path, chosen("metrics", STUDY.settings, said, quick=True))
     models = load_models(options, least=3)
     assert models.names == ["local-dir:resnet_rho0", "local-dir:resnet_rho80", "embedded:vit_rho95"]
     assert models.asked[0] == f"local-dir:{tmp_path}/resnet_rho0" and not models.opaque

@@ -20,11 +20,11 @@ from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
 from holdfast.generate.embedded import ASSETS
 from holdfast.models import load_classifier
-from holdfast.studies import augmentation, several, small_training, trained
-from holdfast.studies.small_training import Training
+from holdfast.studies import augmentation, trainings
 from holdfast.studies.study import run_study
-from holdfast.training import augment, classifiers, robust
+from holdfast.training import augment, classifiers, robust, small_models
 from holdfast.training.scenes import rendered
+from holdfast.training.small_models import SmallModel
 
 TINY = classifiers.Size(train=24, test=12, epochs=1, batch=12, seconds=None)
 FACTS = {"metrics": {"accuracy_test_rho80": 0.9}, "sha256": "0" * 64}
@@ -64,8 +64,8 @@ def loss_of(network: Any, images: torch.Tensor, targets: torch.Tensor) -> float:
 def made(cache: Path) -> Path:
     """One model of every way."""
     out = cache / "models"
-    wanted = small_training.trainings([*robust.METHODS, "heads1", "heads4"], 1)
-    small_training.train_all(wanted, TINY, out=out, work=cache, device="cpu", generator="pixel:")
+    wanted = small_models.small_models([*robust.METHODS, "heads1", "heads4"], 1)
+    small_models.train_all(wanted, TINY, out=out, work=cache, device="cpu", generator="pixel:")
     return out
 
 
@@ -80,20 +80,20 @@ def test_every_way_makes_another_model_that_loads(made: Path) -> None:
     for name in names:
         answer = load_classifier(f"local-dir:{made / name}", device="cpu").predict([image])
         assert answer.shape == (1, 12)
-    assert several.facts_of(made / "dat-seed0")["trained_with"] == "pixel:"
+    assert small_models.facts_of(made / "dat-seed0")["trained_with"] == "pixel:"
 
 
 def test_a_training_follows_from_its_seed_and_is_not_repeated(made: Path, cache: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
-        small_training.train_one(Training("ant", seed), TINY, out=tmp_path, work=tmp_path / "w", device="cpu")
+        small_models.train_one(SmallModel("ant", seed), TINY, out=tmp_path, work=tmp_path / "w", device="cpu")
     assert weights_of(tmp_path / "ant-seed0") == weights_of(made / "ant-seed0")
     assert weights_of(tmp_path / "ant-seed1") != weights_of(made / "ant-seed0")
     nowhere = tmp_path / "nowhere"
-    small_training.train_all([Training("ant", 0)], TINY, out=made, work=nowhere, device="cpu")
+    small_models.train_all([SmallModel("ant", 0)], TINY, out=made, work=nowhere, device="cpu")
     assert not nowhere.exists()
     longer = classifiers.Size(train=24, test=12, epochs=2, batch=12, seconds=None)
     with pytest.raises(UserError, match="trained otherwise"):
-        small_training.train_all([Training("ant", 0)], longer, out=made, work=nowhere, device="cpu")
+        small_models.train_all([SmallModel("ant", 0)], longer, out=made, work=nowhere, device="cpu")
 
 
 def test_the_grey_model_sees_no_colour(made: Path, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -113,7 +113,7 @@ def test_the_grey_model_answers_as_it_did_in_training(batch: tuple[torch.Tensor,
     model = classifiers.seeded(classifiers.FAMILIES["resnet"], 0).eval()
     with torch.no_grad():
         before = model(classifiers.normalised(augment.grey(batch[0])))
-        small_training.without_colour(model)
+        small_models.remove_colour(model)
         after = model(classifiers.normalised(batch[0]))
     torch.testing.assert_close(before, after, atol=1e-4, rtol=1e-4)
 
@@ -201,20 +201,20 @@ def test_a_style_moves_the_spectrum_to_the_others(batch: tuple[torch.Tensor, tor
 def test_heads_change_nothing_but_the_tables_of_positions() -> None:
     sizes = {}
     for heads in (1, 4):
-        model = classifiers.untrained(small_training.swin(heads))
+        model = classifiers.untrained(small_models.swin(heads))
         sizes[heads] = sum(p.numel() for name, p in model.named_parameters() if "position_bias" not in name)
     assert sizes[1] == sizes[4]
-    with pytest.raises(UserError, match="divides"):
-        small_training.swin(5)
+    with pytest.raises(UserError, match="must divide"):
+        small_models.swin(5)
 
 
 def test_the_consistency_of_copies_is_the_squared_distance() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(6, 12), torch.tensor([0, 1, 2])
-    found = augmentation.consistent(lambda batch: batch, (logits, labels), 0.5)
+    found = augmentation.consistency_loss(lambda batch: batch, (logits, labels), 0.5)
     apart = float(((logits[:3] - logits[3:]) ** 2).sum() / 3)
     assert float(found["apart"]) == pytest.approx(apart, rel=1e-5)
-    alone = augmentation.consistent(lambda batch: batch, (logits, labels), 0.0)["loss"]
+    alone = augmentation.consistency_loss(lambda batch: batch, (logits, labels), 0.0)["loss"]
     assert float(found["loss"] - alone) == pytest.approx(apart / 2, rel=1e-4)
 
 
@@ -244,19 +244,19 @@ def test_pseudo_values_are_the_jackknifes() -> None:
         return float(kept["right_perturbed"].astype(float).mean() / rows["right_original"].mean())
 
     expected = [20 * plain(walks) - 19 * plain(walks.drop(index=place)) for place in range(20)]
-    np.testing.assert_allclose(trained.pseudo_values([walks], "fmr")[0], expected)
-    found = trained.estimate([walks], "fmr")
+    np.testing.assert_allclose(trainings.pseudo_values([walks], "fmr")[0], expected)
+    found = trainings.training_estimate([walks], "fmr")
     assert found.value == pytest.approx(plain(walks))
     assert found.low < found.value < found.high
-    assert trained.difference([walks], [walks], "fmr") == (0, 0, 0)
+    assert trainings.training_difference([walks], [walks], "fmr") == (0, 0, 0)
 
 
 def test_where_all_agree_few_images_still_leave_doubt() -> None:
     walks = walks_of([1] * 12, [1] * 12, [0] * 12)
-    found = trained.estimate([walks, walks], "perturbed_accuracy")
+    found = trainings.training_estimate([walks, walks], "perturbed_accuracy")
     assert found.value == 0
     assert found.high > 0.1
-    assert np.isnan(trained.estimate([walks_of([0] * 12, [1] * 12, [0] * 12)], "fmr").value)
+    assert np.isnan(trainings.training_estimate([walks_of([0] * 12, [1] * 12, [0] * 12)], "fmr").value)
 
 
 # The studies
@@ -383,7 +383,7 @@ def test_heads_are_trained_and_swept(tmp_path: Path) -> None:
     ("study", "said", "answer"),
     [
         ("heads", "heads=4", "two or more"),
-        ("heads", "heads=1,5", "divides"),
+        ("heads", "heads=1,5", "must divide"),
         ("robust-training", "ways=plain", "two ways"),
         ("robust-training", "ways=plain,augmx", "augmix"),
         ("greyscale", "train=2", "at least one batch"),

@@ -18,7 +18,7 @@ from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.stats.people.agreement import agreement
 from holdfast.store import Parts
-from holdfast.studies import dynamic
+from holdfast.studies import walks as walk_measures
 from holdfast.studies.oracle_attack import led_astray, targets_of
 from holdfast.studies.oracle_swap import same_verdicts
 from holdfast.studies.study import run_study
@@ -48,7 +48,7 @@ def test_start_agrees_with_the_run_and_goes_on_where_it_was(tmp_path: Path) -> N
     for (model, way), row in found.iterrows():
         mine = family[(family["model"] == model) & (family["attacked"] == (way == "FGSM image"))]
         mine = mine.set_index("measure")["estimate"]
-        for measure in dynamic.MEASURES:
+        for measure in walk_measures.MEASURES:
             assert row[measure] == pytest.approx(mine[measure], nan_ok=True), (model, way, measure)
     apart = table(tmp_path, "fgsm-start-less-clean-start").set_index("model")
     for model in (FIRST, SECOND):
@@ -112,7 +112,7 @@ def test_transfer_shows_every_image_to_every_model(tmp_path: Path) -> None:
 
 
 def test_transfer_takes_a_second_training(tmp_path: Path) -> None:
-    folder = Path(dynamic.__file__).parents[1] / "assets" / "classifiers" / "resnet_rho80"
+    folder = Path(walk_measures.__file__).parents[1] / "assets" / "classifiers" / "resnet_rho80"
     page = study("transfer", tmp_path, "step_size=0.02", f"second={folder}")
     assert "was not given" not in page
     means = table(tmp_path, "own-images-and-those-of-others").set_index("images")
@@ -250,8 +250,8 @@ def test_a_paired_difference_has_the_interval_of_a_bootstrap(measure: str) -> No
         walks(right, validated, survived),
         walks(right, validated & (rng.random(600) < 0.9), survived & (rng.random(600) < 0.8)),
     ]
-    found = dynamic.difference(*groups, measure)
-    drawn = dynamic.resampled(groups, measure, seed=0)
+    found = walk_measures.difference(*groups, measure)
+    _, drawn = walk_measures.resampled(groups, measure, seed=0)
     low, high = np.quantile(drawn[:, 1] - drawn[:, 0], [0.025, 0.975])
     assert found.low == pytest.approx(low, abs=0.2 * (high - low))
     assert found.high == pytest.approx(high, abs=0.2 * (high - low))
@@ -259,7 +259,7 @@ def test_a_paired_difference_has_the_interval_of_a_bootstrap(measure: str) -> No
 
 def test_a_difference_of_nothing_is_not_certain() -> None:
     everything = np.ones(20, bool)
-    found = dynamic.difference(*[walks(everything, everything, everything)] * 2, "validation_rate")
+    found = walk_measures.difference(*[walks(everything, everything, everything)] * 2, "validation_rate")
     assert found.value == 0
     assert found.low < -0.05
     assert found.high > 0.05

@@ -5,36 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
-from holdfast.models import available
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.evaluate.background_truth import compare_pasted_with_true
-from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import MINUS
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies.study import EMBEDDED, Study, StudyOptions, dots_of, model_names, ranged, subject
 
 if TYPE_CHECKING:
     import pandas as pd
 
-EMBEDDED = "embedded"
-
-SETTINGS = (
-    Setting("models", (EMBEDDED,), "names of models; embedded stands for all that come with Holdfast",
-            ("embedded:resnet_rho0", "embedded:resnet_rho95")),
-    Setting("scenes", 960, "test scenes", 48),
-    Setting("context", 0.95, "how strongly class and background go together in the test scenes, 0 to 1"),
-)  # fmt: skip
-
 
 def run(options: StudyOptions) -> StudyResult:
-    """Evaluate, compare, and say what came out."""
+    """Evaluate every scene as drawn, with a pasted and with a truly drawn background, and compare."""
     settings = options.settings
     if settings["scenes"] < 24 or not 0 <= settings["context"] <= 1:
         raise UserError("scenes must be 24 or more, and context a number from 0 to 1")
-    models = [name for one in settings["models"] for name in (available(one) if one == EMBEDDED else [one])]
     frame = compare_pasted_with_true(
-        models,
+        model_names(settings["models"]),
         n=settings["scenes"],
         context=settings["context"],
         seed=options.seed,
@@ -50,30 +38,29 @@ def run(options: StudyOptions) -> StudyResult:
             "drawn behind it; for the correction also with a background of its own class pasted. Intervals are at the "
             "95 % level, paired by scene."
         ),
-        findings=[_finding(frame)],
+        findings=[_bias(frame)],
         facts=[(str(len(frame)), "models"), (str(settings["scenes"]), "test scenes")],
-        note=DRAWN_WORLD + (" A rehearsal, with too few scenes to say anything." if options.quick else ""),
-        runs=["runs/scenes"],
+        note=DRAWN_WORLD,
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    subject(
+        (EMBEDDED,), 960, quick=("embedded:resnet_rho0", "embedded:resnet_rho95"), quick_scenes=48,
+        without=("data", "masks", "labels", "generator", "oracle"),
+    ),
+)  # fmt: skip
 
 
-def _finding(frame: pd.DataFrame) -> Finding:
+def _bias(frame: pd.DataFrame) -> Finding:
     import pandas as pd
 
     estimates = {"bias": "pasted", "corrected_bias": "pasted, less pasting itself"}
-    biases = pd.concat(
+    drawn = pd.concat(
         pd.DataFrame(
-            {
-                "model": title,
-                "row": frame["model"],
-                "estimate": frame[name],
-                "low": frame[f"{name}_low"],
-                "high": frame[f"{name}_high"],
-                "solid": True,
-            }
+            {"estimate": title, "model": frame["model"], "bias": frame[name]}
+            | {f"bias_{end}": frame[f"{name}_{end}"] for end in ("low", "high")}
         )
         for name, title in estimates.items()
     )
@@ -83,10 +70,10 @@ def _finding(frame: pd.DataFrame) -> Finding:
         ("corrected_bias", "Corrected by the same class's background, it"),
     ):
         worst = frame.iloc[int(frame[name].abs().argmax())]
-        off = int(((frame[f"{name}_low"] > 0) | (frame[f"{name}_high"] < 0)).sum())
+        clear = int(((frame[f"{name}_low"] > 0) | (frame[f"{name}_high"] < 0)).sum())
         number = f"{100 * worst[name]:+.1f}".replace("-", MINUS)
         sentences.append(
-            f"{text} is up to {number} points from the truth ({worst['model']}); for {off} of {len(frame)} models "
+            f"{text} is up to {number} points from the truth ({worst['model']}); for {clear} of {len(frame)} models "
             "the interval of the difference leaves out zero."
         )
     columns = [
@@ -96,18 +83,17 @@ def _finding(frame: pd.DataFrame) -> Finding:
         Column("true", "Truly drawn", "percent"),
         Column("pasted_effect", "Pasted effect", "points"),
         Column("true_effect", "True effect", "points"),
-        Column("bias", "Pasted less true", "points", "bias_low", "bias_high"),
+        ranged("bias", "Pasted less true", "points"),
         Column("corrected_effect", "Corrected effect", "points", hint="same class's background less another class's"),
-        Column("corrected_bias", "Corrected less true", "points", "corrected_bias_low", "corrected_bias_high"),
+        ranged("corrected_bias", "Corrected less true", "points"),
     ]
     return Finding(
         "How far pasting is from the truth",
         sentences,
         frame,
         columns,
-        chart=lambda width: dots(
-            biases, width, models=list(estimates.values()), rows=list(frame["model"]),
-            title="estimated less true effect, points", zero=True,
+        chart=dots_of(
+            drawn, "bias", line="estimate", row="model", title="estimated less true effect, points", zero=True
         ),
         caption="Estimated background effect less the true one",
-    )  # fmt: skip
+    )

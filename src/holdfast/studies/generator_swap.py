@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.between import kendall
 from holdfast.stats.walks.fmr_ranking import fmr_ranking
-from holdfast.studies import dynamic
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies import walks
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,38 +29,23 @@ STEP_SIZES = {
     "noise:": 0.002,
     "rotate:": 0.1,
 }
-"""Generators for drawn scenes, and a step of each that leaves room above and below: latents have unlike units."""
-
+"""Generators for drawn scenes, each with a step that leaves room above and below: latents have unlike units."""
 PAPER_STEP = 0.001
-
-SETTINGS = (
-    *dynamic.walk_settings(
-        models=(
-            "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:convnext_rho95",
-            "embedded:vit_rho95",
-        ),
-        scenes=36,
-        steps=10,
-        leave=("generator",),
-    ),
-    Setting("generators", (OFFLINE,), "what makes the images; offline stands for those that need no download",
-            ("pixel:", "noise:", "rotate:", "embedded:vqgan")),
-    Setting("step_size", 0.0, "for all generators; 0: for each its own, 0.001 where none is known"),
+MODELS = (
+    "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:convnext_rho95",
+    "embedded:vit_rho95",
 )  # fmt: skip
 
 
 def run(options: StudyOptions) -> StudyResult:
     """Walk through every generator, rank the models, and compare the rankings."""
     settings = options.settings
-    if settings["step_size"] < 0:
-        raise UserError("step_size must be 0 or more")
-    models = dynamic.models_of(settings, least=2)
-    generators = generators_of(settings["generators"])
+    options.require(step_size=0)
+    models = model_names(settings["models"], least=2)
+    generators = generator_names(settings["generators"])
     sizes = {name: settings["step_size"] or STEP_SIZES.get(name, PAPER_STEP) for name in generators}
-    ways = {name: {"generator": name, "step_size": size} for name, size in sizes.items()}
-    _, walks = dynamic.walk_ways(options, ways, models)
-    models = dynamic.called(models)
-    walks = walks.assign(generator=walks["way"], step_size=walks["way"].map(sizes))
+    _, rows = walks.walk(options, models, {name: {"generator": name, "step_size": sizes[name]} for name in generators})
+    rows = rows.assign(generator=rows["way"], step_size=rows["way"].map(sizes))
     return StudyResult(
         title="Generator swap",
         question=(
@@ -70,84 +55,88 @@ def run(options: StudyOptions) -> StudyResult:
             "where two generators order the models alike and −1 where they reverse them; its interval is from "
             "resampled scenes. Intervals are at the 95 % level."
         ),
-        findings=[_ranking(walks, models, generators), _agreement(walks, models, generators, options.seed)],
-        facts=[(str(len(models)), "models"), (str(len(generators)), "generators"), (str(settings["scenes"]), "scenes")],
-        note=dynamic.note(options),
-        runs=["runs/walks"],
+        findings=[_ranking(rows), _agreement(rows, options.seed)],
+        facts=[
+            (str(len(models)), "models"),
+            (str(len(generators)), "generators"),
+            (str(rows["sample_id"].nunique()), "scenes"),
+        ],
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *walks.walk_settings(MODELS, 36, without=("generator",)),
+        Setting("generators", (OFFLINE,), "what makes the images; offline stands for those that need no download",
+                ("pixel:", "noise:", "rotate:", "embedded:vqgan")),
+        Setting("step_size", 0.0, "for all generators; 0: for each its own, 0.001 where none is known"),
+    ),
+)  # fmt: skip
 
 
-def generators_of(named: tuple[str, ...]) -> list[str]:
-    """The generators that were named; ``offline`` stands for all of ``STEP_SIZES``."""
-    found = list(dict.fromkeys(name for one in named for name in (STEP_SIZES if one == OFFLINE else [one])))
-    if len(found) < 2:
+def generator_names(named: Sequence[str]) -> list[str]:
+    """Return the named generators without repetition; ``offline`` stands for all of ``STEP_SIZES``."""
+    names = list(dict.fromkeys(one for name in named for one in (STEP_SIZES if name == OFFLINE else [name])))
+    if len(names) < 2:
         raise UserError("this study compares generators: name two or more with --set generators=A,B")
-    return found
+    return names
 
 
-def _ranking(walks: pd.DataFrame, models: list[str], generators: list[str]) -> Finding:
-    frame = dynamic.family(walks, ["generator", "step_size", "model"])
+def _ranking(rows: pd.DataFrame) -> Finding:
+    frame = walks.family(rows, ["generator", "step_size", "model"])
     ranks: dict[tuple[str, str], str] = {}
     sentences = []
-    for generator in generators:
-        own = fmr_ranking(walks[walks["generator"] == generator]).table
-        ranks |= {(generator, row["model"]): row["rank"] for row in own.to_dict("records")}
-        order = listing(list(own["model"]), 10) if len(own) else "none has an FMR"
+    for generator, own in rows.groupby("generator", sort=False):
+        ranked = fmr_ranking(own).table
+        ranks |= {(str(generator), row["model"]): row["rank"] for row in ranked.to_dict("records")}
+        order = listing(list(ranked["model"]), 10) if len(ranked) else "none has an FMR"
         sentences.append(f"{generator}: by FMR, highest first, {order}.")
     pairs = zip(frame["generator"], frame["model"], strict=True)
     frame = frame.assign(rank=[ranks.get(pair, "") for pair in pairs])
-    short = short_names(models)
-    drawn = dynamic.compared(
-        frame.assign(name=frame["model"].map(short)), models="name", row="generator", measure="fmr"
-    )
-    measures = dynamic.columns("standard_accuracy", "reconstruction", "validation_rate", "perturbed_accuracy", "fmr")
-    rank = Column("rank", "Rank", hint="models that cannot be told apart share their ranks")
+    short = short_names(list(dict.fromkeys(frame["model"])))
+    measures = walks.columns("standard_accuracy", "reconstruction", "validation_rate", "perturbed_accuracy", "fmr")
+    columns = [
+        Column("generator", "Generator"),
+        Column("step_size", "Step", "number", digits=4),
+        Column("model", "Model"),
+        *measures,
+        Column("rank", "Rank", hint="models that cannot be told apart share their ranks"),
+        *walks.COUNTS,
+    ]
     return Finding(
         "FMR and rank under each generator",
         sentences,
         frame,
-        [
-            Column("generator", "Generator"),
-            Column("step_size", "Step", "number", digits=4),
-            Column("model", "Model"),
-            *measures,
-            rank,
-            *dynamic.COUNTS,
-        ],
-        chart=lambda width: dots(
-            drawn, width, models=list(short.values()), rows=generators, title="FMR = PA / SA"
+        columns,
+        chart=dots_of(
+            frame.assign(name=frame["model"].map(short)), "fmr", line="name", row="generator", title="FMR = PA / SA"
         ),
         caption="FMR of the models under each generator",
-    )  # fmt: skip
+    )
 
 
-def _agreement(walks: pd.DataFrame, models: list[str], generators: list[str], seed: int) -> Finding:
+def _agreement(rows: pd.DataFrame, seed: int) -> Finding:
     import pandas as pd
 
-    # All generators and models draw the same scenes, so that resampled orders belong together.
-    groups = [
-        walks[(walks["generator"] == generator) & (walks["model"] == model)]
-        for generator in generators
-        for model in models
-    ]
-    drawn = dynamic.resampled(groups, "fmr", seed=seed).reshape(-1, len(generators), len(models))
-    whole = np.stack([dynamic.counts_of(group).sum(axis=0) for group in dynamic.shared_images(groups)])
-    found = dynamic.measured(whole, "fmr").reshape(len(generators), len(models))
-    rows = []
-    for one, other in itertools.combinations(range(len(generators)), 2):
-        known = [i for i in range(len(models)) if np.isfinite(found[[one, other], i]).all()]
-        scores = [{models[i]: float(found[place, i]) for i in known} for place in (one, other)]
-        samples = [drawn[:, place][:, known] for place in (one, other)]
-        result = kendall(*scores, first_samples=samples[0], second_samples=samples[1])
-        rows.append({"first": generators[one], "second": generators[other], **result})
-    frame = pd.DataFrame(rows).rename(columns={"low": "tau_low", "high": "tau_high", "n": "models"})
+    models, generators = (list(dict.fromkeys(rows[name])) for name in ("model", "generator"))
+    pairs = itertools.product(generators, models)
+    groups = [rows[(rows["generator"] == generator) & (rows["model"] == model)] for generator, model in pairs]
+    # All generators and models share the resampled scenes, so that resampled orders belong together.
+    measured, samples = walks.resampled(groups, "fmr", seed=seed)
+    measured, samples = (values.reshape(-1, len(generators), len(models)) for values in (measured, samples))
+    table = []
+    for pair in itertools.combinations(range(len(generators)), 2):
+        known = [i for i in range(len(models)) if np.isfinite(measured[0, list(pair), i]).all()]
+        scores = [{models[i]: float(measured[0, place, i]) for i in known} for place in pair]
+        first, second = (samples[:, place][:, known] for place in pair)
+        result = kendall(*scores, first_samples=first, second_samples=second)
+        table.append({"first": generators[pair[0]], "second": generators[pair[1]], **result})
+    frame = pd.DataFrame(table).rename(columns={"low": "tau_low", "high": "tau_high", "n": "models"})
     ordered = frame[frame["tau"].notna()]
-    if ordered.empty:
-        sentence = "No two generators order the models at all."
-    else:
+    sentence = "No two generators order the models at all."
+    if len(ordered):
         by_tau = ordered.sort_values("tau", kind="stable")
         least, most = by_tau.iloc[0], by_tau.iloc[-1]
         sentence = (
@@ -159,7 +148,7 @@ def _agreement(walks: pd.DataFrame, models: list[str], generators: list[str], se
     columns = [
         Column("first", "Generator"),
         Column("second", "Another"),
-        Column("tau", "Kendall's τ", "number", "tau_low", "tau_high", digits=2),
+        ranged("tau", "Kendall's τ", "number", 2),
         Column("p", "p", "p"),
         Column("models", "Models", "integer"),
         Column("reason", "Why not"),

@@ -107,8 +107,7 @@ def run(options: StudyOptions) -> StudyResult:
             (str(len(settings["surrogates"])), "surrogates"),
             (str(len(settings["targets"])), "targets"),
         ],
-        note=(DRAWN_WORLD if drawn else "")
-        + (" A rehearsal, with too few images to say anything." if options.quick else ""),
+        note=(DRAWN_WORLD if drawn else ""),
         runs=[f"runs/{side}" for side in SIDES],
     )
 

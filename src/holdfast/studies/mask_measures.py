@@ -16,7 +16,7 @@ from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.models.between import common, kendall
-from holdfast.studies.seeds import Estimate
+from holdfast.stats.models.trainings import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd

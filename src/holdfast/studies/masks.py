@@ -22,11 +22,10 @@ from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.studies import mask_kinds, masks_findings
-from holdfast.studies.dynamic import models_of
 from holdfast.studies.mask_kinds import EXACT, Kind
 from holdfast.studies.mask_measures import Run
 from holdfast.studies.masks_facts import gather
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies.study import Setting, Study, StudyOptions, model_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +77,7 @@ def run(options: StudyOptions) -> StudyResult:
     settings = options.settings
     conditions = _check(settings)
     kinds, absent = mask_kinds.kinds_of(settings["kinds"])
-    models = models_of(settings)
+    models = model_names(settings["models"])
     world = _world(options)
     samples = mask_kinds.samples_of(world.spec)
     for kind in kinds:
@@ -91,7 +90,6 @@ def run(options: StudyOptions) -> StudyResult:
     facts = gather(kinds, overlaps, runs, known=world.known)
     left_out = f" {listing(absent)}: not installed, so left out." if absent else ""
     left_out += f" {listing(useless)}: hardly a mask that could be used, so left out." if useless else ""
-    rehearsal = " A rehearsal, with too few pictures to say anything." if options.quick else ""
     return StudyResult(
         title="Masks",
         question=(
@@ -103,7 +101,7 @@ def run(options: StudyOptions) -> StudyResult:
         findings=masks_findings.findings(facts, _pictures(samples, others, kinds, world.spec.max_pixels)),
         facts=[(str(len(facts.models)), "models"), (str(len(kinds) + 1), "kinds of masks"),
                (str(len(samples)), "pictures")],
-        note=(about_world(world.evaluated) + left_out + rehearsal).strip(),
+        note=(about_world(world.evaluated) + left_out).strip(),
         runs=[f"runs/{name}" for name in (EXACT, *(kind.folder for kind in kinds))],
     )  # fmt: skip
 

@@ -11,10 +11,10 @@ import numpy as np
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.stats.effects.verdict import RANDOM, SAME
+from holdfast.stats.models.trainings import Estimate
 from holdfast.studies import mask_measures
 from holdfast.studies.mask_kinds import EXACT, FAMILIES, Kind
 from holdfast.studies.mask_measures import NOTHING, Orders, Run
-from holdfast.studies.seeds import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,108 +9,98 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.errors import UserError
+from holdfast.report.page.charts import in_order, records, room
+from holdfast.report.page.figures import INK, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, plural, short_names, span
-from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
-from holdfast.studies import metrics_measures as measures
-from holdfast.studies.metrics_agreement import (
-    LEAST_MODELS,
-    Metric,
-    Values,
+from holdfast.stats.models.rank_correlation import (
+    MetricValues,
     correlate,
+    correlates_more,
     mean_correlation,
     mean_of,
-    more_than,
-    resample,
     with_holm,
 )
-from holdfast.studies.metrics_chart import correlations
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
+from holdfast.studies import metric_measures as measures
+from holdfast.studies.metric_measures import Metric
+from holdfast.studies.study import DRAWN, EMBEDDED, Setting, Study, StudyOptions, ranged, subject, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SETTINGS = (
-    Setting(
-        "models", ("embedded",), "embedded stands for ours, local-dir:FOLDER/* for all in a folder; others by name",
-        ("embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong"),
-    ),
-    Setting("data", "", "images that the metrics are measured on; empty: drawn scenes"),
-    Setting("masks", "", "folder of their masks"),
-    Setting("labels", "", "CSV that maps classes to model outputs"),
-    Setting("other", (measures.DRAWN,), "other data to be right on; drawn stands for drawn scenes of other kinds"),
-    Setting("scenes", 240, "images for clean accuracy, score and background effect", 24),
-    Setting("context", 0.95, "how strongly class and background go together in the drawn scenes, 0 to 1"),
-    Setting("corrupted", 120, "images for the corruptions", 12),
-    Setting("severities", (1.0, 2.0, 3.0, 4.0, 5.0), "of each corruption", (3.0,)),
-    Setting("attacked", 120, "images for the attack", 12),
-    Setting("attack", "pgd", "the attack, a scenario by name", "pgd?steps=2"),
-    Setting("walked", 36, "images for the walks behind FMR", 12),
-    Setting("steps", 10, "of a walk, at most", 2),
-    Setting("step_size", 0.05, "of a walk, in units of the generator's latent"),
-    Setting("generator", "", "what makes images of latents; empty: embedded:vqgan for drawn scenes", "pixel:"),
-    Setting("oracle", "", "who judges walks and pool; empty: clip:embedded for drawn scenes"),
-    Setting("pool", "", "folder of generated images to mine; empty: the one that comes along, for drawn scenes"),
-    Setting("pool_images", 0, "at most so many of them; 0 for all", 72),
-    Setting(
-        "surrogates", (measures.ITSELF,),
-        "who chooses the hard set; models stands for those under test, each judged by what the others fail",
-    ),
-    Setting("other_scenes", 480, "images of each other data", 24),
+QUICK_MODELS = (
+    "embedded:resnet_rho0", "embedded:resnet_rho95", "embedded:mobilenet_rho95", "embedded:resnet_rho95_strong",
 )  # fmt: skip
 MEAN = "Mean of these"
 NARROW = "\u00a0"
 """A space that no line breaks at."""
-
+OPPOSED, NEITHER, ALIKE = "#b35806", "#f7f7f7", "#2166ac"
+"""Colours of −1, 0 and 1, told apart by people with any of the common colour deficiencies."""
 _RHO = [
     Column("spearman", "Spearman's ρ", "number", "low", "high", digits=2, hint="interval for other images and models"),
     Column("images", "These models", hint="95 % interval of ρ over images alone"),
     Column("without", "One left out", hint="smallest and largest ρ when one model is left out"),
-    Column("tau", "Kendall's τ", "number", "tau_low", "tau_high", digits=2, hint="over images and models"),
+    ranged("tau", "Kendall's τ", "number", 2, hint="over images and models"),
     Column("p_holm", "p", "p", hint="of Kendall's τ, exact over models; Holm's correction over the table"),
 ]
 
 
 def run(options: StudyOptions) -> StudyResult:
-    """Measure everything on every model, and correlate."""
-    _check(options.settings)
-    models = measures.load_models(options, least=LEAST_MODELS)
-    metrics, left_out = _measured(options, models)
-    other = measures.others(options, models)
-    values = resample([*metrics, *other], seed=options.seed)
+    """Measure every metric on every model, and correlate."""
+    _check(options)
+    models = measures.load_models(options)
+    metrics, missing = _measured(options, models)
+    other = measures.other_data(options, models)
+    values = measures.resample([*metrics, *other], seed=options.seed)
     own = {metric.key: values[metric.key] for metric in metrics}
     findings = [_against_each_other(metrics, own, options.seed)]
     if other:
         findings.append(_against_other_data(metrics, other, values, options.seed))
     findings += [
         _every_model(models.names, [*metrics, *other], values),
-        _what_was_measured(metrics, other, values, left_out),
+        _what_was_measured(metrics, other, values, missing),
     ]
-    drawn = measures.is_drawn(options.settings)
     return StudyResult(
         title="Metrics of robustness",
         question=_question(len(models.names), bool(other)),
         findings=findings,
         facts=[
-            (str(len(models.names)), "models"), (str(len(metrics)), "metrics"), (str(len(other)), "other data"),
+            (str(len(models.names)), "models"),
+            (str(len(metrics)), "metrics"),
+            (str(len(other)), "other data"),
             (str(len(metrics[0].clusters)), "images"),
         ],
-        note=" ".join(
-            ([DRAWN_WORLD] if drawn else [])
-            + (["A rehearsal, with too few images and models to say anything."] if options.quick else [])
-        ),
-        runs=[f"runs/{folder.name}" for folder in sorted((options.out / "runs").iterdir())],
-    )  # fmt: skip
+        note=world_note(options),
+    )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *subject((EMBEDDED,), 240, quick=QUICK_MODELS, quick_scenes=24, generator="", oracle=""),
+        Setting("other", (DRAWN,), "other data to be right on; drawn stands for drawn scenes of other kinds"),
+        Setting("other_scenes", 480, "images of each other data", 24),
+        Setting("corrupted", 120, "images for the corruptions", 12),
+        Setting("severities", (1.0, 2.0, 3.0, 4.0, 5.0), "of each corruption", (3.0,)),
+        Setting("attacked", 120, "images for the attack", 12),
+        Setting("attack", "pgd", "the attack, a scenario by name", "pgd?steps=2"),
+        Setting("walked", 36, "images for the walks behind FMR", 12),
+        Setting("steps", 10, "of a walk, at most", 2),
+        Setting("step_size", 0.05, "of a walk, in units of the generator's latent"),
+        Setting("pool", "", "folder of generated images to mine; empty: the one that comes along, for drawn scenes"),
+        Setting("pool_images", 0, "at most so many of them; 0 for all", 72),
+        Setting("surrogates", (measures.ITSELF,),
+                "who chooses the hard set; models stands for those under test, each judged by what the others fail"),
+    ),
+)  # fmt: skip
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    for name, least in (("scenes", 2), ("corrupted", 2), ("attacked", 2), ("walked", 2), ("other_scenes", 2)):
-        if settings[name] < least:
-            raise UserError(f"{name} must be {least} or more")
+def _check(options: StudyOptions) -> None:
+    settings = options.settings
+    options.require(scenes=2, corrupted=2, attacked=2, walked=2, other_scenes=2)
     if not 0 <= settings["context"] <= 1:
         raise UserError("context must be a number from 0 to 1")
     if not set(settings["severities"]) <= {1, 2, 3, 4, 5}:
@@ -137,72 +127,61 @@ def _question(models: int, other: bool) -> str:
     )
 
 
-def _measured(options: StudyOptions, models: measures.Models) -> tuple[list[Metric], dict[str, str]]:
-    """The metrics there are, and title → why there is none."""
-    metrics, left_out = measures.static(options, models)
+def _measured(options: StudyOptions, models: measures.MetricModels) -> tuple[list[Metric], dict[str, str]]:
+    """Return the metrics, and title → why one is missing."""
+    metrics, missing = measures.static(options, models)
     metrics.append(measures.corruptions(options, models))
-    for title, made in (
+    for title, metric in (
         ("PGD accuracy", measures.attack(options, models)),
-        ("FMR", measures.walks(options, models)),
+        ("FMR", measures.fmr(options, models)),
         ("Hard-set accuracy", measures.hard_set(options, models)),
     ):
-        if isinstance(made, str):
-            left_out[title] = made
+        if isinstance(metric, str):
+            missing[title] = metric
         else:
-            metrics.append(made)
-    return metrics, left_out
+            metrics.append(metric)
+    return metrics, missing
 
 
-def _row(first: Metric | str, second: Metric | str, found: Mapping[str, Any]) -> dict[str, Any]:
-    titles = [one if isinstance(one, str) else one.title for one in (first, second)]
-    return {
-        "first": titles[0], "second": titles[1], **found,
-        "images": span(found["images_low"], found["images_high"], 2, 1).replace(" ", NARROW),
-        "without": span(found["least"], found["most"], 2, 1).replace(" ", NARROW),
-    }  # fmt: skip
+def _row(first: str, second: str, correlation: Mapping[str, Any]) -> dict[str, Any]:
+    ends = {"images": ("images_low", "images_high"), "without": ("least", "most")}
+    shown = {
+        name: span(correlation[low], correlation[high], 2, 1).replace(" ", NARROW) for name, (low, high) in ends.items()
+    }
+    return {"first": first, "second": second, **correlation, **shown}
 
 
-def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, Values], seed: int) -> Finding:
+def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, MetricValues], seed: int) -> Finding:
     import pandas as pd
 
-    rows = with_holm(
-        [
-            _row(one, other, correlate(values[one.key], values[other.key], seed=seed))
-            for one, other in combinations(metrics, 2)
-        ]
+    rows = [
+        _row(one.title, other.title, correlate(values[one.key], values[other.key], seed=seed))
+        for one, other in combinations(metrics, 2)
+    ]
+    frame = pd.DataFrame(with_holm(rows))
+    numbers = frame[["spearman", "low", "high"]]
+    cells = pd.concat(
+        numbers.assign(row=frame[row], column=frame[column])
+        for row, column in (("first", "second"), ("second", "first"))
     )
-    frame = pd.DataFrame(rows)
     titles = [metric.title for metric in metrics]
     return Finding(
         "Metrics against each other",
         _agreement_in_words(frame, mean_correlation(values, seed=seed)),
         frame.sort_values("spearman", ascending=False, ignore_index=True),
         [Column("first", "Metric"), Column("second", "and"), *_columns(frame)],
-        chart=lambda width: correlations(_square(frame), width, rows=titles, columns=titles),
+        chart=lambda width: correlation_chart(cells, width, rows=titles, columns=titles),
         caption="Rank correlation of every two metrics over models, each turned so that more is better",
     )
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:
-    """How correlations are shown; the number of models and the reason only where they differ."""
+    """Return the columns of correlations; number of models and reason only where they differ."""
     extra = [Column("n", "Models", "integer")] if frame["n"].nunique() > 1 else []
     return [*_RHO, *extra, *([Column("reason", "Why there is none")] if frame["reason"].any() else [])]
 
 
-def _square(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each pair both ways, as cells of a map."""
-    import pandas as pd
-
-    numbers = frame[["spearman", "low", "high"]]
-    return pd.concat(
-        [
-            numbers.assign(row=frame["first"], column=frame["second"]),
-            numbers.assign(row=frame["second"], column=frame["first"]),
-        ]
-    )
-
-
-def _agreement_in_words(frame: pd.DataFrame, mean: tuple[float, float, float]) -> list[str]:
+def _agreement_in_words(frame: pd.DataFrame, mean: Estimate) -> list[str]:
     known = frame.dropna(subset=["spearman"])
     if known.empty:
         return ["No two metrics could be correlated."]
@@ -221,36 +200,30 @@ def _agreement_in_words(frame: pd.DataFrame, mean: tuple[float, float, float]) -
             f"{pairs - len(alike)} nothing is sure with {n} models."
         )
     ranked = known.sort_values("spearman")
-    ends = ranked.iloc[-1], ranked.iloc[0]
-    here, same_here = _opposed(known), int((known["images_low"] > 0).sum())
+    closest, farthest = (
+        f"{row['first']} and {row['second']} (ρ = {number(row['spearman'])}, {span(row['low'], row['high'], 2, 1)})"
+        for row in (ranked.iloc[-1], ranked.iloc[0])
+    )
+    opposed_here = known[known["images_high"] < 0]
+    named = [f"{one} against {other}" for one, other in zip(opposed_here["first"], opposed_here["second"], strict=True)]
     holds = int((known["p_holm"] < 0.05).sum())
     wide = float((known["high"] - known["low"]).median())
     return [
         f"{verdict} Each interval speaks for itself; with Holm's correction over all pairs {holds or 'none'} of "
-        f"Kendall's τ differ from 0. The mean of the correlations is {number(mean[0])} "
-        f"({span(mean[1], mean[2], 2, 1)}).",
-        f"Of these {plural(n, 'model')} themselves, images alone resampled, {same_here} pairs are surely alike and "
-        f"{len(here)} surely opposed" + (f" ({listing(here, 9)})." if here else "."),
-        f"The closest are {_pair(ends[0])}; the farthest apart {_pair(ends[1])}.",
+        f"Kendall's τ differ from 0. The mean of the correlations is {number(mean.value)} "
+        f"({span(mean.low, mean.high, 2, 1)}).",
+        f"Of these {plural(n, 'model')} themselves, images alone resampled, {int((known['images_low'] > 0).sum())} "
+        f"pairs are surely alike and {len(named)} surely opposed" + (f" ({listing(named, 9)})." if named else "."),
+        f"The closest are {closest}; the farthest apart {farthest}.",
         f"With {plural(n, 'model')} an interval of ρ is {number(wide)} wide in the middle: a sign is what can be read, "
         "hardly a size. More models make it narrower (--set models=embedded,local-dir:FOLDER/*).",
     ]
 
 
-def _opposed(known: pd.DataFrame) -> list[str]:
-    """The metrics that have a part in pairs that are opposed for these very models, with whom."""
-    rows = known[known["images_high"] < 0]
-    return [f"{one} against {other}" for one, other in zip(rows["first"], rows["second"], strict=True)]
-
-
-def _pair(row: Any) -> str:
-    return f"{row['first']} and {row['second']} (ρ = {number(row['spearman'])}, {span(row['low'], row['high'], 2, 1)})"
-
-
 def _against_other_data(
-    metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, Values], seed: int
+    metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, MetricValues], seed: int
 ) -> Finding:
-    """How well each metric foretells the order of the models on other data."""
+    """Compare each metric with the order of the models on other data."""
     import pandas as pd
 
     targets = {metric.title: values[metric.key] for metric in other}
@@ -259,108 +232,155 @@ def _against_other_data(
     rows = []
     for title, target in targets.items():
         for metric in metrics:
-            row = _row(metric, title, correlate(values[metric.key], target, seed=seed))
-            base = values["clean"]
-            more = (np.nan,) * 3 if metric.key == "clean" else more_than(values[metric.key], base, target, seed=seed)
-            rows.append(row | dict(zip(("more", "more_low", "more_high"), more, strict=True)))
+            own = values[metric.key]
+            clean = metric.key == "clean"
+            more = NO_ESTIMATE if clean else correlates_more(own, values["clean"], target, seed=seed)
+            rows.append(_row(metric.title, title, correlate(own, target, seed=seed)) | more.row("more"))
     frame = pd.DataFrame(with_holm(rows))
     cells = frame.assign(row=frame["first"], column=frame["second"])
-    columns = [
-        Column("second", "Accuracy on"), Column("first", "Metric"), *_columns(frame),
-        Column("more", "ρ above that of clean accuracy", "number", "more_low", "more_high", digits=2),
-    ]  # fmt: skip
+    more_column = ranged("more", "ρ above that of clean accuracy", "number", 2)
+    titles = [metric.title for metric in metrics]
     return Finding(
         "Metrics and accuracy on other data",
         _foretold_in_words(frame, list(targets)[-1]),
         frame,
-        columns,
-        chart=lambda width: correlations(
-            cells, width, rows=[metric.title for metric in metrics], columns=list(targets)
-        ),
+        [Column("second", "Accuracy on"), Column("first", "Metric"), *_columns(frame), more_column],
+        chart=lambda width: correlation_chart(cells, width, rows=titles, columns=list(targets)),
         caption="Rank correlation of each metric with accuracy on other data, over models",
-    )  # fmt: skip
+    )
 
 
 def _foretold_in_words(frame: pd.DataFrame, last: str) -> list[str]:
     whole = frame[(frame["second"] == last) & frame["spearman"].notna()]
     if whole.empty:
         return ["No metric could be correlated with accuracy on other data."]
+
+    def rho(row: Any) -> str:
+        return f"ρ = {number(row['spearman'])}"
+
+    def ends(row: Any) -> str:
+        return span(row["low"], row["high"], 2, 1)
+
     best = whole.sort_values("spearman").iloc[-1]
     clean = whole[whole["first"] == "Clean accuracy"]
     what = "the mean accuracy on other data" if last == MEAN else f"accuracy on {last}"
-    said = [
-        f"With {what}, {best['first']} goes best (ρ = {number(best['spearman'])}, "
-        f"{span(best['low'], best['high'], 2, 1)})"
-        + (f"; clean accuracy has ρ = {number(clean['spearman'].iloc[0])} "
-           f"({span(clean['low'].iloc[0], clean['high'].iloc[0], 2, 1)})." if len(clean) else ".")
-    ]  # fmt: skip
-    sure = [str(name) for name in whole.loc[whole["low"] > 0, "first"]]
-    wrong = [str(name) for name in whole.loc[whole["high"] < 0, "first"]]
-    said.append(
-        (f"Surely with it: {listing(sure, 9)}. " if sure else "None goes with it surely. ")
-        + (f"Surely against it: {listing(wrong, 9)}." if wrong else "None goes surely against it.")
+    clean_words = f"; clean accuracy has {rho(clean.iloc[0])} ({ends(clean.iloc[0])})." if len(clean) else "."
+    sure, wrong, better = (
+        [str(name) for name in whole.loc[clear, "first"]]
+        for clear in (whole["low"] > 0, whole["high"] < 0, whole["more_low"] > 0)
     )
-    better = [str(name) for name in whole.loc[whole["more_low"] > 0, "first"]]
+    sentences = [
+        f"With {what}, {best['first']} goes best ({rho(best)}, {ends(best)}){clean_words}",
+        (f"Surely with it: {listing(sure, 9)}. " if sure else "None goes with it surely. ")
+        + (f"Surely against it: {listing(wrong, 9)}." if wrong else "None goes surely against it."),
+    ]
     if better:
-        said.append(f"Surely better foretold than by clean accuracy: by {listing(better, 9)}.")
-    return said
+        sentences.append(f"Surely better foretold than by clean accuracy: by {listing(better, 9)}.")
+    return sentences
 
 
-def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mapping[str, Values]) -> Finding:
+def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mapping[str, MetricValues]) -> Finding:
     import pandas as pd
 
     short = short_names(names)
-    frame = pd.DataFrame({"model": [short[name] for name in names]})
-    for metric in metrics:
-        key = metric.key.replace(" ", "_")
-        low, high = _ends(values[metric.key])
-        frame[key], frame[f"{key}_low"], frame[f"{key}_high"] = values[metric.key].found, low, high
+    table: dict[str, Any] = {"model": [short[name] for name in names]}
     columns = [Column("model", "Model")]
     for metric in metrics:
         key = metric.key.replace(" ", "_")
-        digits = 3 if metric.kind == "number" else 1
-        columns.append(Column(key, metric.title, metric.kind, f"{key}_low", f"{key}_high", digits=digits))
-    lines = ["Values as they are, not turned; intervals over images, these models fixed."]
-    return Finding("Every model", lines, frame, columns)
-
-
-def _ends(values: Values) -> tuple[Any, Any]:
-    known = np.asarray(np.isfinite(values.resampled).any(axis=0))
-    low, high = (np.full(known.shape, np.nan) for _ in range(2))
-    if known.any():
-        low[known], high[known] = interval(values.resampled[:, known])
-    return low, high
+        own = values[metric.key]
+        known = np.asarray(np.isfinite(own.resampled).any(axis=0))
+        low, high = (np.full(known.shape, np.nan) for _ in range(2))
+        if known.any():
+            low[known], high[known] = interval(own.resampled[:, known])
+        table |= {key: own.measured, f"{key}_low": low, f"{key}_high": high}
+        columns.append(ranged(key, metric.title, metric.kind, 3 if metric.kind == "number" else 1))
+    sentence = "Values as they are, not turned; intervals over images, these models fixed."
+    return Finding("Every model", [sentence], pd.DataFrame(table), columns)
 
 
 def _what_was_measured(
-    metrics: Sequence[Metric], other: Sequence[Metric], values: Mapping[str, Values], left_out: Mapping[str, str]
+    metrics: Sequence[Metric],
+    other: Sequence[Metric],
+    values: Mapping[str, MetricValues],
+    missing: Mapping[str, str],
 ) -> Finding:
     import pandas as pd
 
     rows: list[dict[str, Any]] = [
-        {"metric": one.title, "what": one.what, "images": len(one.clusters), "sources": len(set(one.clusters)),
-         "reliability": values[one.key].reliability(), "least": np.nanmin(values[one.key].found),
-         "most": np.nanmax(values[one.key].found)}
-        for one in (*metrics, *other)
+        {"metric": metric.title, "what": metric.what, "images": len(metric.clusters),
+         "sources": len(set(metric.clusters)), "reliability": values[metric.key].reliability(),
+         "least": np.nanmin(values[metric.key].measured), "most": np.nanmax(values[metric.key].measured)}
+        for metric in (*metrics, *other)
     ]  # fmt: skip
-    rows += [{"metric": title, "what": f"left out: {why}"} for title, why in left_out.items()]
-    frame = pd.DataFrame(rows)
+    rows += [{"metric": title, "what": f"left out: {why}"} for title, why in missing.items()]
     unsure = [row["metric"] for row in rows if row.get("reliability", 1) < 0.8]
-    said = [
+    sentences = [
         "Reliability is the share of the variance between models that is not the sampling of images: what is measured "
         "with little of it cannot correlate highly with anything."
         + (f" It is under 0.8 for {listing(unsure, 9)}." if unsure else " It is 0.8 or more for all of them.")
     ]
     if any(metric.key == "hard" for metric in metrics):
-        said.append(
+        sentences.append(
             "No model has a say in the hard set it is judged on. Where the models choose for each other, each has a "
             "set of its own, and that of a strong model, chosen by weaker ones, is the easier: the metric exaggerates. "
             "Surrogates that are not under test make one set for all (--set surrogates=A,B,C)."
         )
-    said += [f"{title} was left out: {why}." for title, why in left_out.items()]
+    sentences += [f"{title} was left out: {why}." for title, why in missing.items()]
     columns = [
-        Column("metric", "Metric"), Column("what", "What it is"), Column("images", "Images", "integer"),
+        Column("metric", "Metric"),
+        Column("what", "What it is"),
+        Column("images", "Images", "integer"),
         Column("sources", "Sources", "integer", hint="scenes, photos or prompts: what is resampled"),
         Column("reliability", "Reliability", "number", digits=2),
-    ]  # fmt: skip
-    return Finding("What was measured", said, frame, columns)
+    ]
+    return Finding("What was measured", sentences, pd.DataFrame(rows), columns)
+
+
+def correlation_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str]) -> Chart:
+    """Return Spearman's ρ as shades from −1 to 1, with the number and, where it fits, its interval.
+
+    Args:
+        frame: row, column, spearman, low, high.
+        width: of the figure.
+        rows: in order from the top.
+        columns: in order from the left.
+    """
+    desk = width >= WIDE
+    label = room(rows, 170 if desk else 96, 12 if desk else 10)
+    size = min(104, (width - label - (110 if desk else 12)) // len(columns))
+    axis: Chart = {"ticks": False, "domain": False, "title": None, "labelLimit": label, "labelPadding": 4}
+    axis |= {} if desk else {"labelFontSize": 10}
+    x = {"field": "column", "type": "nominal", "scale": in_order(columns)}
+    above = min(room(columns, 170 if desk else 96, 12 if desk else 10), label)
+    x["axis"] = axis | {"orient": "top", "labelAngle": -40 if desk else -90, "minExtent": round(0.75 * above)}
+    y = {"field": "row", "type": "nominal", "scale": in_order(rows), "axis": axis | {"minExtent": label}}
+    scale = {"domain": [-1, 0, 1], "range": [OPPOSED, NEITHER, ALIKE]}
+    legend = {"title": "Spearman's ρ", "gradientThickness": 10, "gradientLength": 120, "values": [-1, 0, 1]}
+    shade = {"field": "spearman", "type": "quantitative", "scale": scale, "legend": legend if desk else None}
+    tip: list[Chart] = [{"field": "row", "title": "metric"}, {"field": "column", "title": "with"}]
+    tip += [
+        {"field": field, "type": "quantitative", "title": title, "format": ".2f"}
+        for field, title in (("spearman", "Spearman's ρ"), ("low", "95 % from"), ("high", "to"))
+    ]
+    place = {"x": x, "y": y}
+    layers: list[Chart] = [
+        {
+            "mark": {"type": "rect", "stroke": "white", "strokeWidth": 1},
+            "encoding": place | {"color": shade, "tooltip": tip},
+        }
+    ]
+    ink = {"condition": {"test": "abs(datum.spearman) > 0.72", "value": "white"}, "value": INK}
+    with_interval = size >= 78
+    mark: Chart = {"type": "text", "fontSize": 13 if with_interval else 10.5, "dy": -7 if with_interval else 0}
+    layers.append({"mark": mark, "encoding": place | {"text": {"field": "shown" if desk else "brief"}, "color": ink}})
+    if with_interval:
+        small: Chart = {"type": "text", "fontSize": 10, "dy": 9}
+        layers.append({"mark": small, "encoding": place | {"text": {"field": "span"}, "color": ink}})
+    known = frame.dropna(subset=["spearman"])
+    numbered = known.assign(
+        shown=[number(value, 2) for value in known["spearman"]],
+        brief=[number(value, 1) for value in known["spearman"]],
+        span=[f"{number(low)} to {number(high)}" for low, high in zip(known["low"], known["high"], strict=True)],
+    )
+    data = {"data": {"name": "rows"}, "datasets": {"rows": records(numbered, 3)}}
+    return data | {"width": {"step": size}, "height": {"step": 44 if with_interval else 30}, "layer": layers}

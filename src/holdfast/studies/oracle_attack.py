@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
 from holdfast.core.seeds import seed_from
@@ -15,22 +14,28 @@ from holdfast.core.types import Collection
 from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
-from holdfast.oracle import load_oracle
-from holdfast.pipeline.walk.resources import square
+from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
 from holdfast.pipeline.walk.walk import UnderTest, under_test
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
-from holdfast.studies import dynamic
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies import walks
+from holdfast.studies.study import (
+    Setting,
+    Study,
+    StudyOptions,
+    collection_of,
+    images_of,
+    model_names,
+    oracle_of,
+    ranged,
+    world_note,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
-
-SIZE = 64
-"""Pixels a side of the drawn scenes."""
 
 BATCH = 24
 MEASURES = ("target_loss", "true", "target")
@@ -39,14 +44,7 @@ PANELS = {
     "true": ("p(true class)", True),
     "target": ("p(target)", True),
 }
-
-SETTINGS = (
-    *dynamic.walk_settings(
-        models=("embedded:resnet_rho95_strong", "embedded:resnet_rho95"), scenes=96, steps=30, step_size=0.001,
-        leave=("generator",),
-    ),
-    Setting("generator", "pixel:", "whose latent is moved; pixel: is an attack bounded by steps × step size"),
-)  # fmt: skip
+MODELS = ("embedded:resnet_rho95_strong", "embedded:resnet_rho95")
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -54,7 +52,8 @@ def run(options: StudyOptions) -> StudyResult:
     settings = options.settings
     if settings["steps"] < 1 or not 0 < settings["step_size"] < 1:
         raise UserError("steps must be 1 or more, and step_size a number between 0 and 1")
-    collection = api.load_collection(dynamic.scenes_of(options))
+    images_of(options)  # checks the settings
+    collection = collection_of(options)
     generator = load_generator(settings["generator"], device=options.device)
     victims = _victims(collection, options)
     targets = targets_of(collection, options.seed)
@@ -63,7 +62,6 @@ def run(options: StudyOptions) -> StudyResult:
         options.progress("attack", place, len(victims))
         curves[name] = _led(collection, targets, generator, victim, options)
     options.progress("attack", len(victims), len(victims))
-    frame = _frame(curves, options.seed)
     reach = settings["steps"] * settings["step_size"]
     return StudyResult(
         title="The oracle under attack",
@@ -73,48 +71,52 @@ def run(options: StudyOptions) -> StudyResult:
             f"latent of {settings['generator']} (no value changes by more than {reach:g}), once against the oracle and "
             "once against each classifier. Lines are means over scenes, bands their 95 % intervals."
         ),
-        findings=[_curves(frame, list(curves)), _ends(frame, curves)],
+        findings=[_curves(_frame(curves, options.seed)), _ends(curves)],
         facts=[
             (str(len(curves)), "networks"),
             (str(len(collection)), "test scenes"),
             (str(settings["steps"]), "steps"),
         ],
-        note=dynamic.note(options),
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *walks.walk_settings(MODELS, 96, steps=30, step_size=0.001, without=("generator",)),
+        Setting("generator", "pixel:", "whose latent is moved; pixel: is an attack bounded by steps × step size"),
+    ),
+)
 
 
 def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTest]:
-    oracle = load_oracle(
-        options.settings["oracle"],
-        classes=collection.classes,
-        keys=collection.keys,
-        load_classifier=load_classifier,
-        map_labels=map_labels,
-        device=options.device,
-    )
-    judge = getattr(oracle, "classifier", None)
+    """Return the oracle's network and the classifiers by name; raise UserError where one has no gradients."""
+    name = options.settings["oracle"]
+    judge = getattr(oracle_of(options, name, collection), "classifier", None)
     if not isinstance(judge, DifferentiableClassifier):
-        raise UserError(f"{oracle.name} has no gradients to be attacked by; name a clip: or a classifier: oracle")
-    classifiers = [load_classifier(name, device=options.device) for name in dynamic.models_of(options.settings)]
-    for one in classifiers:
-        if not isinstance(one, DifferentiableClassifier):
-            raise UserError(f"{one.name} has no gradients to be attacked by")
-    named = {f"{options.settings['oracle']} (oracle)": judge} | {one.name: one for one in classifiers}
+        raise UserError(f"{name} has no gradients to be attacked by; name a clip: or a classifier: oracle")
+    networks = {f"{name} (oracle)": judge}
+    for name in model_names(options.settings["models"]):
+        model = load_classifier(name, device=options.device, classes=collection.classes)
+        if not isinstance(model, DifferentiableClassifier):
+            raise UserError(f"{model.name} has no gradients to be attacked by")
+        networks[model.name] = model
     return {
-        name: under_test(one, map_labels(collection.classes, collection.keys, one.labels))
-        for name, one in named.items()
+        name: under_test(network, map_labels(collection.classes, collection.keys, network.labels))
+        for name, network in networks.items()
     }
 
 
 def targets_of(collection: Collection, seed: int) -> NDArray[np.int64]:
-    """A wrong class for each sample, the same for every network."""
+    """Return a wrong class for each sample, the same for every network."""
     count = len(collection.classes)
-    truth = np.array([collection.classes.index(sample.label) for sample in collection.samples], np.int64)
     turns = [1 + seed_from(seed, sample.sample_id, "target") % (count - 1) for sample in collection.samples]
-    return np.asarray((truth + np.array(turns, np.int64)) % count)
+    return np.asarray((_true_classes(collection) + np.array(turns, np.int64)) % count)
+
+
+def _true_classes(collection: Collection) -> NDArray[np.int64]:
+    return np.array([collection.classes.index(sample.label) for sample in collection.samples], np.int64)
 
 
 def _led(
@@ -124,21 +126,24 @@ def _led(
     victim: UnderTest,
     options: StudyOptions,
 ) -> Floats:
-    """(scenes, steps + 1, 3): loss towards the target, p(true), p(target)."""
+    """Return (scenes, steps + 1, 3): loss towards the target, p(true), p(target)."""
     import torch
 
-    size = getattr(generator, "size", None) or SIZE
+    size = getattr(generator, "size", None)
+    if not size:
+        factor = getattr(generator, "factor", 1)
+        size = min(*collection.samples[0].image.load().shape[:2], LARGEST_DEFAULT) // factor * factor
     device = torch.device(getattr(generator, "device", "cpu"))
-    truth = np.array([collection.classes.index(sample.label) for sample in collection.samples])
-    found = []
+    truth = _true_classes(collection)
+    steps, step_size = options.settings["steps"], options.settings["step_size"]
+    curves = []
     for start in range(0, len(collection), BATCH):
         part = slice(start, start + BATCH)
         images = np.stack([square(sample.image.load(), size) for sample in collection.samples[part]])
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float().to(device) / 255
         labels = [torch.from_numpy(places[part]).to(device) for places in (truth, targets)]
-        steps, step_size = options.settings["steps"], options.settings["step_size"]
-        found.append(led_astray(pixels, labels[0], labels[1], generator, victim, steps=steps, step_size=step_size))
-    return np.concatenate(found)
+        curves.append(led_astray(pixels, labels[0], labels[1], generator, victim, steps=steps, step_size=step_size))
+    return np.concatenate(curves)
 
 
 def led_astray(
@@ -151,16 +156,19 @@ def led_astray(
     steps: int,
     step_size: float,
 ) -> Floats:
-    """Down the loss towards a target class by the gradient's sign: (images, steps + 1, 3), the measures of each step.
+    """Descend the loss towards a target class by the gradient's sign, and return ``MEASURES`` of each step.
 
     Args:
         pixels: RGB NCHW in 0..1.
-        truth: places of the true classes.
-        target: places of the targets.
+        truth: indices of the true classes.
+        target: indices of the targets.
         generator: whose latent moves.
         victim: the network.
-        steps: to take; step 0 is the reconstruction.
+        steps: number of steps; step 0 is the reconstruction.
         step_size: of the latent.
+
+    Returns:
+        (images, steps + 1, 3).
     """
     import torch
 
@@ -181,52 +189,51 @@ def led_astray(
 
 
 def _frame(curves: dict[str, Floats], seed: int) -> pd.DataFrame:
-    """name, step and each measure with its interval."""
+    """Return network, step and each measure with its interval."""
     import pandas as pd
 
-    made = []
+    frames = []
     for name, values in curves.items():
         scenes, steps, width = values.shape
         sums = resampled_sums(values.reshape(scenes, -1), np.arange(scenes), seed=seed)
         low, high = (end.reshape(steps, width) for end in interval(sums / scenes))
         mean = values.mean(axis=0)
-        columns = {"network": name, "step": np.arange(steps)}
+        columns: dict[str, Any] = {"network": name, "step": np.arange(steps)}
         for place, measure in enumerate(MEASURES):
-            columns |= {measure: mean[:, place], f"{measure}_low": low[:, place], f"{measure}_high": high[:, place]}
-        made.append(pd.DataFrame(columns))
-    return pd.concat(made, ignore_index=True)
+            values_of = {"": mean, "_low": low, "_high": high}
+            columns |= {f"{measure}{end}": array[:, place] for end, array in values_of.items()}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
-def _curves(frame: pd.DataFrame, names: list[str]) -> Finding:
-    short = short_names(names, 40)
-    drawn = dynamic.tidy(frame.assign(line=frame["network"].map(short)), line="line", x="step", measures=MEASURES)
+def _curves(frame: pd.DataFrame) -> Finding:
     sentences = []
-    for name in names:
-        own = frame[frame["network"] == name]
+    for name, own in frame.groupby("network", sort=False):
         first, last = own.iloc[0], own.iloc[-1]
         sentences.append(
             f"{name}: p(true class) goes from {percent(first['true'])} to {percent(last['true'])}, p(target) from "
             f"{percent(first['target'])} to {percent(last['target'])}."
         )
+    drawn = frame.assign(line=frame["network"].map(short_names(list(dict.fromkeys(frame["network"])), 40)))
     columns = [
         Column("network", "Network"),
         Column("step", "Step", "integer"),
-        Column("target_loss", "Loss towards the target", "number", "target_loss_low", "target_loss_high"),
-        Column("true", "p(true class)", "percent", "true_low", "true_high"),
-        Column("target", "p(target)", "percent", "target_low", "target_high"),
+        ranged("target_loss", "Loss towards the target", "number"),
+        ranged("true", "p(true class)"),
+        ranged("target", "p(target)"),
     ]
     return Finding(
         "Step by step",
         sentences,
         frame,
         columns,
-        chart=lambda width: dynamic.curves(drawn, width, lines=list(short.values()), panels=PANELS, across="step"),
+        chart=lambda width: walks.curves(drawn, width, line="line", x="step", panels=PANELS, across="step"),
         caption="Loss towards the target, p(true class) and p(target) by step",
     )
 
 
-def _ends(frame: pd.DataFrame, curves: dict[str, Floats]) -> Finding:
-    """How many scenes end as the target, and when the target overtakes the true class."""
+def _ends(curves: dict[str, Floats]) -> Finding:
+    """Count the scenes that end as the target, and the step at which the target overtakes the true class."""
     import pandas as pd
 
     rows, sentences = [], []

@@ -11,9 +11,9 @@ from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, percent, short_names
 from holdfast.report.study import Finding
-from holdfast.studies import dynamic
+from holdfast.stats.models.trainings import Estimate
 from holdfast.studies.prompt_strategies import MEANING, ORIGINALS
-from holdfast.studies.seeds import Estimate
+from holdfast.studies.walks import in_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ def costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
             continue
         least, most = own.iloc[0], own.iloc[-1]
         told = [
-            f"{row['strategy']} costs {dynamic.in_points(Estimate(row['drop'], row['drop_low'], row['drop_high']))}"
+            f"{row['strategy']} costs {in_points(Estimate(row['drop'], row['drop_low'], row['drop_high']))}"
             for row in (most, least)
         ]
         sentences.append(f"{short[model]}: {told[0]}, {told[1]}.")

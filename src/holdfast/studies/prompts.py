@@ -24,11 +24,10 @@ from holdfast.pipeline.generate.prompts import Prompts, spoken
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.study import StudyResult, about_world
 from holdfast.stats.effects.drops import paired_effect
-from holdfast.studies import dynamic
 from holdfast.studies.prompt_findings import costs, looks, luck, words
 from holdfast.studies.prompt_measures import clip_scores, diversity, frechet_distance, kernel_distance, seam_against
 from holdfast.studies.prompt_strategies import ALL, ORIGINALS, strategies_of, write_prompts
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies.study import Setting, Study, StudyOptions, data_of, model_names, result_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,13 +93,13 @@ def run(options: StudyOptions) -> StudyResult:
     for name, least in (("seeds", 1), ("limit", 0)):
         if settings[name] < least:
             raise UserError(f"{name} must be {least} or more")
-    data, drawn = (settings["data"], False) if settings["data"] else (dynamic.scenes_of(options), True)
+    data, drawn = (settings["data"], False) if settings["data"] else (data_of(options), True)
     clip_name = parse_name(settings["oracle"])
     if clip_name.scheme != "clip":
         raise UserError("this study compares pictures with prompts: oracle must be a clip:, which reads both")
     collection = read(DataSpec(data, masks=settings["masks"] or None, limit=settings["limit"]))
     chosen = strategies_of(settings["prompts"], settings["strategies"], collection.classes, drawn=drawn)
-    models = dynamic.models_of(settings)
+    models = model_names(settings["models"])
     clip = load_clip(clip_name, device=options.device)
     originals = _originals(collection, clip)
     made = [
@@ -110,7 +109,7 @@ def run(options: StudyOptions) -> StudyResult:
     ]
     pictures = _measured(made, chosen, originals, collection, clip, options)
     drops = _drops(options, data, made, models)
-    findings = [looks(pictures), costs(drops, dynamic.called(models))]
+    findings = [looks(pictures), costs(drops, result_names(options, models))]
     if settings["seeds"] > 1:
         findings.append(luck(pictures, drops))
     findings.append(words(chosen, _examples(made), _pictures(made, originals)))
@@ -124,7 +123,7 @@ def run(options: StudyOptions) -> StudyResult:
             (str(len(originals.samples)), "scenes" if drawn else "photographs"),
             (str(sum(len(one.rows) for one in made)), "pictures"),
         ],
-        note=(about_world(data) + (" A rehearsal, with too few scenes to say anything." if options.quick else "")),
+        note=(about_world(data)),
         runs=["runs/originals", *(f"runs/{_name(one.strategy, one.seed)}" for one in made)],
     )
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL
 from holdfast.registry import unknown
 from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
@@ -17,25 +15,27 @@ from holdfast.report.page.words import number, span
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import Floats, resampled_sums
 from holdfast.stats.models.between import kendall
-from holdfast.studies import small_training, trained
-from holdfast.studies.dose import Answers, answers_of
-from holdfast.studies.dynamic import called, compared, counts_of, images_of, measured, scenes_of
-from holdfast.studies.seeds import over_seeds_and_scenes, pseudo_values
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.stats.models.trainings import Estimate, cross_part_pseudo_values, mean_over_trainings
+from holdfast.studies import trainings, walks
+from holdfast.studies.study import (
+    Setting,
+    Study,
+    StudyOptions,
+    evaluate,
+    model_names,
+    ranged,
+    result_names,
+    subject,
+    world_note,
+)
+from holdfast.studies.trainings import RightAnswers
 from holdfast.training import robust
+from holdfast.training.small_models import ROBUST
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TRAINED = "trained"
-
-SETTINGS = (
-    Setting("models", (TRAINED,), "trained stands for our small ones, one of each way; others by name, a hub's too"),
-    Setting("data", "", "images for models of others, with masks beside them; empty: drawn scenes"),
-    Setting("ways", small_training.ROBUST, "which ways of training"),
-    Setting("latent_training", robust.GENERATOR, "generator whose latent the DAT-like training moves in", "pixel:"),
-    *trained.settings(),
-)
 NAMES = {
     "adversarial": "PGD",
     "augmix": "AugMix-like",
@@ -43,7 +43,7 @@ NAMES = {
     "ant": "ANT-like",
     "dat": "DAT-like",
 }
-"""What a page calls the ways of training that are not called as they are."""
+"""Names of ways of training on the page, where they differ."""
 TITLES = {
     "static": "Accuracy, static conditions",
     "score": "Robustness score",
@@ -52,14 +52,18 @@ TITLES = {
 }
 """Measures by which models can be put in order."""
 
+Models = Mapping[str, Mapping[str, str]]
+"""Way of training, or name of a model of others → short name → the model's name."""
+
 
 def run(options: StudyOptions) -> StudyResult:
-    """Train what is missing, test statically and dynamically, and compare the two orders."""
+    """Train the missing models, test statically and dynamically, and compare the two orders."""
     models = _models(options)
-    names = trained.all_of(models)
-    answers = _static(options, models)
-    walks = images_of(_walked(options, names))
-    groups = trained.by_training(walks, models)
+    names = trainings.all_names(models)
+    results = evaluate(options, names, "static", "static")
+    answers = trainings.right_answers(results, [name for group in models.values() for name in group])
+    _, rows = walks.walk(options, names)
+    groups = trainings.by_training(rows, models)
     frame = _frame(models, answers, groups)
     own = {way: group for way, group in models.items() if way in robust.METHODS}
     return StudyResult(
@@ -68,28 +72,31 @@ def run(options: StudyOptions) -> StudyResult:
             "Do models that hold under static conditions hold under walks? One small architecture was trained in "
             "several ways on the same scenes for as many steps, and each model was tested under the static conditions "
             "and by walks as far as the oracle agrees. Ways called ‘-like’ are small versions of published ones; "
-            f"the study's page in the documentation says what they leave out. {trained.INTERVALS}"
+            f"the study's page in the documentation says what they leave out. {trainings.INTERVALS}"
         ),
         findings=[
-            _both(frame, _kin(options, models)),
+            _both(frame, _warning(options, models)),
             _orders(frame, models, answers, groups, options.seed),
-            *([trained.every_model(options, own)] if own else []),
+            *([trainings.model_table(trainings.folder_of(options), own)] if own else []),
         ],
-        facts=[
-            (str(len(models)), "ways of training"),
-            (str(len(names)), "models"),
-            (str(options.settings["scenes"]), "test scenes"),
-        ],
-        note=trained.note(options),
-        runs=["runs/static", "runs/walks"],
+        facts=[(str(len(models)), "ways of training"), *trainings.facts(options, models)],
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        Setting("models", (TRAINED,), "trained stands for our small ones, of each way; others by name, a hub's too"),
+        Setting("ways", ROBUST, "which ways of training"),
+        Setting("latent_training", robust.GENERATOR, "generator whose latent the DAT-like training moves in", "pixel:"),
+        *subject((), 60, without=("models", "scenes", "context", "generator", "oracle")),
+        *trainings.training_settings(),
+    ),
+)
 
 
 def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
-    """Way or public model → short name → the model's name."""
     wanted = options.settings["models"]
     ways = list(dict.fromkeys(options.settings["ways"]))
     for way in ways:
@@ -100,60 +107,31 @@ def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
         raise UserError("an order needs two ways of training or more, for example --set ways=plain,augmix")
     models = {}
     if TRAINED in wanted:
-        models = trained.models_of(options, ways, generator=options.settings["latent_training"])
-    for name, shown in zip(others, called(others), strict=True):
+        models = trainings.trained_models(options, ways, generator=options.settings["latent_training"])
+    others = model_names(others, least=0)
+    for name, shown in zip(others, result_names(options, others), strict=True):
         models[shown] = {shown: name}
     return models
 
 
-def _images(options: StudyOptions) -> dict[str, Any]:
-    """Which images, as options of ``evaluate`` and ``perturb``."""
-    settings = options.settings
-    data = {"data": settings["data"], "limit": settings["scenes"]} if settings["data"] else {"data": scenes_of(options)}
-    return data | {"seed": options.seed, "device": options.device, "progress": options.progress}
+def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
+    """Return a row per way of training: the measures of walks, static accuracy and score."""
+    import pandas as pd
 
-
-def _walked(options: StudyOptions, names: Sequence[str]) -> api.Results:
-    chosen = {name: options.settings[name] for name in ("generator", "oracle", "steps", "step_size")}
-    out = options.out / "runs" / "walks"
-    return api.perturb(models=names, out=out, random_walk=False, **_images(options), **chosen)
-
-
-def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> Answers:
-    out = options.out / "runs" / "static"
-    results = api.evaluate(
-        models=trained.all_of(models), out=out, scenarios="static", batch_size=64, **_images(options)
-    )  # fmt: skip
-    return answers_of(results, [name for group in models.values() for name in group])
-
-
-def _of(answers: Answers, names: Sequence[str]) -> Floats:
-    """(trainings, conditions, scenes), the original first and only those of the score."""
-    return np.stack([[answers.of(name, one) for one in (ORIGINAL, *answers.scored)] for name in names])
-
-
-def _frame(
-    models: Mapping[str, Mapping[str, str]], answers: Answers, groups: Mapping[str, Sequence[pd.DataFrame]]
-) -> pd.DataFrame:
-    frame = trained.family_table(groups)
     rows: list[dict[str, Any]] = []
     for group in models.values():
-        right = _of(answers, list(group))
-        static = over_seeds_and_scenes(right[:, 1:].mean(axis=1))
-        cross = over_seeds_and_scenes(pseudo_values(right))
-        rows.append(
-            {"static": static.value, "static_low": max(static.low, 0.0), "static_high": min(static.high, 1.0)}
-            | {"score": 1 - cross.value, "score_low": 1 - cross.high, "score_high": 1 - cross.low}
-        )
-    for key in rows[0]:
-        frame[key] = [row[key] for row in rows]
+        right = np.stack([answers.with_original(name) for name in group])
+        cross = mean_over_trainings(cross_part_pseudo_values(right))
+        score = Estimate(1 - cross.value, 1 - cross.high, 1 - cross.low)
+        rows.append(mean_over_trainings(right[:, 1:].mean(axis=1)).clipped().row("static") | score.row("score"))
+    frame = pd.concat([trainings.training_table(groups), pd.DataFrame(rows)], axis=1)
     frame["what"] = [robust.METHODS.get(str(way), "a model of others") for way in frame["training"]]
     frame["training"] = [NAMES.get(str(way), str(way)) for way in frame["training"]]
     return frame
 
 
-def _kin(options: StudyOptions, models: Mapping[str, Any]) -> list[str]:
-    """A warning where a way of training has seen what the walks are made with."""
+def _warning(options: StudyOptions, models: Models) -> list[str]:
+    """Return a warning where a way of training has seen images of the generator that makes the walks."""
     generator = options.settings["generator"]
     if "dat" not in models or generator != options.settings["latent_training"]:
         return []
@@ -161,6 +139,8 @@ def _kin(options: StudyOptions, models: Mapping[str, Any]) -> list[str]:
 
 
 def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
+    import pandas as pd
+
     best = {
         words: frame["training"].iloc[int(np.nanargmax(frame[name].to_numpy(np.float64)))]
         for name, words in (("static", "under static conditions"), ("fmr", "in FMR"))
@@ -168,60 +148,53 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
     }
     sentence = " and ".join(f"{words} {way} is highest" for words, way in best.items())
     order = list(frame.sort_values("fmr", ascending=False)["training"])
+    drawn = pd.concat(
+        pd.DataFrame(
+            {"model": TITLES[name], "row": frame["training"], "estimate": frame[name]}
+            | {end: frame[f"{name}_{end}"] for end in ("low", "high")}
+        )
+        for name in ("fmr", "static")
+    )
     columns = [
         Column("training", "Training"),
         Column("what", "What it does"),
-        *trained.COLUMNS,
-        Column("static", TITLES["static"], "percent", "static_low", "static_high"),
-        Column("score", TITLES["score"], "number", "score_low", "score_high", digits=4,
+        *walks.columns(),
+        ranged("static", TITLES["static"]),
+        ranged("score", TITLES["score"], "number", 4,
                hint="1 less the mean square distance from the original, without its sampling noise"),
-        *trained.COUNTS,
+        *walks.COUNTS,
     ]  # fmt: skip
-    chart_frame = _stacked(frame)
     return Finding(
         "Static and dynamic",
         [f"Of {len(frame)} ways, {sentence}.", *warnings],
         frame,
         columns,
         chart=lambda width: dots(
-            chart_frame, width, models=["FMR", TITLES["static"]], rows=order, title="FMR, and accuracy",
+            drawn, width, models=[TITLES["fmr"], TITLES["static"]], rows=order, title="FMR, and accuracy"
         ),
         caption="Static and dynamic robustness by way of training",
-    )  # fmt: skip
-
-
-def _stacked(frame: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(
-        compared(frame.assign(measure=title), models="measure", row="training", measure=name)
-        for name, title in (("fmr", "FMR"), ("static", TITLES["static"]))
     )
 
 
 def _orders(
     frame: pd.DataFrame,
-    models: Mapping[str, Mapping[str, str]],
-    answers: Answers,
+    models: Models,
+    answers: RightAnswers,
     groups: Mapping[str, Sequence[pd.DataFrame]],
     seed: int,
 ) -> Finding:
-    """Kendall's τ between the orders, with an interval over scenes that both were resampled by."""
+    """Compare orders by Kendall's τ, with an interval over scenes that both were resampled by."""
     import pandas as pd
 
     drawn = _resampled(models, answers, groups, seed)
     ways = list(frame["training"])
     rows = []
-    for first, second in (("static", "fmr"), ("score", "fmr"), ("standard_accuracy", "fmr"), ("static", "score")):
-        scores = [{way: float(value) for way, value in zip(ways, frame[name], strict=True)} for name in (first, second)]
-        known = [way for way in ways if all(np.isfinite(one[way]) for one in scores)]
-        places = [ways.index(way) for way in known]
-        found = kendall(
-            {way: scores[0][way] for way in known}, {way: scores[1][way] for way in known},
-            first_samples=drawn[first][:, places], second_samples=drawn[second][:, places],
-        )  # fmt: skip
-        rows.append({"first": TITLES[first], "second": TITLES[second], **found})
-    table = pd.DataFrame(rows)
+    for pair in (("static", "fmr"), ("score", "fmr"), ("standard_accuracy", "fmr"), ("static", "score")):
+        known = np.flatnonzero(np.isfinite(frame[list(pair)].to_numpy(np.float64)).all(axis=1))
+        scores = [{ways[place]: float(frame[name].iloc[place]) for place in known} for name in pair]
+        first, second = (drawn[name][:, known] for name in pair)
+        tau = kendall(*scores, first_samples=first, second_samples=second)
+        rows.append({"first": TITLES[pair[0]], "second": TITLES[pair[1]], **tau})
     top = rows[0]
     sentence = (
         f"The order by accuracy under static conditions and the order by FMR agree with Kendall's τ = "
@@ -230,44 +203,42 @@ def _orders(
         else f"There is no τ: {top['reason']}"
     )
     columns = [
-        Column("first", "One order"), Column("second", "The other"),
-        Column("tau", "Kendall's τ", "number", "low", "high", digits=2), Column("p", "p", "p"),
-        Column("n", "Ways", "integer"), Column("reason", "Why there is none"),
-    ]  # fmt: skip
-    return Finding(
-        "Do the orders agree",
-        [sentence, "Intervals of τ are over scenes, which both orders share; not over other trainings."],
-        table,
-        columns,
-    )
+        Column("first", "One order"),
+        Column("second", "The other"),
+        Column("tau", "Kendall's τ", "number", "low", "high", digits=2),
+        Column("p", "p", "p"),
+        Column("n", "Ways", "integer"),
+        Column("reason", "Why there is none"),
+    ]
+    note = "Intervals of τ are over scenes, which both orders share; not over other trainings."
+    return Finding("Do the orders agree", [sentence, note], pd.DataFrame(rows), columns)
 
 
 def _resampled(
-    models: Mapping[str, Mapping[str, str]], answers: Answers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
+    models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
 ) -> dict[str, Floats]:
-    """(resamples, ways) of each measure, on scenes drawn once for all of them."""
+    """Return each measure by way of training in resamples of scenes that all measures share, (resamples, ways)."""
     walked = [str(name) for name in next(iter(groups.values()))[0]["source_id"]]
     both = [name for name in walked if name in set(answers.scenes)]
     if len(both) < 2:
         raise UserError("fewer than two scenes have both walks and static answers; look at the errors of the runs")
-    static = answers.on(both)
     keep = np.array([name in set(both) for name in walked])
-    counts = np.stack([counts_of(one)[keep] for group in groups.values() for one in group])
-    right = _of(static, [name for group in models.values() for name in group])
+    counts = np.stack([walks.counts_of(rows)[keep] for group in groups.values() for rows in group])
+    static = answers.on(both)
+    right = np.stack([static.with_original(name) for group in models.values() for name in group])
     flat = np.concatenate([counts, right.transpose(0, 2, 1)], axis=2)
     names, scenes, width = flat.shape
     sums = resampled_sums(flat.transpose(1, 0, 2).reshape(scenes, -1), np.arange(scenes), seed=seed)
-    walks, accuracy = np.split(sums.reshape(-1, names, width), [counts.shape[2]], axis=2)
+    walk_sums, accuracy = np.split(sums.reshape(-1, names, width), [counts.shape[2]], axis=2)
     accuracy = accuracy / scenes
-    cross = np.square(accuracy[..., 1:] - accuracy[..., :1]).mean(-1)
     ends = np.cumsum([len(group) for group in models.values()])[:-1]
 
     def by_way(values: Floats) -> Floats:
         return np.stack([part.mean(axis=1) for part in np.split(values, ends, axis=1)], axis=1)
 
     return {
-        "fmr": by_way(measured(walks, "fmr")),
-        "standard_accuracy": by_way(measured(walks, "standard_accuracy")),
+        "fmr": by_way(walks.measured(walk_sums, "fmr")),
+        "standard_accuracy": by_way(walks.measured(walk_sums, "standard_accuracy")),
         "static": by_way(accuracy[..., 1:].mean(-1)),
-        "score": by_way(1 - cross),
+        "score": by_way(1 - np.square(accuracy[..., 1:] - accuracy[..., :1]).mean(-1)),
     }

@@ -5,60 +5,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.studies import dynamic
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies import walks
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORDS = {"clean": "clean image", "fgsm": "FGSM image"}
-
-SETTINGS = (
-    *dynamic.walk_settings(
-        models=("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:vit_rho95"),
-        scenes=96,
-        steps=10,
-        step_size=0.03,
-    ),
-    Setting("epsilon", 0.003, "of FGSM, 0 to 1"),
-)
+STARTS = {"clean": "clean image", "fgsm": "FGSM image"}
+MODELS = ("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:vit_rho95")
 
 
 def run(options: StudyOptions) -> StudyResult:
     """Walk from both starts, and compare image by image."""
-    settings = options.settings
-    if not 0 < settings["epsilon"] < 1:
+    epsilon = options.settings["epsilon"]
+    if not 0 < epsilon < 1:
         raise UserError("epsilon must be a number between 0 and 1")
-    models = dynamic.models_of(settings)
-    ways = {words: {"start": start} for start, words in WORDS.items()}
-    _, walks = dynamic.walk_ways(options, ways, models, fgsm_epsilon=settings["epsilon"])
-    models = dynamic.called(models)
+    ways = {words: {"start": start} for start, words in STARTS.items()}
+    _, rows = walks.walk(options, model_names(options.settings["models"]), ways, fgsm_epsilon=epsilon)
     return StudyResult(
         title="Clean and FGSM start",
         question=(
             f"Does it matter where a walk begins? Every scene walked twice against each model: from the image itself, "
-            f"and from the image after one step of FGSM (ε = {settings['epsilon']:g}) against the same model. SA is "
+            f"and from the image after one step of FGSM (ε = {epsilon:g}) against the same model. SA is "
             "the accuracy on the originals, which both have in common; the accuracy before the first step is that on "
             "what the generator makes of the start. Intervals are at the 95 % level, differences paired by scene."
         ),
-        findings=[_family(walks, models), _differences(walks, models)],
-        facts=[(str(len(models)), "models"), (str(settings["scenes"]), "test scenes")],
-        note=dynamic.note(options),
-        runs=["runs/walks"],
+        findings=[_each_start(rows), _differences(rows)],
+        facts=[(str(rows["model"].nunique()), "models"), (str(rows["sample_id"].nunique()), "test scenes")],
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (*walks.walk_settings(MODELS, 96, step_size=0.03), Setting("epsilon", 0.003, "of FGSM, 0 to 1")),
+)
 
 
-def _family(walks: pd.DataFrame, models: list[str]) -> Finding:
-    frame = dynamic.family(walks, ["model", "way"])
-    short = short_names(models)
-    shown = frame.assign(name=frame["model"].map(short))
+def _each_start(rows: pd.DataFrame) -> Finding:
+    frame = walks.family(rows, ["model", "way"])
+    shown = frame.assign(name=frame["model"].map(short_names(list(dict.fromkeys(frame["model"])))))
     known = shown.dropna(subset="fmr").sort_values("fmr", kind="stable").to_dict("records")
     sentence = "No walk has an FMR: the oracle accepted none of the images, or no original was right."
     if known:
@@ -67,37 +56,30 @@ def _family(walks: pd.DataFrame, models: list[str]) -> Finding:
             f"FMR lies between {percent(worst['fmr'])} ({worst['name']}, {worst['way']}) and {percent(best['fmr'])} "
             f"({best['name']}, {best['way']})."
         )
-    drawn = dynamic.compared(shown, models="way", row="name", measure="fmr")
-    measures = dynamic.columns(*dynamic.MEASURES)
     return Finding(
         "Each start by itself",
         [sentence],
-        shown.drop(columns="name"),
-        [Column("model", "Model"), Column("way", "Start"), *measures, *dynamic.COUNTS],
-        chart=lambda width: dots(
-            drawn, width, models=list(WORDS.values()), rows=list(short.values()), title="FMR = PA / SA"
-        ),
+        frame,
+        [Column("model", "Model"), Column("way", "Start"), *walks.columns(*walks.MEASURES), *walks.COUNTS],
+        chart=dots_of(shown, "fmr", line="way", row="name", title="FMR = PA / SA"),
         caption="FMR by start",
     )
 
 
-def _differences(walks: pd.DataFrame, models: list[str]) -> Finding:
+def _differences(rows: pd.DataFrame) -> Finding:
     import pandas as pd
 
-    rows, sentences = [], []
-    compared = [name for name in dynamic.MEASURES if name != "standard_accuracy"]
-    for model in models:
-        mine = walks[walks["model"] == model]
-        clean, attacked = (mine[mine["way"] == words] for words in WORDS.values())
+    table, sentences = [], []
+    compared = [name for name in walks.MEASURES if name != "standard_accuracy"]
+    for model, own in rows.groupby("model", sort=False):
+        clean, attacked = (own[own["way"] == words] for words in STARTS.values())
         row: dict[str, Any] = {"model": model}
         for measure in compared:
-            found = dynamic.difference(clean, attacked, measure)
-            row |= {measure: found.value, f"{measure}_low": found.low, f"{measure}_high": found.high}
+            change = walks.difference(clean, attacked, measure)
+            row |= change.row(measure)
             if measure == "fmr":
-                sentences.append(f"{model}: an FGSM start moves FMR by {dynamic.in_points(found)}.")
-        rows.append(row)
-    columns = [Column("model", "Model")]
-    columns += [Column(name, dynamic.MEASURES[name], "points", f"{name}_low", f"{name}_high") for name in compared]
-    return Finding(
-        "FGSM start less clean start", sentences, pd.DataFrame(rows), columns, caption="FGSM start less clean start"
-    )
+                sentences.append(f"{model}: an FGSM start moves FMR by {walks.in_points(change)}.")
+        table.append(row)
+    title = "FGSM start less clean start"
+    columns = [Column("model", "Model"), *walks.columns(*compared, kind="points")]
+    return Finding(title, sentences, pd.DataFrame(table), columns, caption=title)

@@ -10,18 +10,12 @@ from holdfast.core.errors import UserError
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.studies import dynamic
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies import walks
+from holdfast.studies.study import Setting, Study, StudyOptions, model_names, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SETTINGS = (
-    *dynamic.walk_settings(
-        models=("embedded:resnet_rho95", "embedded:vit_rho95"), scenes=48, steps=10
-    ),
-    Setting("step_sizes", (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "in units of the latent", (0.001, 0.1)),
-)  # fmt: skip
 PANELS = {
     "validation_rate": ("VR: validated share", True),
     "perturbed_accuracy": ("PA: accuracy on validated images", True),
@@ -37,11 +31,9 @@ def run(options: StudyOptions) -> StudyResult:
         np.isfinite(size) and size > 0 for size in sizes
     ):
         raise UserError("step_sizes must be two or more numbers above 0")
-    models = dynamic.models_of(settings)
     ways = {f"{size:g}": {"step_size": size} for size in sizes}
-    _, walks = dynamic.walk_ways(options, ways, models)
-    models, walks = dynamic.called(models), walks.assign(step_size=walks["way"].astype(float))
-    frame = dynamic.family(walks, ["model", "step_size"])
+    _, rows = walks.walk(options, model_names(settings["models"]), ways)
+    rows = rows.assign(step_size=rows["way"].astype(float))
     return StudyResult(
         title="Step size",
         question=(
@@ -49,48 +41,48 @@ def run(options: StudyOptions) -> StudyResult:
             f"large step may be rejected at once; a small one may not get anywhere in {settings['steps']} steps. Every "
             "scene walked against each model with each size. Intervals are at the 95 % level."
         ),
-        findings=[_response(frame, walks, models, sizes)],
-        facts=[(str(len(models)), "models"), (str(len(sizes)), "step sizes"), (str(settings["scenes"]), "test scenes")],
-        note=dynamic.note(options),
-        runs=["runs/walks"],
+        findings=[_response(rows, sizes)],
+        facts=[
+            (str(rows["model"].nunique()), "models"),
+            (str(len(sizes)), "step sizes"),
+            (str(rows["sample_id"].nunique()), "test scenes"),
+        ],
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *walks.walk_settings(("embedded:resnet_rho95", "embedded:vit_rho95"), 48),
+        Setting("step_sizes", (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "in units of the latent", (0.001, 0.1)),
+    ),
+)
 
 
-def _response(frame: pd.DataFrame, walks: pd.DataFrame, models: list[str], sizes: list[float]) -> Finding:
+def _response(rows: pd.DataFrame, sizes: list[float]) -> Finding:
+    frame = walks.family(rows, ["model", "step_size"])
     sentences = []
-    for model in models:
+    for model, own in rows.groupby("model", sort=False):
         ends = frame[frame["model"] == model].set_index("step_size").loc[[sizes[0], sizes[-1]]]
-        own = walks[walks["model"] == model]
         first, last = (own[own["step_size"] == size] for size in (sizes[0], sizes[-1]))
-        rate, ratio = (dynamic.difference(first, last, name) for name in ("validation_rate", "fmr"))
+        rate, ratio = (walks.difference(first, last, name) for name in ("validation_rate", "fmr"))
         validated, survived = (
             " to ".join(percent(value) for value in ends[name]) for name in ("validation_rate", "fmr")
         )
         sentences.append(
             f"{model}: from a step of {sizes[0]:g} to one of {sizes[-1]:g}, VR goes from {validated} "
-            f"({dynamic.in_points(rate)}) and FMR from {survived} ({dynamic.in_points(ratio)})."
+            f"({walks.in_points(rate)}) and FMR from {survived} ({walks.in_points(ratio)})."
         )
-    short = short_names(models)
-    drawn = dynamic.tidy(
-        frame.assign(line=frame["model"].map(short)), line="line", x="step_size", measures=list(PANELS)
-    )
-    shown = dynamic.columns("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
+    drawn = frame.assign(line=frame["model"].map(short_names(list(dict.fromkeys(frame["model"])))))
+    step = Column("step_size", "Step", "number", digits=4)
     return Finding(
         "What the step size does",
         sentences,
         frame,
-        [
-            Column("model", "Model"),
-            Column("step_size", "Step", "number", digits=4),
-            *shown,
-            *dynamic.BOUNDS,
-            *dynamic.COUNTS,
-        ],
-        chart=lambda width: dynamic.curves(
-            drawn, width, lines=list(short.values()), panels=PANELS, across="step size", logarithmic=True, marks=True
+        [Column("model", "Model"), step, *walks.columns(), *walks.BOUNDS, *walks.COUNTS],
+        chart=lambda width: walks.curves(
+            drawn, width, line="line", x="step_size", panels=PANELS, across="step size", few=True
         ),
         caption="VR, PA and FMR against the step size",
     )

@@ -1,30 +1,52 @@
-"""What a study is, and how one is run: settings as data, a function, and the page made of what it found."""
+"""Run a study: declared settings, one function that measures, and the page made of its findings.
+
+What a study is about (images, masks, labels, models, generator, oracle) is declared here once: a study that lists
+``subject(...)`` in its settings takes the user's own images with ``--set data=FOLDER``.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast import registry
+from holdfast import api, registry
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.names import split_list
+from holdfast.core.protocols import Oracle
+from holdfast.core.types import Collection
+from holdfast.data.labels import map_labels, read_label_file
+from holdfast.models import available, load_classifier
+from holdfast.oracle import load_oracle
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.samples import DataSpec, read
 from holdfast.registry import unknown
-from holdfast.report.study import StudyResult, write_study
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Chart
+from holdfast.report.page.tables import Column, Kind
+from holdfast.report.study import DRAWN_WORLD, StudyResult, write_study
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...]
+
+DRAWN = "drawn"
+"""A value of the setting ``data`` that stands for drawn scenes, as an empty one does."""
+EMBEDDED = "embedded"
+"""A value of the setting ``models`` that stands for all models that come with Holdfast."""
+REHEARSAL = "A rehearsal, too small to say anything."
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing about a study that can be chosen; the type of the default is the type of every value.
+    """A value of a study that the user can choose. The type of ``default`` is the type of every value.
 
-    A tuple is written as a list with commas. ``quick`` is the default of a rehearsal, where that is another.
+    A tuple is written as a list with commas. ``quick`` is the default under ``--quick``, where it differs.
     """
 
     name: str
@@ -35,15 +57,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What one run of a study was asked for.
+    """The options of one run of a study.
 
     Attributes:
-        out: the folder for everything; runs go below ``out / "runs"``, where they resume.
+        out: folder of the study; runs go below ``out / "runs"``, where they resume.
         settings: a value for every setting of the study.
         quick: whether it is a rehearsal.
         device: ``auto``, ``cpu``, ``cuda`` …
-        seed: everything random follows from it.
-        progress: told how far it is.
+        seed: all random numbers follow from it.
+        progress: is called with stage, done and total.
     """
 
     out: Path
@@ -53,10 +75,21 @@ class StudyOptions:
     seed: int = 0
     progress: Progress = silent
 
+    def require(self, **least: float) -> None:
+        """Raise UserError for a setting that is smaller than it may be."""
+        for name, value in least.items():
+            if self.settings[name] < value:
+                raise UserError(f"{name} must be {value} or more; change it with --set {name}=…")
+
+    def run_options(self, folder: str) -> dict[str, Any]:
+        """Return the options that every run of ``api`` gets: folder, seed, device and progress."""
+        out = self.out / "runs" / folder
+        return {"out": out, "seed": self.seed, "device": self.device, "progress": self.progress}
+
 
 @dataclass(frozen=True)
 class Study:
-    """A study: a function and its settings. The registry has its name and its summary."""
+    """A study: a function that measures and reports, and its settings. The registry holds name and summary."""
 
     run: Callable[[StudyOptions], StudyResult]
     settings: tuple[Setting, ...] = ()
@@ -72,32 +105,38 @@ def run_study(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Path:
-    """Run a study by name and write its page, its tables and its figures; returns the path of the page.
+    """Run a study by name, write its page, tables and figures, and return the path of the page.
 
     Args:
         name: of the study.
-        out: its folder; a study that is there goes on, one with other settings is refused.
-        assignments: ``key=value`` for settings that are not to be the default.
-        quick: a rehearsal of seconds that shows that everything works and nothing more.
+        out: its folder; an unfinished study is continued, one with other settings is refused.
+        assignments: ``key=value`` for settings that differ from their default.
+        quick: a rehearsal of seconds that shows that everything works.
         device: for models.
         seed: of everything random.
-        progress: told how far it is.
+        progress: is called with stage, done and total.
     """
     study: Study = registry.studies.get(name)
     settings = chosen(name, study.settings, assignments, quick=quick)
-    asked = json.loads(json.dumps({"study": name, "quick": quick, "seed": seed, "settings": settings}))
-    claimed = _claim(out / "study.json", asked)
+    defaults = chosen(name, study.settings, (), quick=quick)
+    asked, usual = (
+        json.loads(json.dumps({"study": name, "quick": quick, "seed": seed, "settings": values}))
+        for values in (settings, defaults)
+    )
+    is_new = _claim(out / "study.json", asked, usual)
     try:
         result = study.run(StudyOptions(out, settings, quick, device, seed, progress))
     except UserError:
-        if claimed:  # a mistake in the settings must not keep the folder from the right ones
+        if is_new:  # a mistake in the settings must not keep the folder from the right ones
             (out / "study.json").unlink()
         raise
-    return write_study(result, out, asked | {"environment": environment()})
+    note = " ".join(part for part in (result.note, REHEARSAL if quick else "") if part)
+    runs = result.runs or [f"runs/{run.name}" for run in sorted((out / "runs").glob("*"))]
+    return write_study(replace(result, note=note, runs=runs), out, asked | {"environment": environment()})
 
 
 def chosen(name: str, settings: Sequence[Setting], assignments: Sequence[str], *, quick: bool) -> dict[str, Any]:
-    """Every setting's value: what was assigned, else the default."""
+    """Return the value of every setting: the assigned one, else the default."""
     known = {setting.name: setting for setting in settings}
     values = {
         setting.name: setting.quick if quick and setting.quick is not None else setting.default for setting in settings
@@ -130,7 +169,7 @@ def _parsed(setting: Setting, text: str) -> Value:
 
 
 def kind_of(setting: Setting) -> str:
-    """The type of a setting in words."""
+    """Return the type of a setting in words."""
     words: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     if isinstance(setting.default, tuple):
         members = {float: "numbers", str: "names"}[type(setting.default[0])]
@@ -139,26 +178,195 @@ def kind_of(setting: Setting) -> str:
 
 
 def written(value: Value) -> str:
-    """A value as one assigns it."""
+    """Return a value as it is written behind ``--set name=``."""
     if isinstance(value, tuple):
         return ",".join(written(part) for part in value)
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _claim(file: Path, asked: Mapping[str, Any]) -> bool:
-    """Whether the folder is new. It holds one study: mixing the results of two settings would go unseen."""
+def _claim(file: Path, asked: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
+    """Write ``study.json`` and return whether it is new; refuse a folder with other settings.
+
+    A setting that the stored file does not have yet counts as its default (``usual``).
+    """
     if not file.is_file():
         write_atomic(file, (json.dumps(asked, indent=2) + "\n").encode())
         return True
     try:
-        there = json.loads(file.read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        there = None
-    if not isinstance(there, dict):
+        stored = None
+    if not isinstance(stored, dict):
         raise UserError(f"{file} cannot be read; choose another folder or delete it")
-    before, now = ({**one.get("settings", {}), **one} for one in (there, asked))
-    other = [key for key in now if key != "settings" and before.get(key) != now[key]]
-    if other:
-        was = ", ".join(f"{key} {before.get(key)}" for key in other)
+    before = {**usual["settings"], **stored.get("settings", {}), **stored}
+    now = {**asked["settings"], **asked}
+    differing = [key for key in now if key != "settings" and before.get(key) != now[key]]
+    if differing:
+        was = ", ".join(f"{key} {before.get(key)}" for key in differing)
         raise UserError(f"{file.parent} holds a study with other settings ({was}); choose another folder")
     return False
+
+
+def subject(
+    models: tuple[str, ...],
+    scenes: int,
+    *,
+    quick: tuple[str, ...] = (),
+    quick_scenes: int = 12,
+    context: float = 0.95,
+    generator: str = "embedded:vqgan",
+    oracle: str = "clip:embedded",
+    without: Sequence[str] = (),
+) -> tuple[Setting, ...]:
+    """Return the settings that say what a study is about, except those in ``without``.
+
+    Args:
+        models: the default models.
+        scenes: the default number of images.
+        quick: the models of a rehearsal; empty: the first two.
+        quick_scenes: the images of a rehearsal.
+        context: how strongly class and background go together in drawn scenes.
+        generator: the default generator of walks.
+        oracle: the default oracle.
+        without: names of settings that the study does not have.
+    """
+    made = (
+        Setting("data", "", "images: a folder, a manifest or scheme:name; empty: drawn scenes"),
+        Setting("masks", "", "folder of their masks, where the data has none of its own"),
+        Setting("labels", "", "CSV that maps classes to model outputs, where names do not tell"),
+        Setting(
+            "models", models,
+            "models by name; embedded stands for all that come with Holdfast, local-dir:FOLDER/* for all in a folder",
+            quick or models[:2],
+        ),
+        Setting(
+            "scenes", scenes, "drawn scenes, a multiple of 12 for equally many of each class; of other data at most so "
+            "many images", quick_scenes,
+        ),
+        Setting("context", context, "how strongly class and background go together in drawn scenes, 0 to 1"),
+        Setting("generator", generator, "what makes images of latents", "pixel:"),
+        Setting("oracle", oracle, "who says whether an image still shows its class"),
+    )  # fmt: skip
+    return tuple(setting for setting in made if setting.name not in without)
+
+
+def is_drawn(options: StudyOptions) -> bool:
+    """Return whether the images are drawn scenes."""
+    data = str(options.settings.get("data") or DRAWN)
+    return data == DRAWN or data.startswith("diorama:")
+
+
+def data_of(options: StudyOptions, count: str = "scenes") -> str:
+    """Return the name of the data: the user's, or drawn scenes, as many as the setting ``count`` says."""
+    settings = options.settings
+    if settings.get("data", "") not in ("", DRAWN):
+        return str(settings["data"])
+    return f"diorama:test?n={settings[count]}&context={settings['context']:g}&seed={options.seed}"
+
+
+def images_of(options: StudyOptions, count: str = "scenes", *, least: int = 12) -> dict[str, Any]:
+    """Return the images as options of ``api.evaluate`` and ``api.perturb``.
+
+    Args:
+        options: of the study.
+        count: name of the setting that says how many images there are.
+        least: the smallest number that makes sense.
+    """
+    settings = options.settings
+    if settings[count] < least or not 0 <= settings["context"] <= 1:
+        raise UserError(f"{count} must be {least} or more, and context a number from 0 to 1")
+    images: dict[str, Any] = {"data": data_of(options, count), "labels": settings.get("labels") or None}
+    if settings.get("data", "") not in ("", DRAWN):
+        images |= {"limit": settings[count], "masks": settings.get("masks") or None}
+    elif settings.get("masks"):
+        raise UserError("drawn scenes have exact masks of their own; leave masks out, or name other data")
+    return images
+
+
+def collection_of(options: StudyOptions, count: str = "scenes") -> Collection:
+    """Read the images of a study, with the keys of its label file."""
+    images = images_of(options, count, least=1)
+    spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
+    collection = read(spec)
+    keys = read_label_file(Path(images["labels"])) if images["labels"] else {}
+    return replace(collection, keys={**collection.keys, **keys})
+
+
+def oracle_of(options: StudyOptions, name: str, collection: Collection) -> Oracle:
+    """Load an oracle for the classes of a collection."""
+    return load_oracle(
+        name, classes=collection.classes, keys=collection.keys, load_classifier=load_classifier, map_labels=map_labels,
+        device=options.device,
+    )  # fmt: skip
+
+
+def evaluate(
+    options: StudyOptions, models: Sequence[str], scenarios: str, folder: str, *, count: str = "scenes", least: int = 12
+) -> api.Results:
+    """Evaluate models on the images of a study under some scenarios; the run resumes."""
+    images = images_of(options, count, least=least)
+    return api.evaluate(models=models, scenarios=scenarios, batch_size=64, **images, **options.run_options(folder))
+
+
+def model_names(named: Sequence[str], *, least: int = 1) -> list[str]:
+    """Return the named models without repetition, with ``embedded`` and ``local-dir:FOLDER/*`` written out."""
+    names: list[str] = []
+    for name in named:
+        if name.startswith("local-dir:") and name.endswith("/*"):
+            folder = Path(name.removeprefix("local-dir:")[:-2])
+            inside = sorted(file.parent for file in folder.glob("*/model.safetensors"))
+            if not inside:
+                raise UserError(f"{folder} has no folder with a model.safetensors")
+            names += [f"local-dir:{model}" for model in inside]
+        else:
+            names += available(name) if name == EMBEDDED else [name]
+    models = list(dict.fromkeys(names))
+    if len(models) < least:
+        raise UserError(f"this study compares models: name {least} or more with --set models=A,B")
+    return models
+
+
+def result_names(options: StudyOptions, models: Sequence[str]) -> list[str]:
+    """Return the names that results use for these models, in the same order."""
+    classes = None if is_drawn(options) else collection_of(options).classes
+    return [load_classifier(name, device="cpu", classes=classes).name for name in models]
+
+
+def world_note(options: StudyOptions) -> str:
+    """Return what a reader must know first: drawn scenes, or parts that were made for them and not for these images."""
+    if is_drawn(options):
+        return DRAWN_WORLD
+    made_for_drawn = [
+        f"{name} {options.settings[name]}"
+        for name in ("generator", "oracle")
+        if str(options.settings.get(name, "")).startswith(("embedded:", "clip:embedded"))
+    ]
+    if not made_for_drawn:
+        return ""
+    return f"Made for drawn scenes and used on other images here: {' and '.join(made_for_drawn)}."
+
+
+def ranged(name: str, title: str, kind: Kind = "percent", digits: int = 1, hint: str = "") -> Column:
+    """Return a column whose interval lies in ``name_low`` and ``name_high``."""
+    return Column(name, title, kind, f"{name}_low", f"{name}_high", digits=digits, hint=hint)
+
+
+def dots_of(
+    frame: pd.DataFrame, measure: str, *, line: str, row: str, title: str, zero: bool = False
+) -> Callable[[int], Chart]:
+    """Return a chart of dots with intervals, in the order of the frame.
+
+    Args:
+        frame: ``measure``, ``measure_low`` and ``measure_high`` with the columns below.
+        measure: what is drawn.
+        line: column whose values share a colour.
+        row: column whose values are the rows.
+        title: of the axis.
+        zero: whether there is a line at zero.
+    """
+    import pandas as pd
+
+    columns = {"model": line, "row": row, "estimate": measure, "low": f"{measure}_low", "high": f"{measure}_high"}
+    tidy = pd.DataFrame({name: frame[column] for name, column in columns.items()})
+    models, rows = (list(dict.fromkeys(tidy[name])) for name in ("model", "row"))
+    return lambda width: dots(tidy, width, models=models, rows=rows, title=title, zero=zero)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,53 +14,32 @@ from holdfast.report.page.charts import density
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
-from holdfast.stats.core.bootstrap import interval, resampled_sums
-from holdfast.studies import dynamic
-from holdfast.studies.seeds import Estimate
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.stats.core.bootstrap import interval
+from holdfast.stats.models.trainings import Estimate
+from holdfast.studies import walks
+from holdfast.studies.study import Setting, Study, StudyOptions, model_names, ranged, world_note
 
 if TYPE_CHECKING:
     import pandas as pd
 
 UNMOVED = "no step taken"
-
-SETTINGS = (
-    *dynamic.walk_settings(
-        models=(
-            "embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:convnext_rho95", "embedded:vit_rho95",
-        ),
-        scenes=96,
-        steps=10,
-        step_size=0.03,
-    ),
-    Setting("second", "", "folder of a second training of the first model, with another seed"),
-)  # fmt: skip
+NO_SECOND = "A second training of one architecture was not given (--set second=FOLDER)"
+MODELS = ("embedded:resnet_rho95", "embedded:resnet_rho95_strong", "embedded:convnext_rho95", "embedded:vit_rho95")
 
 
 def run(options: StudyOptions) -> StudyResult:
     """Make images against every model, and show them to every model."""
     settings = options.settings
-    models = dynamic.models_of(settings)
-    twin = f"local-dir:{settings['second']}" if settings["second"] else ""
-    models = dynamic.models_of({"models": [models[0], *([twin] if twin else []), *models[1:]]}, least=2)
-    results, walks = dynamic.walk_ways(options, {"": {}}, models, keep_images=True)
-    if not walks["validated"].any():
+    first, *others = model_names(settings["models"])
+    second = [f"local-dir:{settings['second']}"] if settings["second"] else []
+    models = model_names([first, *second, *others], least=2)
+    results, rows = walks.walk(options, models, keep_images=True)
+    if not rows["validated"].any():
         raise UserError(
             "the oracle accepted no image, so there is none to show; try a smaller step_size or another oracle"
         )
-    shown = api.evaluate(
-        f"manifest:{results.path / 'images' / 'manifest.parquet'}",
-        models=models,
-        scenarios="original",
-        out=options.out / "runs" / "shown",
-        seed=options.seed,
-        device=options.device,
-        progress=options.progress,
-    )
-    models = dynamic.called(models)
-    answers = _answers(shown, walks)
-    cells = _cells(walks, answers, models)
-    twins = (models[0], models[1]) if twin else None
+    answers = shown_images(options, results, rows, models, "shown")
+    names = list(dict.fromkeys(rows["model"]))
     return StudyResult(
         title="Transfer",
         question=(
@@ -67,45 +47,70 @@ def run(options: StudyOptions) -> StudyResult:
             "against each model; the images that the oracle accepted were shown to all models. FMR of a cell is "
             "the accuracy of the tested model on the images made against another, over its accuracy on the originals. "
             f"The row “{UNMOVED}” has what the generator alone costs. Intervals are at the 95 % level."
-            + ("" if twin else " A second training of one architecture was not given (--set second=FOLDER).")
+            + ("" if second else f" {NO_SECOND}.")
         ),
-        findings=[_matrix(cells, models), _own(walks, answers, models, twins, options.seed)],
-        facts=[(str(len(models)), "models"), (str(settings["scenes"]), "test scenes")],
-        note=dynamic.note(options),
-        runs=["runs/walks", "runs/shown"],
+        findings=[
+            _matrix(rows, answers, names),
+            _own_and_others(rows, answers, names, bool(second), options.seed),
+        ],
+        facts=[(str(len(models)), "models"), (str(rows["sample_id"].nunique()), "test scenes")],
+        note=world_note(options),
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *walks.walk_settings(MODELS, 96, step_size=0.03),
+        Setting("second", "", "folder of a second training of the first model, with another seed"),
+    ),
+)
 
 
-def _answers(shown: api.Results, walks: pd.DataFrame) -> pd.DataFrame:
-    """made_against, tested, sample_id (of the scene), right: a row per validated image and model."""
-    told = {row["sample_id"]: json.loads(row["attributes"]) for row in shown.run.samples().to_pylist()}
-    rows = shown.rows(["sample_id", "model", "status", "correct"]).to_pandas()
-    current = set(walks["parameters"])
-    counts = [told[name]["parameters"] in current for name in rows["sample_id"]]
-    rows = rows[np.array(counts) & (rows["status"].astype(str) == "ok")]
-    frame = rows.assign(
-        made_against=[told[name]["made_against"] for name in rows["sample_id"]],
-        tested=rows["model"].astype(str),
-        sample_id=[told[name]["made_from"] for name in rows["sample_id"]],
-        right=rows["correct"].astype(bool),
+def shown_images(
+    options: StudyOptions, results: api.Results, rows: pd.DataFrame, models: list[str], folder: str
+) -> pd.DataFrame:
+    """Show the images that walks left to models: made_against, tested, sample_id (of the scene) and right.
+
+    Args:
+        options: of the study.
+        results: the run of the walks, which kept its images.
+        rows: of the walks that count, as ``walks.walk`` returns them.
+        models: that are shown the images.
+        folder: name of the run.
+    """
+    shown = api.evaluate(
+        f"manifest:{results.path / 'images' / 'manifest.parquet'}",
+        models=models,
+        scenarios="original",
+        labels=options.settings.get("labels") or None,
+        **options.run_options(folder),
     )
-    known = frame.merge(walks.loc[walks["validated"], ["model", "sample_id"]].rename(columns={"model": "made_against"}))
-    found: pd.DataFrame = known[["made_against", "tested", "sample_id", "right"]]
-    return found
+    origins = {row["sample_id"]: json.loads(row["attributes"]) for row in shown.run.samples().to_pylist()}
+    answers = shown.rows(["sample_id", "model", "status", "correct"]).to_pandas()
+    current = set(rows["parameters"])
+    counts = np.array([origins[name]["parameters"] in current for name in answers["sample_id"]], bool)
+    answers = answers[counts & (answers["status"].astype(str) == "ok")]
+    frame = answers.assign(
+        made_against=[origins[name]["made_against"] for name in answers["sample_id"]],
+        tested=answers["model"].astype(str),
+        sample_id=[origins[name]["made_from"] for name in answers["sample_id"]],
+        right=answers["correct"].astype(bool),
+    )
+    valid = rows.loc[rows["validated"], ["model", "sample_id"]].rename(columns={"model": "made_against"})
+    known: pd.DataFrame = frame.merge(valid)[["made_against", "tested", "sample_id", "right"]]
+    return known
 
 
-def crossed(walks: pd.DataFrame, answers: pd.DataFrame, against: str, tested: str) -> pd.DataFrame:
-    """The scenes as the tested model saw them in their originals, and as images made against another model."""
-    made = walks.loc[walks["model"] == against, ["sample_id", "source_id", "validated"]]
-    originals = walks.loc[walks["model"] == tested, ["sample_id", "right_original", "right_reconstruction"]]
+def crossed(rows: pd.DataFrame, answers: pd.DataFrame, against: str, tested: str) -> pd.DataFrame:
+    """Return walks with the tested model's answers to the originals and to the images made against another model."""
+    made = rows.loc[rows["model"] == against, ["sample_id", "source_id", "validated"]]
+    originals = rows.loc[rows["model"] == tested, ["sample_id", "right_original", "right_reconstruction"]]
     seen = answers[(answers["made_against"] == against) & (answers["tested"] == tested)]
     seen = seen[["sample_id", "right"]].rename(columns={"right": "right_perturbed"})
     frame = made.merge(originals, on="sample_id").merge(seen, on="sample_id", how="left")
     right = frame["right_perturbed"].astype("boolean")
-    # An image that could not be shown is as good as not made.
+    # An image that could not be shown counts as not made.
     return frame.assign(
         right_perturbed=right,
         validated=frame["validated"] & right.notna(),
@@ -115,35 +120,26 @@ def crossed(walks: pd.DataFrame, answers: pd.DataFrame, against: str, tested: st
     )
 
 
-def _cells(walks: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> pd.DataFrame:
+def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Finding:
     import pandas as pd
 
-    made = []
-    for against in models:
-        for tested in models:
-            one = dynamic.family(crossed(walks, answers, against, tested), ["model"])
-            made.append(one.assign(made_against=against, tested=tested))
-    frame = pd.concat(made, ignore_index=True)
-    names = ["made_against", "tested"]
-    measures = [f"{name}{end}" for name in dynamic.MEASURES for end in ("", "_low", "_high")]
-    return frame[[*names, *measures, "n", "validated", "survived"]]
-
-
-def _matrix(cells: pd.DataFrame, models: list[str]) -> Finding:
-    import pandas as pd
-
+    cells = pd.concat(
+        [
+            walks.family(crossed(rows, answers, *pair), ["model"]).assign(made_against=pair[0], tested=pair[1])
+            for pair in itertools.product(models, models)
+        ],
+        ignore_index=True,
+    )
+    measures = [f"{name}{end}" for name in walks.MEASURES for end in ("", "_low", "_high")]
+    cells = cells[["made_against", "tested", *measures, "n", "validated", "survived"]]
     short = short_names(models)
-    accuracy = pd.DataFrame(
-        {
-            "row": [short[name] for name in cells["made_against"]],
-            "column": [short[name] for name in cells["tested"]],
-            "estimate": cells["perturbed_accuracy"],
-            "n": cells["validated"],
-        }
+    drawn = pd.DataFrame(
+        {"row": cells["made_against"].map(short), "column": cells["tested"].map(short)}
+        | {"estimate": cells["perturbed_accuracy"], "n": cells["validated"]}
     )
     alone = cells[cells["made_against"] == cells["tested"]]
     unmoved = pd.DataFrame({"row": UNMOVED, "column": alone["tested"].map(short), "estimate": alone["reconstruction"]})
-    drawn = pd.concat([accuracy, unmoved.assign(n=alone["n"])]).dropna()
+    drawn = pd.concat([drawn, unmoved.assign(n=alone["n"])]).dropna()
     sentences = []
     for name, own in zip(alone["tested"], alone["fmr"], strict=True):
         others = cells.loc[(cells["tested"] == name) & (cells["made_against"] != name), "fmr"]
@@ -151,71 +147,55 @@ def _matrix(cells: pd.DataFrame, models: list[str]) -> Finding:
             f"{name}: FMR {percent(own)} on images made against it, {percent(others.min())} to {percent(others.max())} "
             "on images made against others."
         )
-    measures = dynamic.columns("standard_accuracy", "reconstruction", "perturbed_accuracy", "fmr")
+    shown = walks.columns("standard_accuracy", "reconstruction", "perturbed_accuracy", "fmr")
     return Finding(
         "Made against one, shown to all",
         sentences,
         cells,
-        [Column("made_against", "Made against"), Column("tested", "Tested on"), *measures, *dynamic.COUNTS],
-        chart=lambda width: density(
-            drawn, width, rows=[*short.values(), UNMOVED], columns=list(short.values())
-        ),
+        [Column("made_against", "Made against"), Column("tested", "Tested on"), *shown, *walks.COUNTS],
+        chart=lambda width: density(drawn, width, rows=[*short.values(), UNMOVED], columns=list(short.values())),
         caption="Accuracy of the tested model (columns) on images made against another (rows)",
-    )  # fmt: skip
+    )
 
 
-def _own(
-    walks: pd.DataFrame, answers: pd.DataFrame, models: list[str], twins: tuple[str, str] | None, seed: int
+def _own_and_others(
+    rows: pd.DataFrame, answers: pd.DataFrame, models: list[str], has_second: bool, seed: int
 ) -> Finding:
-    """The cells by how model and images are related, each a mean over cells, with differences."""
+    """Average FMR over the cells of one kind: own images, those of a second training, those of other models."""
     import pandas as pd
 
-    pairs = [(against, tested) for against in models for tested in models]
-    groups = [crossed(walks, answers, *pair) for pair in pairs]
-    tables = np.stack([dynamic.counts_of(group) for group in dynamic.shared_images(groups)], axis=1)
-    sums = resampled_sums(tables.reshape(len(tables), -1), np.arange(len(tables)), seed=seed)
-    drawn = dynamic.measured(sums.reshape(len(sums), len(pairs), -1), "fmr")
-    found = dynamic.measured(tables.sum(axis=0)[None], "fmr")
-    kinds = {
-        "own": [against == tested for against, tested in pairs],
-        "second training": [
-            bool(twins) and against != tested and {against, tested} == set(twins or ()) for against, tested in pairs
-        ],
-    }
-    kinds["other"] = [not (own or second) for own, second in zip(*kinds.values(), strict=True)]
-    chosen = {kind: np.flatnonzero(flags) for kind, flags in kinds.items() if any(flags)}
+    pairs = list(itertools.product(models, models))
+    measured, samples = walks.resampled([crossed(rows, answers, *pair) for pair in pairs], "fmr", seed=seed)
+    twins = set(models[:2]) if has_second else set()
+    kinds = ["own" if len(set(pair)) == 1 else "second training" if set(pair) == twins else "other" for pair in pairs]
 
     def mean(kind: str) -> tuple[float, Any]:
-        places = chosen[kind]
-        return float(np.nanmean(found[0, places])), np.nanmean(drawn[:, places], axis=1)
+        places = [place for place, one in enumerate(kinds) if one == kind]
+        return float(np.nanmean(measured[places])), np.nanmean(samples[:, places], axis=1)
 
-    rows, sentences = [], []
-    for kind in chosen:
-        value, samples = mean(kind)
-        low, high = (float(end) for end in interval(samples))
-        row: dict[str, Any] = {
-            "images": kind,
-            "cells": len(chosen[kind]),
-            "fmr": value,
-            "fmr_low": low,
-            "fmr_high": high,
-        }
+    own, own_samples = mean("own")
+    table, sentences = [], []
+    for kind in ("own", "second training", "other"):
+        if kind not in kinds:
+            continue
+        value, drawn = mean(kind)
+        fmr = Estimate(value, *(float(end) for end in interval(drawn)))
+        row: dict[str, Any] = {"images": kind, "cells": kinds.count(kind), **fmr.row("fmr")}
         if kind != "own":
-            own, own_samples = mean("own")
-            more = Estimate(value - own, *(float(end) for end in interval(samples - own_samples)))
-            row |= {"more": more.value, "more_low": more.low, "more_high": more.high}
+            more = Estimate(value - own, *(float(end) for end in interval(drawn - own_samples)))
+            row |= more.row("more")
             words = {"second training": "its own second training", "other": "another model"}[kind]
             sentences.append(
-                f"On images made against {words} FMR differs by {dynamic.in_points(more)} from that on images made "
+                f"On images made against {words} FMR differs by {walks.in_points(more)} from that on images made "
                 "against the model itself (means over models)."
             )
-        rows.append(row)
-    if not twins:
-        sentences.append("A second training of one architecture was not given (--set second=FOLDER), so it is missing.")
+        table.append(row)
+    if not has_second:
+        sentences.append(f"{NO_SECOND}, so it is missing.")
     columns = [
         Column("images", "Images made against"),
         Column("cells", "Cells", "integer"),
-        Column("fmr", "FMR, mean", "percent", "fmr_low", "fmr_high"),
-        Column("more", "more than own", "points", "more_low", "more_high"),
+        ranged("fmr", "FMR, mean"),
+        ranged("more", "more than own", "points"),
     ]
-    return Finding("Own images and those of others", sentences, pd.DataFrame(rows), columns)
+    return Finding("Own images and those of others", sentences, pd.DataFrame(table), columns)

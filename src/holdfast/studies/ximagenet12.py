@@ -74,14 +74,13 @@ def run(options: StudyOptions) -> StudyResult:
     runs = {part: make(options) for part, (make, _) in ways.items() if part in settings["parts"]}
     sections = [section for part, made in runs.items() for section in _told(made, ways[part][1](made, options.seed))]
     data = {str(made.run.spec().get("data", "")) for made in runs.values()}
-    rehearsal = " A rehearsal: networks this small learn nothing in one epoch." if options.quick else ""
     findings: list[Finding | Section] = [*page.in_order(sections), page.cost(runs)]
     return StudyResult(
         title="The experiments of XIMAGENET-12",
         question=page.QUESTION,
         findings=findings,
         facts=page.facts(runs),
-        note=min(about_world(one) for one in data) + rehearsal,
+        note=min(about_world(one) for one in data),
         runs=[made.run.run_id for made in runs.values()],
     )
 

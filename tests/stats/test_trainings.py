@@ -13,7 +13,7 @@ from statsmodels.formula.api import ols
 
 from holdfast.core.errors import UserError
 from holdfast.stats.effects.score import robustness_score
-from holdfast.studies.seeds import over_seeds_and_scenes, pseudo_values, trend
+from holdfast.stats.models.trainings import cross_part_pseudo_values, mean_over_trainings, trend
 
 
 def drawn(rng: np.random.Generator, trainings: int, scenes: int, spread: float, rest: float = 0.5) -> np.ndarray:
@@ -31,14 +31,14 @@ def test_the_interval_is_that_of_the_analysis_of_variance() -> None:
     total = squares["C(training)"] + squares["C(scene)"] - squares["Residual"]
     freedom = total**2 / (squares["C(training)"] ** 2 / 3)
     half = stats.t.ppf(0.975, freedom) * np.sqrt(total / values.size)
-    found = over_seeds_and_scenes(values)
+    found = mean_over_trainings(values)
     assert found == pytest.approx((values.mean(), values.mean() - half, values.mean() + half))
 
 
 @pytest.mark.parametrize(("trainings", "spread"), [(3, 0.1), (3, 0.0), (5, 0.3)])
 def test_the_interval_covers_the_truth(trainings: int, spread: float) -> None:
     rng = np.random.default_rng(7)
-    found = [over_seeds_and_scenes(drawn(rng, trainings, 60, spread)) for _ in range(800)]
+    found = [mean_over_trainings(drawn(rng, trainings, 60, spread)) for _ in range(800)]
     covered = np.mean([one.low <= 0.3 <= one.high for one in found])
     assert 0.93 <= covered <= 0.995
     # Scenes alone would pretend that the few trainings were all there are.
@@ -52,22 +52,22 @@ def test_the_interval_covers_the_truth(trainings: int, spread: float) -> None:
 
 def test_one_training_speaks_of_scenes_only() -> None:
     values = drawn(np.random.default_rng(3), 1, 40, 0.0)
-    found = over_seeds_and_scenes(values)
+    found = mean_over_trainings(values)
     low, high = stats.t.interval(0.95, 39, values.mean(), stats.sem(values[0]))
     assert (found.low, found.high) == pytest.approx((low, high))
 
 
 def test_no_spread_is_an_interval_of_no_width() -> None:
-    assert over_seeds_and_scenes(np.ones((3, 10))) == (1, 1, 1)
+    assert mean_over_trainings(np.ones((3, 10))) == (1, 1, 1)
     # Trainings that answer alike leave the scenes' own uncertainty.
     alike = np.tile(np.arange(10.0) % 2, (3, 1))
-    found = over_seeds_and_scenes(alike)
+    found = mean_over_trainings(alike)
     assert found.high - found.low == pytest.approx(2 * 1.959964 * alike[0].std(ddof=1) / np.sqrt(10), rel=1e-4)
 
 
 def test_one_scene_is_refused() -> None:
     with pytest.raises(UserError, match="two scenes"):
-        over_seeds_and_scenes(np.ones((3, 1)))
+        mean_over_trainings(np.ones((3, 1)))
 
 
 def test_pseudo_values_are_the_jackknife_of_the_score() -> None:
@@ -79,7 +79,7 @@ def test_pseudo_values_are_the_jackknife_of_the_score() -> None:
         named = {f"condition {place}": float(value) for place, value in enumerate(accuracy[1:])}
         return robustness_score(named, mu_cross=float(accuracy[0])).variance_cross
 
-    found = pseudo_values(right)
+    found = cross_part_pseudo_values(right)
     for training in range(2):
         whole = cross(right[training])
         expected = [25 * whole - 24 * cross(np.delete(right[training], scene, axis=1)) for scene in range(25)]
@@ -92,7 +92,7 @@ def test_the_mean_of_pseudo_values_is_without_the_noise_of_squaring() -> None:
     samples = (rng.random((2000, 2, 30)) < 0.7).astype(float)
     plain = np.square(samples[:, 1].mean(axis=1) - samples[:, 0].mean(axis=1))
     assert plain.mean() > 0.01
-    assert abs(pseudo_values(samples).mean()) < 0.001
+    assert abs(cross_part_pseudo_values(samples).mean()) < 0.001
 
 
 def test_a_trend_by_enumeration() -> None:

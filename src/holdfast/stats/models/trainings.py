@@ -1,4 +1,4 @@
-"""Statistics of several trainings that all saw the same test scenes."""
+"""Means, jackknife values and trends over several trainings that were tested on the same scenes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,32 @@ PERMUTATIONS = 20_000
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % interval."""
+    """A number with its 95 % interval."""
 
     value: float
     low: float
     high: float
 
+    def row(self, name: str) -> dict[str, float]:
+        """Return the columns ``name``, ``name_low`` and ``name_high`` of a table."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def clipped(self, lowest: float = 0.0, highest: float = 1.0) -> Estimate:
+        """Return the estimate with an interval that stays within bounds."""
+        return Estimate(self.value, max(self.low, lowest), min(self.high, highest))
+
+
+NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
+
 
 class Trend(NamedTuple):
-    """Whether something grows with a dose.
+    """Tests whether a value grows with a dose.
 
     Attributes:
-        spearman: rank correlation with the dose.
-        concordant: share of the pairs of models of unlike doses in which the one of the higher dose has more; a tie
-            counts half (Jonckheere and Terpstra's statistic as a share).
-        p: one-sided permutation p of ``concordant``.
+        spearman: rank correlation of value and dose.
+        concordant: share of the pairs of models with unlike doses in which the model with the higher dose has the
+            higher value; a tie counts half (Jonckheere and Terpstra's statistic as a share).
+        p: one-sided permutation p-value of ``concordant``.
     """
 
     spearman: float
@@ -37,21 +48,20 @@ class Trend(NamedTuple):
     p: float
 
 
-def over_seeds_and_scenes(values: Floats) -> Estimate:
-    """The mean over trainings and scenes, with an interval for other trainings and other scenes.
+def mean_over_trainings(values: Floats) -> Estimate:
+    """Return the mean over trainings and scenes, with an interval for other trainings and other scenes.
 
-    Trainings are crossed with scenes, as readers are with cases in radiology, and the interval is theirs (Dorfman,
-    Berbaum and Metz 1992, degrees of freedom of Hillis 2007): with few trainings it is as wide as they warrant. With
-    one training it speaks of scenes only.
+    Trainings are crossed with scenes, as readers are with cases in radiology (Dorfman, Berbaum and Metz 1992, degrees
+    of freedom of Hillis 2007), so few trainings give a wide interval. With one training it covers other scenes only.
 
     Args:
-        values: (trainings, scenes); or jackknife pseudo-values of something that is no mean.
+        values: (trainings, scenes), or jackknife pseudo-values of a measure that is no mean.
     """
     from scipy.stats import t
 
     trainings, scenes = values.shape
     if scenes < 2:
-        raise UserError("an interval needs two scenes or more")
+        raise UserError("an interval needs two scenes or more; test on more scenes")
     mean = float(values.mean())
     by_scene = values.mean(axis=0)
     square_scenes = trainings * float(by_scene.var(ddof=1))
@@ -65,22 +75,19 @@ def over_seeds_and_scenes(values: Floats) -> Estimate:
     total = square_trainings + max(square_scenes - square_rest, 0.0)
     if total == 0:
         return Estimate(mean, mean, mean)
-    # No training differs from another by more than its scenes explain: then the scenes alone say how sure we are.
+    # Where trainings do not differ, the interval is that of the scenes alone.
     freedom = (trainings - 1) * (total / square_trainings) ** 2 if square_trainings else float("inf")
     half = float(t.ppf(0.975, freedom)) * float(np.sqrt(total / (trainings * scenes)))
     return Estimate(mean, mean - half, mean + half)
 
 
-def pseudo_values(right: Floats) -> Floats:
-    """Jackknife pseudo-values of the cross part of the robustness score, so that scenes can be averaged over.
+def cross_part_pseudo_values(right: Floats) -> Floats:
+    """Return the jackknife pseudo-values (trainings, scenes) of the cross part of the robustness score.
 
-    Their mean is the cross part without the sampling noise that squaring adds.
+    Their mean over scenes is the cross part without the sampling noise that squaring adds.
 
     Args:
-        right: (trainings, conditions, scenes), 0..1; the original comes first.
-
-    Returns:
-        (trainings, scenes).
+        right: right answers (trainings, conditions, scenes), 0..1; the original is the first condition.
     """
     scenes = right.shape[2]
     sums = right.sum(axis=2, keepdims=True)
@@ -90,23 +97,17 @@ def pseudo_values(right: Floats) -> Floats:
 
 
 def _cross(accuracy: Floats) -> Floats:
-    """Mean square distance of the conditions from the original: (trainings, conditions, k) → (trainings, k)."""
+    """Return the mean square distance of the conditions from the original: (n, conditions, k) → (n, k)."""
     return np.asarray(np.square(accuracy[:, 1:] - accuracy[:, :1]).mean(axis=1))
 
 
 def trend(doses: Floats, values: Floats, *, seed: int = 0) -> Trend:
-    """Whether ``values`` grow with ``doses``, one of each a model.
-
-    Args:
-        doses: of the models.
-        values: what was measured.
-        seed: of the permutations.
-    """
+    """Test whether ``values`` grow with ``doses``; both hold one number per model."""
     from scipy.stats import spearmanr
 
     first, second = np.nonzero(doses[:, None] < doses[None, :])
     if not len(first):
-        raise UserError("a trend needs models of two doses or more")
+        raise UserError("a trend needs models with two doses or more")
     observed = float(_concordant(values[None], first, second)[0])
     rng = np.random.default_rng(seed)
     shuffled = rng.permuted(np.tile(values, (PERMUTATIONS, 1)), axis=1)

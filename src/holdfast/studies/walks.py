@@ -1,0 +1,296 @@
+"""Latent walks of a study: run them, and measure SA, VR, PA and FMR of a group of walks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast import api
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import canonical_json
+from holdfast.report.page.charts import by_model, records, room
+from holdfast.report.page.figures import COLOURS, WIDE, Chart
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import number, span
+from holdfast.stats.core.bootstrap import Floats, resampled_sums
+from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
+from holdfast.stats.walks.fmr import fmr
+from holdfast.stats.walks.walk_rows import COLUMNS, paired
+from holdfast.studies.study import Setting, StudyOptions, images_of, ranged, result_names, subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEASURES = {
+    "standard_accuracy": "SA",
+    "reconstruction": "Accuracy before the first step",
+    "validation_rate": "VR",
+    "perturbed_accuracy": "PA",
+    "fmr": "FMR",
+}
+"""Measures of a group of walks; all are fractions."""
+FAMILY = ("standard_accuracy", "validation_rate", "perturbed_accuracy", "fmr")
+ENDS = {"": "estimate", "_low": "low", "_high": "high"}
+COUNTS = [Column("validated", "Validated", "integer"), Column("survived", "of those right", "integer")]
+BOUNDS = [
+    Column("fmr_least", "FMR, rejected wrong", "percent"),
+    Column("fmr_most", "FMR, rejected right", "percent"),
+]
+
+
+def walk_settings(
+    models: tuple[str, ...], scenes: int, *, steps: int = 10, step_size: float | None = None, **subject_options: Any
+) -> tuple[Setting, ...]:
+    """Return the settings of a study of walks; ``subject_options`` go to ``study.subject``."""
+    size = () if step_size is None else (Setting("step_size", step_size, STEP_SIZE),)
+    return *subject(models, scenes, **subject_options), Setting("steps", steps, "of a walk, at most", 2), *size
+
+
+STEP_SIZE = "of a walk, in units of the generator's latent"
+
+
+def columns(*names: str, kind: Any = "percent") -> list[Column]:
+    """Return the columns of some measures with their intervals."""
+    return [ranged(name, MEASURES[name], kind) for name in names or FAMILY]
+
+
+def walk(
+    options: StudyOptions,
+    models: Sequence[str],
+    ways: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    count: str = "scenes",
+    **common: Any,
+) -> tuple[api.Results, pd.DataFrame]:
+    """Walk the images of a study against models in one or several ways, all in one run, which resumes.
+
+    Args:
+        options: of the study.
+        models: under test.
+        ways: name of a way → the options of ``api.perturb`` that it changes; None: one way that changes nothing.
+        count: the setting that says how many images there are.
+        common: options of ``api.perturb`` that all ways share.
+
+    Returns:
+        The run, and a row per model × way × image as ``stats.walks.walk_rows.paired`` makes them, with the column
+        ``way``, in the order of ``ways`` and ``models``.
+    """
+    ways = ways or {"": {}}
+    settings = options.settings
+    shared = {name: settings[name] for name in ("generator", "oracle", "steps", "step_size") if name in settings}
+    way_of: dict[str, str] = {}
+    for place, (name, way) in enumerate(ways.items()):
+        part = options if len(ways) == 1 else replace(options, progress=_numbered(options, place + 1, len(ways)))
+        results = api.perturb(
+            models=models,
+            random_walk=False,
+            **images_of(options, count),
+            **part.run_options("walks"),
+            **(shared | common | dict(way)),
+        )
+        # The run says which parameters mark the rows of this way.
+        way_of[canonical_json(results.run.spec()["parameters"])] = name
+    walks = walk_rows(results)
+    walks = walks[walks["parameters"].isin(way_of)]  # the run may hold walks of another version of a generator
+    walks = walks.assign(way=walks["parameters"].map(way_of))
+    order = {name: place for place, name in enumerate([*ways, *result_names(options, models)])}
+    keys = walks.assign(first=walks["way"].map(order), second=walks["model"].map(order))
+    return results, walks.loc[keys.sort_values(["first", "second", "sample_id"]).index].reset_index(drop=True)
+
+
+def _numbered(options: StudyOptions, place: int, count: int) -> Any:
+    return lambda step, done, total: options.progress(f"{step} {place} of {count}", done, total)
+
+
+def walk_rows(results: api.Results) -> pd.DataFrame:
+    """Return a row per model × walk setting × image."""
+    return paired(results.rows(COLUMNS))
+
+
+def family(walks: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return every measure with its interval, and counts, in a row per group.
+
+    ``n`` counts images, ``validated`` those that the oracle accepted, ``survived`` those of them that are right.
+    ``fmr_least`` and ``fmr_most`` count all rejected images as wrong, or as right.
+    """
+    import pandas as pd
+
+    table = []
+    for key, group in walks.groupby(list(by), sort=False):
+        measured_rows = fmr(group.assign(model="", label="").drop(columns="right_random_walk"))
+        rows = measured_rows[measured_rows["label"] == ""].drop_duplicates("measure").set_index("measure")
+        row: dict[str, Any] = dict(zip(by, key, strict=True))
+        for name in MEASURES:
+            row |= {f"{name}{suffix}": rows.at[name, end] for suffix, end in ENDS.items()}
+        row |= {"fmr_least": rows.at["fmr_low", "estimate"], "fmr_most": rows.at["fmr_high", "estimate"]}
+        perturbed = rows.loc["perturbed_accuracy"]
+        row |= {"n": perturbed["n"], "validated": perturbed["denominator"], "survived": perturbed["numerator"]}
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def shared_images(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return the groups with only the images that all of them have, in one order."""
+    common = set.intersection(*(set(group["sample_id"]) for group in groups))
+    if len(common) < 2:
+        raise UserError("fewer than two images were walked in every way; look at the errors of the run")
+    return [group[group["sample_id"].isin(common)].sort_values("sample_id") for group in groups]
+
+
+def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estimate:
+    """Return a measure of the second group less that of the first, paired by image, with a 95 % interval.
+
+    Variance estimates recovery (Newcombe 1998; Zou and Donner 2008): the two own intervals are joined with the
+    correlation of the estimates, so the interval keeps a width where all images agree. NaN where a group has no value.
+    """
+    groups = shared_images([first, second])
+    rows = [family(group.assign(all=0), ["all"]).iloc[0] for group in groups]
+    (one, low_1, high_1), (two, low_2, high_2) = (
+        tuple(float(row[name]) for name in (measure, f"{measure}_low", f"{measure}_high")) for row in rows
+    )
+    if np.isnan(one) or np.isnan(two):
+        return NO_ESTIMATE
+    parts = [_influence(group, measure) for group in groups]
+    scale = float(np.sqrt((parts[0] ** 2).sum() * (parts[1] ** 2).sum()))
+    correlation = float((parts[0] * parts[1]).sum()) / scale if scale > 0 else 0.0
+
+    def reach(first_side: float, second_side: float) -> float:
+        square = first_side**2 + second_side**2 - 2 * correlation * first_side * second_side
+        return float(np.sqrt(max(square, 0.0)))
+
+    change = two - one
+    return Estimate(change, change - reach(high_1 - one, two - low_2), change + reach(one - low_1, high_2 - two))
+
+
+def counts_of(walks: pd.DataFrame) -> Floats:
+    """Return (images, 4): 1, right, validated, validated and right. Their sums over images give every measure."""
+    validated = walks["validated"].to_numpy(np.float64)
+    survived = validated * walks["right_perturbed"].astype("float64").fillna(0).to_numpy()
+    return np.column_stack([np.ones(len(walks)), walks["right_original"].to_numpy(np.float64), validated, survived])
+
+
+def measured(sums: Floats, measure: str) -> Floats:
+    """Return a measure from sums of ``counts_of`` along the last axis; NaN where it would divide by zero."""
+    n, right, validated, survived = np.moveaxis(sums, -1, 0)
+    standard, perturbed = _ratio(right, n), _ratio(survived, validated)
+    values = {"standard_accuracy": standard, "validation_rate": _ratio(validated, n), "perturbed_accuracy": perturbed}
+    return values[measure] if measure in values else _ratio(perturbed, standard)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
+
+
+def _influence(walks: pd.DataFrame, measure: str) -> Floats:
+    """Return how much each image adds to the deviation of a measure from its mean."""
+    ones, right, validated, survived = counts_of(walks).T
+    standard, rate = right.mean(), validated.mean()
+    perturbed = survived.sum() / max(validated.sum(), 1)
+    parts = {
+        "standard_accuracy": (right - standard * ones) / len(ones),
+        "validation_rate": (validated - rate * ones) / len(ones),
+        "perturbed_accuracy": (survived - perturbed * validated) / max(validated.sum(), 1),
+    }
+    if measure == "reconstruction":
+        known = walks["right_reconstruction"].astype("float64").fillna(0).to_numpy()
+        return np.asarray((known - known.mean()) / len(known))
+    if measure in parts:
+        return np.asarray(parts[measure])
+    upper, lower = parts["perturbed_accuracy"], parts["standard_accuracy"]
+    return np.asarray((upper - perturbed / standard * lower) / standard)
+
+
+def resampled(groups: Sequence[pd.DataFrame], measure: str, *, seed: int) -> tuple[Floats, Floats]:
+    """Return a measure of each group, (groups,), and of resamples of their common images, (resamples, groups)."""
+    tables = np.stack([counts_of(group) for group in shared_images(groups)], axis=1)
+    sums = resampled_sums(tables.reshape(len(tables), -1), np.arange(len(tables)), seed=seed)
+    return measured(tables.sum(axis=0), measure), measured(sums.reshape(len(sums), *tables.shape[1:]), measure)
+
+
+def in_points(change: Estimate) -> str:
+    """Return a difference of fractions as ``+3.1 points (−1.0 to 7.2)``."""
+    if np.isnan(change.value):
+        return "an unknown number of points (one of the two has no value)"
+    sign = "+" if change.value > 0 else ""
+    return f"{sign}{number(100 * change.value, 1)} points ({span(change.low, change.high)})"
+
+
+def curves(
+    frame: pd.DataFrame,
+    width: int,
+    *,
+    line: str,
+    x: str,
+    panels: Mapping[str, tuple[str, bool]],
+    across: str,
+    few: bool = False,
+) -> Chart:
+    """Return curves with intervals, a panel per measure.
+
+    Args:
+        frame: a measure m of ``panels`` lies in m, m_low and m_high.
+        width: of the figure.
+        line: column that names the lines.
+        x: column of the horizontal axis.
+        panels: measure → title, and whether it is a fraction that is shown in per cent.
+        across: title of the horizontal axis.
+        few: few values on a logarithmic axis, each with a dot and a bar; else a band.
+    """
+    import pandas as pd
+
+    tidy = pd.concat(
+        pd.DataFrame(
+            {"model": frame[line], "measure": name, "x": frame[x], "value": frame[name]}
+            | {end: frame[f"{name}_{end}"] for end in ("low", "high")}
+        )
+        for name in panels
+    )
+    lines = list(dict.fromkeys(frame[line]))
+    beside = min(len(panels), 3) if width >= WIDE else 1
+    axis: Chart = {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}}
+    axis["axis"] = {"grid": False, "tickCount": 6, "format": "~g"}
+    if few:
+        axis["scale"] = {"type": "log", "nice": False, "padding": 12}
+        axis["axis"] |= {"values": sorted(set(tidy["x"].tolist())), "labelOverlap": True}
+    else:
+        axis["axis"] |= {"tickMinStep": 1}
+    drawn = [
+        _curve_panel(name, title, fraction, width // beside - 70, axis, lines, few)
+        for name, (title, fraction) in panels.items()
+    ]
+    data: Chart = {"datasets": {"curves": records(tidy, 6)}, "data": {"name": "curves"}}
+    fit = max(1, width // (room(lines, width) + 54))  # one legend above all panels
+    layout: Chart = {"columns": beside, "bounds": "flush", "spacing": {"column": 62, "row": 70}}
+    return data | layout | {"concat": drawn, "config": {"legend": {"columnPadding": 24, "columns": fit}}}
+
+
+def _curve_panel(name: str, title: str, fraction: bool, inner: int, x: Chart, lines: Sequence[str], few: bool) -> Chart:
+    axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, **({"format": "%"} if fraction else {})}
+    y: Chart = {"type": "quantitative", "title": None, "axis": axis, "scale": {"zero": True, "nice": True}}
+    colour: Chart = {"color": {"value": COLOURS[0]}}
+    if len(lines) > 1:
+        colour = by_model(lines, "color", COLOURS)
+        colour["color"]["legend"] |= {"symbolOpacity": 1}  # that of the lines, not of the bands
+    tip: list[Chart] = [{"field": "model", "title": "of"}, {"field": "x", "type": "quantitative", "title": "at"}]
+    tip += [
+        {"field": field, "type": "quantitative", "title": text, "format": ".1%" if fraction else ".3f"}
+        for field, text in (("value", "value"), ("low", "95 % from"), ("high", "to"))
+    ]
+    ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **colour}
+    middle = {"x": x, "y": y | {"field": "value"}, **colour}
+    band: Chart = {"mark": {"type": "rule", "strokeWidth": 1.7} if few else {"type": "area", "opacity": 0.18}}
+    dot: Chart = {"mark": {"type": "point", "filled": True, "size": 56 if few else 12, "opacity": 1}}
+    return {
+        "title": {"text": title, "fontSize": 12},
+        "width": inner,
+        "height": 210,
+        "transform": [{"filter": {"field": "measure", "equal": name}}],
+        "layer": [
+            band | {"encoding": ends},
+            {"mark": {"type": "line", "strokeWidth": 1.6}, "encoding": middle},
+            dot | {"encoding": middle | {"tooltip": tip}},
+        ],
+    }

@@ -1,0 +1,326 @@
+"""Small networks that studies train: alike in scenes and steps, and different in one thing each.
+
+A study trains the models that are missing. On a machine with a GPU but without all of Holdfast's dependencies (torch,
+timm, accelerate, NumPy and OpenCV are enough; ``dat`` needs diffusers as well) they can be trained beforehand:
+
+    PYTHONPATH=src python -m holdfast.training.small_models --out DIR --jobs 8 --only robust-training heads
+
+``--set trained=DIR`` names the folder to the studies; the study dose looks into ``models`` of its own folder. After an
+interruption the same command continues: complete models are kept, the others resume from their last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.diorama import CLASSES
+from holdfast.diorama.vocabulary import KEYS
+from holdfast.training import augment, classifiers, robust, saving
+from holdfast.training.classifiers import FAMILIES, Family, Size
+from holdfast.training.loop import Epoch
+from holdfast.training.scenes import rendered
+
+RHO = 0.8
+"""How strongly class and background go together in the training scenes, and in the test scenes of these studies."""
+SEEDS = 2
+SIZE = Size(train=48_000, test=2_400, epochs=10, batch=512, seconds=None)
+HEADS = (1, 2, 4, 8)
+WIDTH = 48
+"""Width of a Swin's first stage; the number of heads must divide it."""
+ROBUST = ("plain", "adversarial", "augmix", "deepaugment", "ant", "stylised", "dat")
+STUDIES: Mapping[str, tuple[str, ...]] = {
+    "adversarial-training": ("plain", "adversarial"),
+    "augmentation": ("plain",),
+    "robust-training": ROBUST,
+    "greyscale": ("plain", "grey"),
+    "heads": tuple(f"heads{count}" for count in HEADS),
+}
+"""Study → the ways of training that it compares."""
+DOSE = "dose"
+DOSES = (0.0, 0.5, 0.8, 0.95, 1.0)
+DOSE_SEEDS = 3
+DOSE_SIZE = Size(train=48_000, test=2_400, epochs=18, batch=512, seconds=None)
+_SLOWEST = ("dat", "adversarial", "augmix", "ant")
+_LAST_FILE = "README.md"
+"""The file of a model that is written last."""
+
+Say = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class SmallModel:
+    """A model to train: a ResNet in a way of ``training.robust``, or a Swin (``heads4`` has four heads)."""
+
+    way: str
+    seed: int
+    rho: float = RHO
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, which results use too."""
+        return f"{self.way}-seed{self.seed}"
+
+    @property
+    def heads(self) -> int:
+        """The number of heads of a Swin; 0 for a ResNet."""
+        count = self.way.removeprefix("heads")
+        return int(count) if self.way != count and count.isdecimal() else 0
+
+    @property
+    def method(self) -> str:
+        """The name in ``robust.METHODS``."""
+        return self.way if self.way in robust.METHODS else "plain"
+
+    @property
+    def family(self) -> Family:
+        """The network."""
+        return swin(self.heads) if self.heads else FAMILIES["resnet"]
+
+
+def swin(heads: int) -> Family:
+    """Return a small Swin with this many heads in every stage; width and size do not depend on it."""
+    if heads < 1 or WIDTH % heads:
+        raise UserError(f"heads must divide the width of the Swin, {WIDTH}; {heads} does not")
+    arguments = {
+        "img_size": classifiers.SIDE, "patch_size": 4, "window_size": 4, "embed_dim": WIDTH, "depths": [1, 2, 2],
+        "num_heads": [heads] * 3, "drop_path_rate": 0.05,
+    }  # fmt: skip
+    return Family("swin_tiny_patch4_window7_224", arguments, rate=1.5e-3)
+
+
+def small_models(ways: Sequence[str], seeds: int, *, first: int = 0) -> list[SmallModel]:
+    """Return a model for every way of training and every seed."""
+    return [SmallModel(way, seed) for way in ways for seed in range(first, first + seeds)]
+
+
+def dose_models(rhos: Sequence[float], seeds: int, *, first: int = 0) -> list[SmallModel]:
+    """Return a plainly trained model for every ρ and every seed."""
+    return [SmallModel(f"rho{round(100 * rho):03d}", seed, rho) for rho in rhos for seed in range(first, first + seeds)]
+
+
+def train_all(
+    models: Sequence[SmallModel],
+    size: Size,
+    *,
+    out: Path,
+    work: Path,
+    device: str,
+    generator: str = robust.GENERATOR,
+    jobs: int = 1,
+    say: Say | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Train the models that are missing.
+
+    Args:
+        models: the wanted ones.
+        size: number of scenes and epochs.
+        out: folder of the models; a model of another training in it is a UserError.
+        work: folder of scenes and checkpoints.
+        device: ``cpu`` or ``cuda``.
+        generator: whose latent ``dat`` moves in.
+        jobs: models trained at the same time, since small networks leave most of a GPU idle.
+        say: is called with a line per epoch and model, in other processes too.
+        progress: is called with ``train``, the number of complete models and that of all.
+    """
+    missing = [model for model in models if not is_complete(out / model.name, _facts(model, size, generator))]
+    done = len(models) - len(missing)
+    if progress:
+        progress("train", done, len(models))
+    if not missing:
+        return
+    for rho in sorted({model.rho for model in missing}):
+        rendered("train", rho, size.train, cache=work / "scenes")
+    for rho in sorted({rho for model in missing for rho in _tested(model)}):
+        rendered("test", rho, size.test, cache=work / "scenes")
+    if say:
+        say("scenes are drawn")
+    train = functools.partial(train_one, size=size, out=out, work=work, device=device, generator=generator, say=say)
+    # The slowest trainings come first, so that none is left over at the end.
+    missing.sort(key=lambda model: _SLOWEST.index(model.way) if model.way in _SLOWEST else len(_SLOWEST))
+    lines = map(train, missing) if jobs == 1 else _in_processes(train, missing, jobs)
+    for count, line in enumerate(lines, start=done + 1):
+        if progress:
+            progress("train", count, len(models))
+        if say:
+            say(line)
+
+
+def _in_processes(train: Callable[[SmallModel], str], models: Sequence[SmallModel], jobs: int) -> Iterator[str]:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(train, model) for model in models]):
+            yield future.result()
+
+
+def is_complete(folder: Path, facts: Mapping[str, Any]) -> bool:
+    """Return whether a folder holds a complete model; raise UserError where it was trained in another way."""
+    if not (folder / _LAST_FILE).is_file():
+        return False
+    stored = facts_of(folder)
+    differing = {key: stored[key] for key in facts if stored.get(key, facts[key]) != facts[key]}
+    if differing:
+        was = ", ".join(f"{key}: {value}" for key, value in differing.items())
+        raise UserError(f"{folder} was trained otherwise ({was}); choose another folder or delete it")
+    return True
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """Read what a model's configuration says about its training."""
+    facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
+    return facts
+
+
+def _facts(model: SmallModel, size: Size, generator: str) -> dict[str, Any]:
+    return {
+        "method": robust.METHODS[model.method],
+        "rho": model.rho,
+        "seed": model.seed,
+        "data": f"{size.train} training scenes of diorama at {classifiers.SIDE} px, context {model.rho}",
+        "epochs": size.epochs,
+        "batch": size.batch,
+        **({"heads": model.heads} if model.heads else {}),
+        **({"trained_with": generator} if model.way == "dat" else {}),
+    }
+
+
+def _tested(model: SmallModel) -> list[float]:
+    """Return the ρ of the scenes on which the model's card gives an accuracy."""
+    return list(dict.fromkeys([model.rho, 0.0] if model.way.startswith("rho") else [model.rho]))
+
+
+def train_one(
+    wanted: SmallModel,
+    size: Size,
+    *,
+    out: Path,
+    work: Path,
+    device: str,
+    generator: str = robust.GENERATOR,
+    say: Say | None = None,
+) -> str:
+    """Train and write one model, and return a line about its accuracy."""
+    import torch
+
+    torch.backends.cudnn.benchmark = device == "cuda"
+    scenes = rendered("train", wanted.rho, size.train, cache=work / "scenes")
+    images, labels = classifiers.on_device(scenes, device)
+    method = robust.method(wanted.method, device=device, generator=generator)
+    module = classifiers.seeded(wanted.family, wanted.seed)
+    if method.companion is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(wanted.seed)
+            module = torch.nn.ModuleDict({"classifier": module, "companion": method.companion()})
+    fitted = classifiers.fit_scenes(
+        module, images, labels, size, method.prepared, method.loss, rate=wanted.family.rate, seed=wanted.seed,
+        device=device, checkpoints=work / "checkpoints" / wanted.name,
+        on_epoch=functools.partial(_say_epoch, wanted.name, say) if say else None,
+    )  # fmt: skip
+    model: Any = fitted.model
+    if method.companion is not None:
+        model = model["classifier"]
+    if wanted.way == "grey":
+        remove_colour(model)
+    facts = _facts(wanted, size, generator)
+    return write_model(wanted, model, facts, size.test, fitted.seconds, out=out, work=work)
+
+
+def _say_epoch(name: str, say: Say, epoch: Epoch) -> None:
+    numbers = " ".join(f"{key} {value:.3f}" for key, value in epoch.metrics.items())
+    say(f"{name} epoch {epoch.number}: {numbers}")
+
+
+def write_model(
+    wanted: SmallModel, model: Any, facts: Mapping[str, Any], scenes: int, seconds: float, *, out: Path, work: Path
+) -> str:
+    """Save a trained model with its card and its accuracy on ``scenes`` test scenes; return a line about it."""
+    import torch
+
+    device = next(model.parameters()).device.type
+    weights = saving.halve(model)
+    accuracies = {
+        f"accuracy_test_rho{round(100 * rho)}": round(
+            classifiers.accuracy(model, rendered("test", rho, scenes, cache=work / "scenes")), 4
+        )
+        for rho in _tested(wanted)
+    }
+    facts = {
+        "wnids": [KEYS[label].wnids[0] for label in CLASSES],
+        **facts,
+        "seconds": round(seconds, 1),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device.upper(),
+        "metrics": accuracies,
+    }
+    text = f"# {wanted.name}\n\nA model of the studies that train ({', '.join((DOSE, *STUDIES))})."
+    config = classifiers.family_config(wanted.family, model, rho=wanted.rho)
+    saving.write_model(out / wanted.name, weights, config, facts, text)
+    return f"{wanted.name}: {accuracies}, {seconds:.0f} s"
+
+
+def remove_colour(model: Any) -> None:
+    """Fold the step to grey into the first layer: the model takes colour images and answers to their brightness alone.
+
+    This is exact because all three channels are normalised alike.
+    """
+    import torch
+
+    first = next(layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d))
+    with torch.no_grad():
+        luma = torch.tensor(augment.LUMA, device=first.weight.device).view(1, 3, 1, 1)
+        first.weight.copy_(first.weight.sum(1, keepdim=True) * luma)
+
+
+def main() -> None:
+    """Train from the command line."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = [DOSE, *STUDIES, *dict.fromkeys(way for ways in STUDIES.values() for way in ways)]
+    parser.add_argument("--only", nargs="+", default=list(STUDIES), choices=known, help="studies or ways of training")
+    parser.add_argument("--rho", type=float, nargs="+", default=list(DOSES), help="doses of the study dose")
+    parser.add_argument("--generator", default=robust.GENERATOR, help="whose latent dat moves in")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--work", type=Path, help="folder for scenes and checkpoints (OUT-work)")
+    parser.add_argument("--seeds", type=int, help=f"{SEEDS}, and {DOSE_SEEDS} for dose")
+    parser.add_argument("--epochs", type=int, help=f"{SIZE.epochs}, and {DOSE_SIZE.epochs} for dose")
+    parser.add_argument("--train", type=int, default=SIZE.train, help="training scenes")
+    parser.add_argument("--test", type=int, default=SIZE.test, help="held-out scenes for the cards")
+    parser.add_argument("--batch", type=int, default=SIZE.batch)
+    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time")
+    asked = parser.parse_args()
+    ways = list(dict.fromkeys(way for name in asked.only for way in STUDIES.get(name, (name,)) if way != DOSE))
+    plans = [(small_models(ways, asked.seeds or SEEDS), SIZE)]
+    if DOSE in asked.only:
+        plans.append((dose_models(asked.rho, asked.seeds or DOSE_SEEDS), DOSE_SIZE))
+    began = time.monotonic()
+    for models, size in plans:
+        train_all(
+            models,
+            Size(asked.train, asked.test, asked.epochs or size.epochs, asked.batch, seconds=None),
+            out=asked.out,
+            work=asked.work or asked.out.with_name(f"{asked.out.name}-work"),
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            generator=asked.generator,
+            jobs=asked.jobs,
+            say=print_line,
+        )
+    print_line(f"all: {time.monotonic() - began:.0f} s")
+
+
+def print_line(line: str) -> None:
+    """Print a line at once, also where the output is a file."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -117,6 +117,7 @@ class ServerProcess:
     process: subprocess.Popen[str]
     url: str
     link: str
+    said: str = ""
 
     def kill(self) -> None:
         """As a power cut would: kill -9."""
@@ -125,9 +126,11 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(state: Path, *arguments: str, port: int = 0) -> Iterator[ServerProcess]:
-    """``holdfast serve --state STATE`` in a process of its own."""
+def server_process(state: Path, *arguments: str, port: int = 0, open_files: int = 0) -> Iterator[ServerProcess]:
+    """``holdfast serve --state STATE`` in a process of its own, which may open at most so many files."""
     command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--state", str(state), "--port", str(port)]
+    if open_files:
+        command = ["bash", "-c", f'ulimit -n {open_files}; exec "$@"', "limited", *command]
     process = subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -137,7 +140,9 @@ def server_process(state: Path, *arguments: str, port: int = 0) -> Iterator[Serv
         said = ""
         for line in process.stdout:
             said += line
-            if link := re.search(r"(http://[^/\s]+)/join/\S+", line):
+            if kept := re.search(r"link is in (.+)$", line):
+                link = re.search(r"(http://[^/\s]+)/join/\S+", Path(kept[1].strip()).read_text())
+                assert link is not None
                 break
         else:
             raise RuntimeError(f"the server did not start: {said}")
@@ -147,7 +152,7 @@ def server_process(state: Path, *arguments: str, port: int = 0) -> Iterator[Serv
                 break
             except httpx.TransportError:
                 time.sleep(0.05)
-        yield ServerProcess(process, link[1], link[0])
+        yield ServerProcess(process, link[1], link[0], said)
     finally:
         if process.poll() is None:
             process.kill()

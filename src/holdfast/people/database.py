@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,6 +135,7 @@ def open_database(where: str | Path) -> Database:
         if not parsed.database or ":memory:" in parsed.database:
             raise UserError("the people's work is kept in a file; give the path of one")
         _make_folder(Path(parsed.database).parent)
+        _keep_private(Path(parsed.database))
         options["connect_args"] = {"timeout": BUSY_S}
     engine = create_engine(parsed, **options)
     if backend == "sqlite":
@@ -166,6 +168,16 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the folder {str(folder)!r} cannot be made: {error.strerror}") from None
+
+
+def _keep_private(path: Path) -> None:
+    """Let only the owner read the votes: the file is made here, since SQLite would follow the umask."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as error:
+        raise UserError(f"the database {str(path)!r} cannot be opened: {error.strerror}") from None
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

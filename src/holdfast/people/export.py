@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import cv2
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from sqlalchemy import select
 
@@ -89,7 +90,7 @@ def export_campaign(
     with writing(out):
         write_json(out / SUMMARY, {"verb": "review", "campaign": votes.campaign})
         write_table(out / FILE, votes.to_arrow())
-        write_atomic(out / "votes.csv", as_csv(votes.table))
+        write_atomic(out / "votes.csv", as_csv(votes.table, for_spreadsheets=True))
         for name, frame in tables.items():
             write_table(out / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
             write_atomic(out / "results" / f"{name}.csv", frame.to_csv(index=False).encode())
@@ -116,8 +117,17 @@ def results(votes: Votes) -> dict[str, pd.DataFrame]:
     return found
 
 
-def as_csv(table: pa.Table) -> bytes:
-    """A table as CSV with a header."""
+def as_csv(table: pa.Table, *, for_spreadsheets: bool = False) -> bytes:
+    """Return a table as CSV with a header.
+
+    ``for_spreadsheets`` puts an apostrophe before texts that a spreadsheet would run as a formula.
+    """
+    if for_spreadsheets:
+        for place, column in enumerate(table.schema):
+            if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
+                texts = table[column.name].cast(pa.string())
+                harmless = pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
+                table = table.set_column(place, column.name, harmless)
     text = pa.BufferOutputStream()
     pacsv.write_csv(table, text)
     return cast(bytes, text.getvalue().to_pybytes())

@@ -101,6 +101,7 @@ def open_house(options: ServeOptions, *, clock: Callable[[], float] = time.time)
         secret=_secret(options.state / "secret"),
         pictures=Pictures(shelf.sample, max_pixels=options.max_pixels),
         results=LiveResults(database, shelf),
+        limiter=Limiter(file=options.state / "wrong-invitations.log", now=clock()),
         clock=clock,
     )
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import threading
 from collections import OrderedDict
+from pathlib import Path
+
+from holdfast.core.files import write_atomic
 
 MOST_ADDRESSES = 10_000
 
@@ -12,13 +16,22 @@ MOST_ADDRESSES = 10_000
 class Limiter:
     """Counts failures by address in a sliding window.
 
-    Only failures count, so that a class of two hundred behind one address can join in the same minute.
+    Only failures count, so that a class of two hundred behind one address can join in the same minute. Failures are
+    appended to a file, so that a restart does not forgive them.
     """
 
-    def __init__(self, most: int = 20, seconds: float = 600.0) -> None:
+    def __init__(self, most: int = 20, seconds: float = 600.0, *, file: Path | None = None, now: float = 0.0) -> None:
         self.most, self.seconds = most, seconds
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
         self._lock = threading.Lock()
+        self._file = file
+        self._written = 0
+        if file is not None and file.exists():
+            for line in file.read_text(encoding="utf8", errors="replace").splitlines():
+                moment, _, network = line.partition(" ")
+                with contextlib.suppress(ValueError):
+                    self._failures.setdefault(network, []).append(float(moment))
+            self._shorten(now)
 
     def wait(self, address: str, now: float) -> float:
         """Seconds until this address may try again; 0 where it may now."""
@@ -30,10 +43,25 @@ class Limiter:
         """Remember a wrong token."""
         with self._lock:
             recent = self._recent(address, now)
-            self._failures[_network(address)] = [*recent, now]
-            self._failures.move_to_end(_network(address))
+            network = _network(address)
+            self._failures[network] = [*recent, now]
+            self._failures.move_to_end(network)
             while len(self._failures) > MOST_ADDRESSES:
                 self._failures.popitem(last=False)
+            if self._file is not None:
+                with contextlib.suppress(OSError), self._file.open("a", encoding="utf8") as log:  # a full disk
+                    log.write(f"{now} {network}\n")
+                self._written += 1
+                if self._written > MOST_ADDRESSES:
+                    self._shorten(now)
+
+    def _shorten(self, now: float) -> None:
+        """Write the file anew with the failures that still count."""
+        assert self._file is not None
+        recent = [(at, name) for name, times in self._failures.items() for at in times if 0 <= now - at < self.seconds]
+        self._written = 0
+        with contextlib.suppress(OSError):
+            write_atomic(self._file, "".join(f"{at} {name}\n" for at, name in sorted(recent)).encode())
 
     def _recent(self, address: str, now: float) -> list[float]:
         return [at for at in self._failures.get(_network(address), ()) if now - at < self.seconds]

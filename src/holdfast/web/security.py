@@ -64,6 +64,7 @@ class Guard:
 
         try:
             check_host(headers, self.house)
+            check_framing(headers)
             body = await self._read_body(scope["path"], headers, receive)
             if scope["method"] not in SAFE_METHODS:
                 check_forgery(headers, body, self.house)
@@ -118,6 +119,12 @@ def check_host(headers: Headers, house: House) -> None:
     ):
         return
     raise Refusal(400, "this server does not answer to that host name; --public-url tells it its own")
+
+
+def check_framing(headers: Headers) -> None:
+    """Refuse a request that states its length in two ways: a proxy in front may read the other one (smuggling)."""
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise Refusal(400, "a request has Content-Length or Transfer-Encoding, not both")
 
 
 def check_forgery(headers: Headers, body: bytes, house: House) -> None:

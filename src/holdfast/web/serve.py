@@ -30,8 +30,15 @@ def run(house: House, *, page: str = "/", say: Callable[[str], None] = print) ->
     options = house.options
     with closing(house), closing(listen(options.host, options.port)) as listener:
         port = listener.getsockname()[1]
-        say(f"Holdfast is at {administrator_link(house, port, page)}")
-        say("That link lets an administrator in: keep it to yourself; the page Admin invites others. Ctrl-C stops.")
+        link = administrator_link(house, port, page)
+        kept = house.state / "administrator-link"
+        kept.unlink(missing_ok=True)
+        write_once(kept, link)
+        if sys.stdout.isatty():
+            say(f"Holdfast is at {link}")
+            say("That link lets an administrator in: keep it to yourself; the page Admin invites others. Ctrl-C stops.")
+        else:  # a log or a journal would keep the link where others can read it
+            say(f"Holdfast is at {base_url(house, port)}; the administrator's link is in {kept}")
         if not options.on_loopback and not options.is_secure:
             say(f"warning: others can reach {options.host}; without https (--public-url) what they send can be read")
         sys.setswitchinterval(_SWITCH_S)
@@ -42,16 +49,18 @@ def server(house: House) -> uvicorn.Server:
     """What serves the house's application, once it is run with a listening socket."""
     import uvicorn
 
-    from holdfast.web.protocol import Punctual
+    from holdfast.web.protocol import ACCEPTED_AT_ONCE, ConnectionCaps, capped_protocol
 
+    behind_proxy = bool(house.options.public_url)
     config = uvicorn.Config(
         create_app(house),
-        http=Punctual,
+        http=capped_protocol(ConnectionCaps.below_open_files(one_address=behind_proxy)),
         ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_level="warning",
         access_log=False,  # it would show the tokens in links
         server_header=False,
-        proxy_headers=bool(house.options.public_url),  # only then something stands in front that may speak for others
+        proxy_headers=behind_proxy,  # only then something stands in front that may speak for others
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,  # longer than people look at a picture
     )

@@ -47,7 +47,7 @@ def api_votes(campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
     votes = campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False)
     name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
     headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
-    return Response(as_csv(votes.table), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(as_csv(votes.table, for_spreadsheets=True), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _campaign(house: House, campaign_id: int) -> Campaign:

@@ -23,7 +23,7 @@ from holdfast.models import load_classifier, load_segmenter
 from holdfast.pipeline.explain.explain import ExplainSpec, details, explain
 from holdfast.pipeline.explain.maps import Item, Looking
 from holdfast.pipeline.explain.subjects import classifier_subject, segmenter_subject
-from holdfast.report.attribution.cascade import STAGES
+from holdfast.report.attribution.section import STAGES
 
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]
 

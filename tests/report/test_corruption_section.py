@@ -8,9 +8,9 @@ from made_runs import make_run
 
 from holdfast.core.types import CORRUPTIONS
 from holdfast.report.assembly import _static_sections
+from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.rows import join_runs
 from holdfast.report.static.corruptions import _reference, corruptions
-from holdfast.report.static.evidence import Evidence
-from holdfast.report.static.rows import join
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.corruption import ALEXNET, mean_corruption_error
 
@@ -26,12 +26,12 @@ def test_the_section_has_the_numbers_and_names_its_reference(tmp_path: Path) -> 
     (section,) = corruptions(given)
     expected = mean_corruption_error(given.counts, reference="timm:alexnet", resamples=50).models
     figure, models, detail = section.parts
-    assert models.table.frame.sort_index()["mce"].tolist() == expected["mce"].tolist()
-    assert detail.table.frame["corruption"].tolist() == ["fog", "fog", "saturate", "saturate", "snow", "snow"]
+    assert models.frame.sort_index()["mce"].tolist() == expected["mce"].tolist()
+    assert detail.frame["corruption"].tolist() == ["fog", "fog", "saturate", "saturate", "snow", "snow"]
     text = " ".join(section.lead)
     assert "2 corruptions of the fifteen" in text and "the error of alexnet, averaged" in text
     assert "do not compare" in text  # two of fifteen, one severity
-    assert "‡" in figure.figure.note and figure.figure.draw(940)["datasets"]["rows"]
+    assert "‡" in figure.note and figure.draw(940)["datasets"]["rows"]
     other = evidence(tmp_path / "other", conditions=CONDITIONS)
     worst = mean_corruption_error(other.counts, resamples=50).models.set_index("model")["error"].idxmax()
     assert _reference(other.counts, mean_corruption_error(other.counts, resamples=50).models) == worst
@@ -52,7 +52,7 @@ def test_the_whole_of_imagenet_c_is_held_against_the_published_alexnet(tmp_path:
 def test_a_page_has_it_only_where_there_are_corruptions(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", models=("one",), photos=2, conditions=CONDITIONS)
     given = Evidence(reduce(run.rows()), resamples=50)
-    sections = {section.name: section for section in _static_sections(given, join([run]), None)}
+    sections = {section.name: section for section in _static_sections(given, join_runs([run]), None)}
     assert "Published values are over all fifteen" in sections["corruptions"].lead[-1]
     assert not any("mCE is that" in text for text in sections["corruptions"].lead)  # one model: nothing to divide by
     assert corruptions(evidence(tmp_path / "none", conditions=("original", "grey"))) == []

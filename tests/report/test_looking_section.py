@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.data.writers import encode_image
 from holdfast.report.attribution.section import looking, method_name
-from holdfast.report.page import writer as page
-from holdfast.report.page.parts import Gallery, ShownTable
+from holdfast.report.page.parts import Gallery
+from holdfast.report.page.tables import Table
+from holdfast.report.page.writer import write_page
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -44,7 +45,7 @@ def test_maps_that_do_not_change_are_called_out() -> None:
 def test_findings_name_the_most_and_the_least() -> None:
     section = looking(frame(["a", "b", "c"], alike=None), resamples=50, seed=0)
     assert "a 60.0 %" in section.lead[1] and "c 36.0 %" in section.lead[1] and "2.00 times" in section.lead[1]
-    tables = {part.table.name: part.table for part in section.parts if isinstance(part, ShownTable)}
+    tables = {part.name: part for part in section.parts if isinstance(part, Table)}
     assert list(tables["looking"].frame["model"])[:3] == ["a", "a", "a"]
     assert "method" not in [column.key for column in tables["looking"].columns]
     assert method_name("gradcam?layer=layer3") == "Grad-CAM (layer=layer3)"
@@ -62,4 +63,4 @@ def test_hostile_names_and_files_outside_the_run(status: str, tmp_path) -> None:
     inside = looking(rows.assign(picture="own.jpg"), resamples=20, seed=0)
     assert [part for part in inside.parts if isinstance(part, Gallery)] or status == "empty"
     about = {"title": "t", "subject": HOSTILE, "facts": [], "limits": "", "note": "", "run_names": ""}
-    assert HOSTILE not in page.write([inside], tmp_path / "page", **about).read_text()
+    assert HOSTILE not in write_page([inside], tmp_path / "page", **about).read_text()

@@ -17,9 +17,9 @@ from made_runs import CONDITIONS, make_run
 
 from holdfast.core.errors import UserError
 from holdfast.report import build, html_summary
+from holdfast.report.page.provenance import _facts
 from holdfast.report.page.tables import Column, Table, as_csv, as_latex, guarded, latex
 from holdfast.report.page.words import listing, number, p_value, percent, points, sentence, short_names
-from holdfast.report.static.provenance import _facts
 from holdfast.stats.core import cells
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects import drops
@@ -277,7 +277,7 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     first = make_run(tmp_path / "first", photos=1)
     with pytest.raises(UserError, match="different datasets"):
         build([first, make_run(tmp_path / "second", photos=1, dataset="other")], tmp_path / "out")
-    with pytest.raises(UserError, match="answer differently for timm:first"):
+    with pytest.raises(UserError, match="different answers of timm:first"):
         build([first, make_run(tmp_path / "third", photos=1, seed=1)], tmp_path / "out")
     with pytest.raises(UserError, match="at least one run"):
         build([], tmp_path / "out")

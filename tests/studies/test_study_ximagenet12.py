@@ -14,7 +14,8 @@ import pytest
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ATTRIBUTIONS
-from holdfast.report.page.parts import Section, ShownTable
+from holdfast.report.page.parts import Section
+from holdfast.report.page.tables import Table
 from holdfast.store import Parts, Run
 from holdfast.studies.study import StudyOptions, chosen, run_study
 from holdfast.studies.ximagenet12 import SETTINGS, run
@@ -89,7 +90,7 @@ def test_runs_made_beforehand_are_read_and_left_alone(made: Path, tmp_path: Path
     assert not (tmp_path / "again").exists() and result.runs == ["trained"]
     first = next(one for one in result.findings if one.name == "accuracies")
     assert isinstance(first, Section)
-    tables = [part.table.frame for part in first.parts if isinstance(part, ShownTable)]
+    tables = [part.frame for part in first.parts if isinstance(part, Table)]
     pd.testing.assert_frame_equal(tables[0], pd.read_parquet(made / "results" / "accuracies.parquet"))
 
 

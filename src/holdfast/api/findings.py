@@ -38,11 +38,11 @@ def choose(
         **options: the fields of ChooseSpec: weights, accuracy_weight, limit_size, limit_time, speed, device, …
     """
     from holdfast.report.choice import build
-    from holdfast.report.static.rows import join
+    from holdfast.report.page.rows import join_runs
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
     opened = [one.run if isinstance(one, Results) else Run.open(one) for one in given]
-    rows = join(opened).dataset
+    rows = join_runs(opened).dataset
     counts = reduce(rows, order=[condition.name for condition in parse_conditions("all")])
     found = choose_model(counts, opened, ChooseSpec(**texts(options)), progress=progress)
     where = opened[0].path / "choice" if out is None else out

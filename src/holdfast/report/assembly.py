@@ -1,4 +1,4 @@
-"""A report of one or several runs."""
+"""The report of one or several runs: it reads the rows, and puts the sections in order."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page import writer as page
+from holdfast.report.page.evidence import RESAMPLES, Evidence, ScoreConditions
+from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
-from holdfast.report.page.words import listing, plural
-from holdfast.report.people.fmr import corrected
-from holdfast.report.questions.questions import ASKED, Asked, asked, question_section
+from holdfast.report.page.provenance import trouble, what_was_run
+from holdfast.report.page.rows import Rows, join_runs
+from holdfast.report.page.words import listing, page_facts, plural
+from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
+from holdfast.report.questions import ASKED, Questions, question_section, read_questions
 from holdfast.report.static.accuracy import maps, scenarios
 from holdfast.report.static.comparison import comparison
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
-from holdfast.report.static.evidence import RESAMPLES, Evidence, ScoreConditions
-from holdfast.report.static.gallery import Pictures, gallery, most_harmed, worst
-from holdfast.report.static.provenance import trouble, what_was_run
+from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.regression import fit
-from holdfast.report.static.rows import Rows, join
 from holdfast.report.static.verdicts import score_frame, score_table, scores, verdict, verdict_items
-from holdfast.report.study import about_world
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import segmentation
-from holdfast.report.trained.segmented import SEGMENTED, Segmented, found_in
+from holdfast.report.trained.segmented_rows import SEGMENTED, Segmented, read_segments
 from holdfast.report.trained.training import on_originals, trained, training
-from holdfast.report.walks.evidence import walked
-from holdfast.report.walks.filmstrip import filmstrips
+from holdfast.report.walks.evidence import read_walks
+from holdfast.report.walks.filmstrips import filmstrips
+from holdfast.report.walks.people import corrected_by_people
 from holdfast.report.walks.section import TITLE as DYNAMIC_TITLE
-from holdfast.report.walks.section import dynamic
+from holdfast.report.walks.section import dynamic_section
 from holdfast.report.walks.stopped import stopped
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
@@ -51,7 +51,7 @@ _WALKED = ds.field("kind") == DYNAMIC
 _NO_FAILURE = _WALKED & (
     (ds.field("status") == "rejected") | ((ds.field("condition") == RANDOM_WALK) & (ds.field("status") == "skipped"))
 )
-"""Walks that the oracle ended at once, and the baselines they have none of: outcomes, not trouble."""
+"""Walks that the oracle rejected at once, and the random walks that these lack: outcomes, not errors."""
 
 
 def build(
@@ -60,7 +60,7 @@ def build(
     *,
     outcome: Outcome = "full",
     average: Average = "macro",
-    pictures: Pictures | None = None,
+    pictures: RunPictures | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
@@ -71,43 +71,38 @@ def build(
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
     Args:
-        runs: one or several, of one dataset.
+        runs: one or several runs of one dataset.
         out: the folder; files of an earlier report are replaced.
-        outcome: right over all outputs of a model, or among the dataset's classes only.
-        average: every class counts the same, or every photo does.
+        outcome: whether an answer is right over all outputs of a model, or among the dataset's classes only.
+        average: whether every class or every photo counts the same.
         pictures: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name).
-        resamples: of every bootstrap.
-        seed: of every bootstrap.
-        note: what a reader must know first, at the top of the page; drawn scenes bring their own.
-        votes: of people who were shown accepted images of walks, by which FMR is corrected.
-        score_conditions: which conditions the robustness score is over; by default all that keep the object.
-        background_conditions: which of them leave the object as it is, for the score over those; by default none.
+        resamples: number of resamples of every bootstrap.
+        seed: seed of every bootstrap.
+        note: what a reader must know first, at the top of the page; drawn scenes have their own note.
+        votes: votes of people on accepted images of walks, which correct FMR.
+        score_conditions: returns the conditions of the robustness score; by default all that keep the object.
+        background_conditions: returns those that leave the object as it is, for the score over these; by default none.
     """
-    if is_detection(runs):  # kinds of pictures are no classes that a model holds on to
+    if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
     read = _read(runs, settings, score_conditions, background_conditions)
     if votes is not None and not read.walks:
-        raise UserError("--votes corrects FMR, and there is no latent walk here; holdfast perturb makes them")
-    with ThreadPoolExecutor(1) as aside:
-        # The chart library is bundled while the statistics are computed: that takes a second and no Python.
-        library = aside.submit(page.chart_library)
+        raise UserError("--votes corrects FMR, but these runs have no latent walks; holdfast perturb makes them")
+    with ThreadPoolExecutor(1) as thread:
+        # Bundling the chart library takes a second outside Python, so it runs while the statistics are computed.
+        library = thread.submit(chart_library)
         sections = _sections(read, settings, pictures, votes)
         library.result()
     alone, told = read.alone, read.told
-    try:
-        return page.write(
-            sections,
-            out,
-            title=alone.title if alone else TITLE if len(told.models) != 1 else _ONE_MODEL,
-            subject=_subject(runs),
-            facts=alone.facts() if alone else _facts(told),
-            limits=alone.limits() if alone else _limits(read.whole, walks=read.walks),
-            note=note or _world(runs),
-            run_names=listing([run.run_id for run in runs], 6),
-        )
-    except OSError as error:
-        raise UserError(f"cannot write the report to {out}: {error.strerror}") from error
+    return write_page(
+        sections,
+        out,
+        title=alone.title if alone else TITLE if len(told.models) != 1 else _ONE_MODEL,
+        facts=alone.facts() if alone else _facts(told),
+        limits=alone.limits() if alone else _limits(read.whole, walks=read.walks),
+        **about_runs(runs, note),
+    )
 
 
 @dataclass(frozen=True)
@@ -115,108 +110,109 @@ class _Read:
     """What the rows of a report hold.
 
     Attributes:
-        runs: as given.
-        rows: of all of them.
-        still: those without latent walks.
-        counts: of the answers under static conditions.
-        evidence: of models trained on originals or not here, under static conditions.
-        whole: of everything that was answered.
-        questions: what was asked of models that talk, if anything was.
-        segmented: what was segmented, if anything was.
-        alone: the one of the two that a run holds and nothing else; it then tells its own title and facts.
+        runs: the runs.
+        rows: all their rows.
+        static: the rows without latent walks.
+        counts: counts of the answers under static conditions.
+        evidence: the same for models that were not trained here, or on originals.
+        whole: evidence of all answers.
+        questions: the questions, if there are some.
+        segmented: the segmented pictures, if there are some.
+        alone: questions or segments, where the runs hold nothing else; the page then has their title and facts.
     """
 
     runs: Sequence[Run]
     rows: Rows
-    still: Rows
+    static: Rows
     counts: Counts
     evidence: Evidence
     whole: Evidence
-    questions: Asked | None
+    questions: Questions | None
     segmented: Segmented | None
-    alone: Asked | Segmented | None
+    alone: Questions | Segmented | None
 
     @property
     def walks(self) -> bool:
         """Whether there are latent walks."""
-        return self.still is not self.rows
+        return self.static is not self.rows
 
     @property
     def told(self) -> Evidence:
-        """Whose models the page is about."""
+        """The evidence on the models that the page is about."""
         return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
 
 
 def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreConditions | None) -> _Read:
-    rows = join(runs)
-    still = _without_walks(rows)
-    counts = reduce(still.dataset)
+    rows = join_runs(runs)
+    static = _without_walks(rows)
+    counts = reduce(static.dataset)
     whole = Evidence(counts, **settings)
-    if still is not rows:
+    if static is not rows:
         whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
-    questions = asked(rows)
-    segmented = found_in(rows, resamples=settings["resamples"], seed=settings["seed"])
-    # A run of questions or segments only has no rows that conditions, scores and errors of classification are about.
+    questions = read_questions(rows)
+    segmented = read_segments(rows, resamples=settings["resamples"], seed=settings["seed"])
+    # A run with only questions or segments has no rows that verdicts, scores and errors of classification are about.
     alone = None if rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED) else questions or segmented
     evidence = _evidence(counts, *settings.values(), *conditions)
-    return _Read(runs, rows, still, counts, evidence, whole, questions, segmented, alone)
+    return _Read(runs, rows, static, counts, evidence, whole, questions, segmented, alone)
 
 
-def _sections(read: _Read, settings: dict[str, Any], pictures: Pictures | None, votes: Votes | None) -> list[Section]:
-    """Everything the rows tell, in the order of the page."""
+def _sections(
+    read: _Read, settings: dict[str, Any], pictures: RunPictures | None, votes: Votes | None
+) -> list[Section]:
+    """Return all sections in the order of the page."""
     evidence, runs = read.evidence, read.runs
-    drawn = {"resamples": settings["resamples"], "seed": settings["seed"]}
-    # A run of models that were only trained and tested within scenarios has nothing else to tell.
+    resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
+    # Models that were only trained and tested within scenarios have no other section.
     only_within = bool(trained(runs)) and not evidence.models and len(read.counts.cells) > 0
     sections = []
-    if read.still.runs and read.alone is None and not only_within:
-        sections = _static_sections(evidence, _on_originals(read.still) if evidence.every else read.still, pictures)
+    if read.static.runs and read.alone is None and not only_within:
+        sections = _static_sections(evidence, _on_originals(read.static) if evidence.every else read.static, pictures)
     if trained(runs):
         sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(read.counts, **settings)))
     looks = read_looks(runs)
-    sections += [] if looks is None else [looking(looks, **drawn)]
+    sections += [] if looks is None else [looking(looks, **resampling)]
     sections += [] if read.questions is None else [question_section(read.questions, pictures)]
     sections += [] if read.segmented is None else [segmentation(read.segmented)]
-    sections += _walk_sections(read.rows, drawn, votes) if read.walks else []
+    sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:
-        errors.lead = errors.lead[1:]  # of classified rows; questions tell their own
+        errors.lead = errors.lead[1:]  # it is about classified rows; questions have their own
     sections += [errors] if errors.lead else []
     return [*sections, what_was_run(read.whole, runs, settings)]
 
 
 def _evidence(counts: Counts, *settings: Any) -> Evidence:
-    """The evidence of models trained on originals or not here; those trained on other conditions enter the score."""
+    """Return the evidence on models not trained on other conditions; those only enter the score."""
     if not len(counts.cells) or counts.cells["trained_on"].astype(str).isin(["", ORIGINAL]).all():
         return Evidence(counts, *settings)
     return replace(Evidence(on_originals(counts), *settings), every=counts)
 
 
 def _on_originals(rows: Rows) -> Rows:
-    """The answers of models trained on originals or not here."""
+    """Return the answers of models that were not trained here, or on originals."""
     known = (ds.field("trained_on") == ORIGINAL) | (ds.field("trained_on") == "")
     return Rows(rows.runs, rows.dataset.filter(known))
 
 
 def _without_walks(rows: Rows) -> Rows:
-    """The rows of static conditions. In latent walks each image moves its own way, so they share no average."""
+    """Return the rows of static conditions; latent walks differ per image, so they share no average."""
     if not rows.dataset.count_rows(filter=_WALKED):
         return rows
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=~_WALKED)]
     return Rows(runs, rows.dataset.filter(~_WALKED))
 
 
-def _walk_sections(rows: Rows, drawn: dict[str, Any], votes: Votes | None) -> list[Section]:
-    walks = walked(rows)
+def _walk_sections(rows: Rows, resampling: dict[str, Any], votes: Votes | None) -> list[Section]:
+    walks = read_walks(rows)
     if walks is None:
         notice = Notice("No walk of any image ended; the reasons are below.")
         return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
-    people = [] if votes is None else [corrected(walks, votes, **drawn)]
-    return [dynamic(walks, **drawn), *people, stopped(walks), filmstrips(walks)]
+    people = [] if votes is None else [corrected_by_people(walks, votes, **resampling)]
+    return [dynamic_section(walks, **resampling), *people, stopped(walks), filmstrips(walks)]
 
 
-def _static_sections(evidence: Evidence, rows: Rows, pictures: Pictures | None) -> list[Section]:
-    """What static conditions show."""
+def _static_sections(evidence: Evidence, rows: Rows, pictures: RunPictures | None) -> list[Section]:
     if not evidence.models:
         notice = Notice("No model answered for any photo; the reasons are below.")
         return [Section("verdict", "Verdict", parts=[notice])]
@@ -245,48 +241,37 @@ def html_summary(
     score_conditions: ScoreConditions | None = None,
     background_conditions: ScoreConditions | None = None,
 ) -> str:
-    """The verdicts and the table of scores as a piece of HTML for a notebook; options as of ``build``."""
+    """Return the verdicts and the table of scores as HTML for a notebook; options as in ``build``."""
     evidence = _evidence(counts, outcome, average, resamples, seed, score_conditions, background_conditions)
-    template = page.templates().get_template("summary.html.j2")
+    template = templates().get_template("summary.html.j2")
     if not evidence.models:
         return str(template.render(verdicts=[], table=None, facts=_facts(evidence)))
     table = score_table(evidence, score_frame(evidence))
     return str(template.render(verdicts=verdict_items(evidence), table=table, facts=_facts(evidence)))
 
 
-def _subject(runs: Sequence[Run]) -> str:
-    names = dict.fromkeys(str(run.spec().get("dataset") or run.run_id) for run in runs)
-    return listing(list(names))
-
-
 def _facts(evidence: Evidence) -> list[tuple[str, str]]:
     counts = evidence.counts
     photos = counts.cells["source_id"].nunique() if len(counts.cells) else 0
-    numbers = (
-        (len(evidence.models), "model", "models"),
-        (photos, "photo", "photos"),
+    return page_facts(
+        (len(evidence.models), "model"),
+        (photos, "photo"),
         (len(counts.classes), "class", "classes"),
-        (len(counts.conditions), "condition", "conditions"),
-        (int(counts.cells["n"].sum()) if len(counts.cells) else 0, "answer", "answers"),
+        (len(counts.conditions), "condition"),
+        (int(counts.cells["n"].sum()) if len(counts.cells) else 0, "answer"),
     )
-    return [(f"{count:,}", one if count == 1 else many) for count, one, many in numbers]
-
-
-def _world(runs: Sequence[Run]) -> str:
-    """Every page that shows the embedded world says so."""
-    return max(about_world(str(run.spec().get("data", ""))) for run in runs)
 
 
 def _unanswered(evidence: Evidence) -> str:
-    """Rows that no statistic counts, said where nobody can miss it."""
-    trouble = evidence.counts.trouble
-    trouble = trouble[trouble["status"] != "rejected"]  # by a stated filter: an outcome, told with the errors
-    missing = int(trouble["n"].sum()) if len(trouble) else 0
+    """Return a sentence on rows without an answer, for the top of the page."""
+    rows = evidence.counts.trouble
+    rows = rows[rows["status"] != "rejected"]  # a filter rejected them: an outcome that the section on errors has
+    missing = int(rows["n"].sum()) if len(rows) else 0
     if not missing:
         return ""
     total = missing + (int(evidence.counts.cells["n"].sum()) if len(evidence.counts.cells) else 0)
     text = f" {missing:,} of {total:,} rows have no answer and count in no statistic: see errors and skipped images."
-    silent = sorted(set(trouble["model"].astype(str)) - set(evidence.counts.cells["model"].astype(str)))
+    silent = sorted(set(rows["model"].astype(str)) - set(evidence.counts.cells["model"].astype(str)))
     return text + (f" No answer at all came from {listing(silent, 6)}." if silent else "")
 
 

@@ -1,4 +1,4 @@
-"""A page about which model to take: weighted accuracy, size and speed side by side."""
+"""The page of ``holdfast choose``: weighted accuracy, size and speed of models side by side."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.report.page import charts
-from holdfast.report.page import writer as page
 from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
-from holdfast.report.page.parts import Notice, Part, Section, ShownFigure, ShownTable
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, number, percent, plural, short_names
-from holdfast.report.static.evidence import shown
-from holdfast.report.study import about_world
+from holdfast.report.page.parts import Notice, Part, Section
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
+from holdfast.report.page.words import condition_label, listing, number, page_facts, percent, plural, short_names
+from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.models.choice import Choice
 from holdfast.stats.models.choice_words import MEGA, Recommendation
 from holdfast.store import Run
@@ -33,24 +31,25 @@ MEANING = (
     "photos that all models answered. Photos are resampled together for all models, so that differences are paired."
 )
 _COSTS = {
-    "time": ("milliseconds", "milliseconds an image", "fast", "slow"),
+    "time": ("milliseconds", "milliseconds per image", "fast", "slow"),
     "size": ("megabytes", "megabytes of weights", "", ""),
 }
 
 
-def build(choice: Choice, said: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]) -> Path:
-    """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; returns the page's path.
+def build(
+    choice: Choice, recommendation: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]
+) -> Path:
+    """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path.
 
     Args:
         choice: the numbers.
-        said: the recommendation.
+        recommendation: which model to take, and why.
         runs: where the answers come from.
         out: the folder.
-        settings: weights, limits, device, batch and so on, as they were; they go into the JSON and onto the page.
+        settings: weights, limits, device, batch and so on, for the JSON and the page.
     """
-    models = len(choice.models)
     facts = [
-        (f"{models:,}", "model" if models == 1 else "models"),
+        *page_facts((len(choice.models), "model")),
         (f"{choice.photos:,}", "photos that all answered"),
         (f"{len(choice.weights):,}", "weighted conditions"),
     ]
@@ -60,26 +59,19 @@ def build(choice: Choice, said: Recommendation, runs: Sequence[Run], out: Path, 
         f"together. {settings['timing']}"
     )
     try:
-        write_atomic(out / "choice.json", as_json(choice, said, settings).encode())
-        return page.write(
-            sections(choice, said),
-            out,
-            title=TITLE,
-            subject=listing(list(dict.fromkeys(str(run.spec().get("dataset") or run.run_id) for run in runs))),
-            facts=facts,
-            limits=limits,
-            note=max(about_world(str(run.spec().get("data", ""))) for run in runs),
-            run_names=listing([run.run_id for run in runs], 6),
-        )
+        write_atomic(out / "choice.json", as_json(choice, recommendation, settings).encode())
     except OSError as error:
         raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+    return write_page(
+        sections(choice, recommendation), out, title=TITLE, facts=facts, limits=limits, **about_runs(runs)
+    )
 
 
-def as_json(choice: Choice, said: Recommendation, settings: Mapping[str, Any]) -> str:
-    """Everything the page shows, for programs."""
+def as_json(choice: Choice, recommendation: Recommendation, settings: Mapping[str, Any]) -> str:
+    """Return everything the page shows as JSON."""
     value = {
-        "recommended": said.model,
-        "sentences": list(said.sentences),
+        "recommended": recommendation.model,
+        "sentences": list(recommendation.sentences),
         "decided": choice.decided,
         "best": choice.best,
         "not_told_apart": list(choice.together),
@@ -94,7 +86,7 @@ def as_json(choice: Choice, said: Recommendation, settings: Mapping[str, Any]) -
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as JSON knows them; null where there is none."""
+    """Return the value with plain numbers, null where one is missing."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -104,11 +96,11 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def sections(choice: Choice, said: Recommendation) -> list[Section]:
-    """What to take, what it costs, and what the weights do."""
+def sections(choice: Choice, recommendation: Recommendation) -> list[Section]:
+    """Return what to take, what it costs, and what the weights do."""
     short = short_names([str(name) for name in choice.models["model"]])
-    first = Section("choice", "What to take", lead=list(said.sentences))
-    first.parts = [ShownFigure(_ranked(choice, short, said)), ShownTable(_models(choice, short))]
+    first = Section("choice", "What to take", lead=list(recommendation.sentences))
+    first.parts = [_ranked(choice, short, recommendation), _models(choice, short)]
     costs = Section("costs", "Accuracy against cost", parts=_fronts(choice, short))
     costs.lead = [
         "A model is on the front where no other is at least as accurate for at most its cost. The share of resamples "
@@ -117,33 +109,34 @@ def sections(choice: Choice, said: Recommendation) -> list[Section]:
     return [first, costs, _weights(choice, short)]
 
 
-def _ranked(choice: Choice, short: dict[str, str], said: Recommendation) -> Figure:
+def _ranked(choice: Choice, short: dict[str, str], recommendation: Recommendation) -> Figure:
     table = choice.models
     rows = [short[str(name)] for name in table["model"]]
     tidy = table.assign(model="", row=rows, estimate=table["accuracy"], solid=~table["told_apart"].astype(bool))
     tidy = tidy[["model", "row", "estimate", "low", "high", "solid"]]
-    return Figure(
+    return charts.dot_figure(
         "weighted_accuracy",
         "Weighted accuracy with 95 % intervals",
-        said.sentences[0],
-        lambda width: charts.dots(tidy, width, models=[""], rows=rows, title="weighted accuracy"),
-        "Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
+        recommendation.sentences[0],
+        tidy,
+        models=[""],
+        rows=rows,
+        axis="weighted accuracy",
+        note="Filled: the best within the limits, and models that the photos do not tell from it. Hollow: told apart. "
         "Intervals of two models may overlap and the models still be told apart, because photos are paired.",
     )
 
 
 def _models(choice: Choice, short: dict[str, str]) -> Table:
     table = choice.models.assign(megabytes=choice.models["bytes"] / MEGA, millions=choice.models["parameters"] / MEGA)
-    table["told"] = [
-        "" if not row["eligible"] else "no" if not row["told_apart"] else "yes" for row in table.to_dict("records")
-    ]
+    table["told"] = [yes_no(row["told_apart"]) if row["eligible"] else "" for row in table.to_dict("records")]
     columns = [
-        Column("model", "Model", show=lambda name: short.get(name, name)),
+        model_column(short),
         Column("accuracy", "Weighted accuracy", "percent", "low", "high"),
         Column("best", "Best", "percent", hint="share of resamples in which it is the best within the limits"),
         Column("difference", "To the best", "points", "difference_low", "difference_high", hint="simultaneous bounds"),
         Column("told", "Told apart"),
-        Column("milliseconds", "ms an image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
+        Column("milliseconds", "ms per image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
         Column("millions", "Parameters, millions", "number", digits=2),
         Column("megabytes", "MB", "number", digits=1, hint="of the weights"),
         Column("front_time_share", "On the front (time)", "percent", hint="share of resamples"),
@@ -164,24 +157,30 @@ def _fronts(choice: Choice, short: dict[str, str]) -> list[Part]:
             parts.append(Notice(f"{title.capitalize()}: known of {plural(len(known), 'model')}, so there is no chart."))
             continue
         tidy = known.assign(
-            row=known["model"].map(short), cost=known[column], estimate=known["accuracy"], front=known[f"front_{what}"],
-            share=known[f"front_{what}_share"], cost_low=known[low or column].fillna(known[column]),
+            row=known["model"].map(short),
+            cost=known[column],
+            estimate=known["accuracy"],
+            front=known[f"front_{what}"],
+            share=known[f"front_{what}_share"],
+            cost_low=known[low or column].fillna(known[column]),
             cost_high=known[high or column].fillna(known[column]),
-        )[["row", "cost", "cost_low", "cost_high", "estimate", "low", "high", "front", "share"]]  # fmt: skip
+        )[["row", "cost", "cost_low", "cost_high", "estimate", "low", "high", "front", "share"]]
         tidy = tidy.sort_values("cost", kind="stable", ignore_index=True)
         on = [f"{row['row']} ({percent(row['share'], 0)})" for row in tidy[tidy["front"]].to_dict("records")]
-        parts.append(ShownFigure(Figure(
-            f"pareto_{what}",
-            f"Weighted accuracy against {title}, with 95 % intervals",
-            f"On the front, with the share of resamples: {listing(on, 8)}.",
-            lambda width, tidy=tidy, title=title: pareto(tidy, width, title=title),  # type: ignore[misc]
-            "The dashed line is the front; hollow marks are not on it. The scale of the cost is logarithmic.",
-        )))  # fmt: skip
+        parts.append(
+            Figure(
+                f"pareto_{what}",
+                f"Weighted accuracy against {title}, with 95 % intervals",
+                f"On the front, with the share of resamples: {listing(on, 8)}.",
+                lambda width, tidy=tidy, title=title: pareto(tidy, width, title=title),  # type: ignore[misc]
+                "The dashed line is the front; hollow marks are not on it. The scale of the cost is logarithmic.",
+            )
+        )
     return parts
 
 
 def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
-    """Accuracy (up) against cost (across): ``row``, ``cost``, ``estimate``, ``low``, ``high``, ``front``, ``share``."""
+    """Return accuracy (up) against cost (across), with intervals, names and the front of each."""
     axis = {"domain": False, "ticks": False}
     x = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": _PADDING}, "title": title}
     x["axis"] = axis | {"tickCount": 6 if width >= WIDE else 3, "format": "~g"}
@@ -227,7 +226,7 @@ def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
 
 
 def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
-    """With ``align``, ``dx`` and ``dy`` of each name: beside its mark, within the chart, where it covers least."""
+    """Return the frame with ``align``, ``dx`` and ``dy``: each name stands where it covers the other marks least."""
     cost, level = np.log(frame["cost"].to_numpy(float)), frame["estimate"].to_numpy(float)
     left, low, high = cost.min(), float(frame["low"].min()), float(frame["high"].max())
     across = _PADDING + (cost - left) / max(float(np.ptp(cost)), 1e-9) * (width - 2 * _PADDING)
@@ -242,39 +241,40 @@ def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
             box = (start, y + dy - 7, start + long, y + dy + 7)
             outside = max(0.0, -box[0]) + max(0.0, box[2] - width)
             boxes.append((20 * outside + sum(_overlap(box, other) for other in taken), box, align, dx, dy))
-        _, box, align, dx, dy = min(boxes, key=lambda one: one[0])
+        _, box, align, dx, dy = min(boxes, key=lambda choice: choice[0])
         taken.append(box)
         chosen.append((align, dx, dy))
-    return frame.assign(align=[one[0] for one in chosen], dx=[one[1] for one in chosen], dy=[one[2] for one in chosen])
+    aligns, across_by, down_by = zip(*chosen, strict=True)
+    return frame.assign(align=list(aligns), dx=list(across_by), dy=list(down_by))
 
 
 _PADDING = 30
 _BESIDE = [(align, dx, dy) for dy in (-9, 11, -22, 24) for align, dx in (("left", 8), ("right", -8))]
-"""Where a name may stand, the best places first."""
+"""Places of a name beside its mark, the best first."""
 
 Box = tuple[float, float, float, float]
 
 
-def _overlap(one: Box, other: Box) -> float:
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    tall = min(one[3], other[3]) - max(one[1], other[1])
+def _overlap(first: Box, second: Box) -> float:
+    wide = min(first[2], second[2]) - max(first[0], second[0])
+    tall = min(first[3], second[3]) - max(first[1], second[1])
     return wide * tall if wide > 0 and tall > 0 else 0.0
 
 
 def _weights(choice: Choice, short: dict[str, str]) -> Section:
     section = Section("weights", "What the weights do")
     columns = [
-        Column("condition", "Condition", show=shown),
+        CONDITION,
         Column("asked", "Asked for as"),
         Column("weight", "Weight", "percent", hint="share of the whole"),
         Column("n", "Photos", "integer", hint="that all models answered"),
     ]
-    section.parts.append(ShownTable(Table("weights", "Weights of the conditions", choice.weights, columns)))
+    section.parts.append(Table("weights", "Weights of the conditions", choice.weights, columns))
     detail = choice.conditions.pivot(index="model", columns="condition", values="accuracy").reset_index()
-    by = [Column("model", "Model", show=lambda name: short.get(name, name))]
-    by += [Column(name, shown(name).capitalize(), "percent") for name in choice.weights["condition"]]
+    by = [model_column(short)]
+    by += [Column(name, condition_label(name).capitalize(), "percent") for name in choice.weights["condition"]]
     caption = "Accuracy under each weighted condition"
-    section.parts.append(ShownTable(Table("by_condition", caption, detail, by, folded=len(by) > 8)))
+    section.parts.append(Table("by_condition", caption, detail, by, folded=len(by) > 8))
     frame = choice.sensitivity
     if frame.empty:
         section.lead = ["There is one weight only, so no other weighing to compare with."]
@@ -291,10 +291,10 @@ def _weights(choice: Choice, short: dict[str, str]) -> Section:
         Column("accuracy", "Its weighted accuracy", "percent"),
         Column("share", "Best in", "percent", hint="share of resamples"),
         Column("together", "Not told apart", show=lambda text: _shortened(text, short)),
-        Column("changed", "Changes", show=lambda value: "yes" if value else "no"),
+        Column("changed", "Changes", show=yes_no),
     ]
     caption = "The choice when one weight is doubled or halved"
-    section.parts.append(ShownTable(Table("sensitivity", caption, frame, columns)))
+    section.parts.append(Table("sensitivity", caption, frame, columns))
     return section
 
 

@@ -1,8 +1,7 @@
-"""What a study found → its page, its tables and its figures."""
+"""The page, tables and figures of a study."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,20 +12,16 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.types import Image
-from holdfast.report.page import writer as page
 from holdfast.report.page.figures import Chart, Figure
-from holdfast.report.page.parts import Code, Part, Picture, Pictures, Section, ShownFigure, ShownTable
+from holdfast.report.page.gallery import png_tile
+from holdfast.report.page.parts import Code, Gallery, Part, Photo, Section, Tile
 from holdfast.report.page.tables import Column, Table, as_csv
+from holdfast.report.page.writer import DRAWN_WORLD as DRAWN_WORLD
+from holdfast.report.page.writer import about_world as about_world
+from holdfast.report.page.writer import write_page
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DRAWN_WORLD = "Known-truth world; says nothing about photos."
-
-
-def about_world(data: str) -> str:
-    """DRAWN_WORLD for a data source of drawn scenes, else nothing."""
-    return DRAWN_WORLD if data.startswith(("diorama:", "diorama-rerendered:")) else ""
 
 
 @dataclass(frozen=True)
@@ -34,13 +29,13 @@ class Finding:
     """One thing a study found: a section of its page.
 
     Attributes:
-        heading: in sentence case; its words name the files.
-        sentences: what came out, in words; the first one stands for the chart where it cannot be seen.
+        heading: in sentence case; it also names the files.
+        sentences: the finding in words, which also replace the chart for readers who cannot see it.
         table: the numbers, or None.
-        columns: how they are shown; left out, every column is, with ``x_low`` and ``x_high`` as the interval of ``x``.
-        chart: the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
+        columns: the columns to show; by default all, with ``x_low`` and ``x_high`` as the interval of ``x``.
+        chart: returns the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
         caption: what the chart and the table show.
-        images: caption → RGB image.
+        images: RGB images by caption.
     """
 
     heading: str
@@ -53,18 +48,18 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of its files."""
         return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study ends in.
+    """The result of a study.
 
     Attributes:
         title: what it is about.
         question: one paragraph: what was asked, and how it was answered.
-        findings: in order; sections of a report stand beside them as they are.
+        findings: in order; sections of a report may stand among them.
         facts: (number, noun) pairs for the top of the page.
         note: what a reader must know first.
         runs: names of the runs behind it.
@@ -82,9 +77,9 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
     """Write ``report/index.html`` with its figures, and every table as CSV and Parquet in ``results/``.
 
     Args:
-        result: what was found.
+        result: the result.
         out: the study's folder.
-        asked: JSON that tells how to repeat it, shown at the end of the page.
+        asked: how to repeat the study, shown as JSON at the end of the page.
     """
     names = [finding.name for finding in result.findings]
     assert len({*names, "question", "how"}) == len(names) + 2, f"headings that make the same name: {names}"
@@ -95,32 +90,29 @@ def write_study(result: StudyResult, out: Path, asked: Mapping[str, Any]) -> Pat
     last = Section("how", "What was run", parts=[Code("Settings and versions", how)])
     try:
         for part in [part for section in sections for part in section.parts]:
-            if isinstance(part, ShownTable):
-                frame, name = part.table.frame, part.table.name
-                write_atomic(out / "results" / f"{name}.csv", as_csv(frame).encode())
-                with whole_file(out / "results" / f"{name}.parquet") as unfinished:
-                    frame.to_parquet(unfinished, index=False)
-        return page.write(
-            [*sections, last],
-            out / "report",
-            title=result.title,
-            subject="A study",
-            facts=result.facts,
-            limits="Settings, versions and seeds stand at the end.",
-            note=result.note,
-            run_names=", ".join(result.runs) or "this study",
-        )
+            if isinstance(part, Table):
+                write_atomic(out / "results" / f"{part.name}.csv", as_csv(part.frame).encode())
+                with whole_file(out / "results" / f"{part.name}.parquet") as unfinished:
+                    part.frame.to_parquet(unfinished, index=False)
     except OSError as error:
         raise UserError(f"cannot write the study to {out}: {error.strerror}") from error
+    return write_page(
+        [*sections, last],
+        out / "report",
+        title=result.title,
+        subject="A study",
+        facts=result.facts,
+        limits="Settings, versions and seeds stand at the end.",
+        note=result.note,
+        run_names=", ".join(result.runs) or "this study",
+    )
 
 
 def _check_names(sections: Sequence[Section]) -> None:
-    """Two figures or tables of one name would overwrite each other."""
+    """Fail where two figures or two tables share a name: one would overwrite the other."""
     parts = [part for section in sections for part in section.parts]
-    for names in (
-        [part.figure.name for part in parts if isinstance(part, ShownFigure)],
-        [part.table.name for part in parts if isinstance(part, ShownTable)],
-    ):
+    for kind in (Figure, Table):
+        names = [part.name for part in parts if isinstance(part, kind)]
         assert len(set(names)) == len(names), f"names given twice: {names}"
 
 
@@ -130,17 +122,17 @@ def _section(finding: Finding | Section) -> Section:
     parts: list[Part] = []
     caption = finding.caption or finding.heading
     if finding.chart is not None:
-        parts.append(ShownFigure(Figure(finding.name, caption, " ".join(finding.sentences), finding.chart)))
+        parts.append(Figure(finding.name, caption, " ".join(finding.sentences), finding.chart))
     if finding.images:
-        parts.append(Pictures([_picture(text, image) for text, image in finding.images.items()]))
+        parts.append(Gallery([Photo("", "", "", [_tile(text, image) for text, image in finding.images.items()])]))
     if finding.table is not None:
         columns = finding.columns or columns_of(finding.table)
-        parts.append(ShownTable(Table(finding.name, caption, finding.table, columns)))
+        parts.append(Table(finding.name, caption, finding.table, columns))
     return Section(finding.name, finding.heading, list(finding.sentences), parts)
 
 
 def columns_of(frame: pd.DataFrame) -> list[Column]:
-    """Every column as its type says; ``x_low`` and ``x_high`` become the interval of ``x``."""
+    """Return a column per column of the frame; ``x_low`` and ``x_high`` become the interval of ``x``."""
     names = [str(name) for name in frame.columns]
     ends = {f"{name}_{end}" for name in names for end in ("low", "high") if f"{name}_low" in names}
     columns = []
@@ -161,10 +153,9 @@ def columns_of(frame: pd.DataFrame) -> list[Column]:
     return columns
 
 
-def _picture(caption: str, image: Image) -> Picture:
+def _tile(caption: str, image: Image) -> Tile:
     import cv2
 
     good, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert good
-    height, width = image.shape[:2]
-    return Picture(caption, base64.b64encode(encoded.tobytes()).decode(), width, height)
+    return png_tile(caption, encoded.tobytes())

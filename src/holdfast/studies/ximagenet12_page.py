@@ -11,19 +11,20 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.parts import Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.evidence import RESAMPLES, Evidence
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Part, Section
+from holdfast.report.page.provenance import trouble
+from holdfast.report.page.rows import join_runs
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, number, plural, short_names, span
+from holdfast.report.page.words import condition_label, listing, number, plural, short_names, span
 from holdfast.report.static.accuracy import maps
-from holdfast.report.static.evidence import RESAMPLES, Evidence, shown
-from holdfast.report.static.provenance import trouble
 from holdfast.report.static.regression import fit
-from holdfast.report.static.rows import join
 from holdfast.report.static.verdicts import scores
 from holdfast.report.study import Finding
 from holdfast.report.trained.detection import detection
 from holdfast.report.trained.segmentation import segmentation
-from holdfast.report.trained.segmented import Segmented, found_in
+from holdfast.report.trained.segmented_rows import Segmented, read_segments
 from holdfast.report.trained.training import on_originals, training
 from holdfast.results import Results, background_conditions, static_conditions
 from holdfast.scenarios import parse_conditions
@@ -101,23 +102,21 @@ def classified(results: Results, seed: int) -> list[Section]:
 
 
 def _name(part: Part) -> str:
-    if isinstance(part, ShownFigure):
-        return part.figure.name
-    return part.table.name if isinstance(part, ShownTable) else ""
+    return part.name if isinstance(part, (Figure, Table)) else ""
 
 
 def _wide_accuracies(part: Part, evidence: Evidence) -> list[Part]:
     """Before the long table of accuracies one as the paper prints it: a row a scenario, EX1 and EX2 of each network."""
-    if not isinstance(part, ShownTable) or part.table.name != "trained_within":
+    if not isinstance(part, Table) or part.name != "trained_within":
         return []
-    frame, names = part.table.frame, short_names(evidence.counts.models)
+    frame, names = part.frame, short_names(evidence.counts.models)
     values = {
         (f"{names[model]}, {experiment}", f"{experiment}_{place}"): _bounds(frame[frame["model"] == model], way)
         for place, model in enumerate(evidence.counts.models)
         for way, experiment in (("originals", "EX1"), ("within", "EX2"))
     }
     caption = "Accuracy by scenario and network: trained on originals (EX1), trained within the scenario (EX2)"
-    return [ShownTable(_by_scenario("accuracies", caption, values))]
+    return [_by_scenario("accuracies", caption, values)]
 
 
 def _bounds(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -130,7 +129,7 @@ def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.Da
     """A row a scenario, the most harmful first; a column for each (title, key) of ``values``."""
     import pandas as pd
 
-    columns = [Column("condition", "Scenario", show=shown)]
+    columns = [Column("condition", "Scenario", show=condition_label)]
     parts = []
     for (title, key), frame in values.items():
         keys = {"value": key, "low": f"{key}_low", "high": f"{key}_high"}
@@ -165,17 +164,16 @@ def _scored(evidence: Evidence) -> Section:
     told = [_told(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
     section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(told)}.")
     section.parts = [_filled(part) for part in section.parts]
-    section.parts[:0] = [ShownTable(_parts_table(evidence, table)), ShownTable(_scenario_table(evidence, frame))]
+    section.parts[:0] = [_parts_table(evidence, table), _scenario_table(evidence, frame)]
     return section
 
 
 def _filled(part: Part) -> Part:
     """A table without columns that have no value in any row: static conditions alone have no effect of pasting."""
-    if not isinstance(part, ShownTable):
+    if not isinstance(part, Table):
         return part
-    table = part.table
-    kept = [column for column in table.columns if table.frame[column.key].notna().any()]
-    return ShownTable(replace(table, columns=kept))
+    kept = [column for column in part.columns if part.frame[column.key].notna().any()]
+    return replace(part, columns=kept)
 
 
 def _told(evidence: Evidence, row: pd.Series) -> str:
@@ -218,7 +216,7 @@ def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     wide = wide.assign(place=-wide["condition"].map(worst), own=wide["model"].map(evidence.models.index))
     wide = wide.sort_values(["place", "own"], kind="stable").drop(columns=["place", "own"]).reset_index(drop=True)
     columns = [
-        Column("condition", "Scenario", show=shown),
+        Column("condition", "Scenario", show=condition_label),
         Column("model", "Network", show=evidence.name),
         Column("cross_deviation", "EX1 less originals", "points"),
         Column("cross", "squared", "percent", "cross_low", "cross_high", digits=2),
@@ -232,14 +230,14 @@ def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
 
 def segmented(results: Results, seed: int) -> list[Section]:
     """EX3."""
-    found = found_in(join([results.run]), resamples=RESAMPLES, seed=seed)
+    found = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
     if found is None:
         raise UserError(f"{results.path} has no row of any segmenter")
     section = segmentation(found)
     if not found.frame.empty:
         section.parts = [_folded(part) for part in section.parts]
         measures = {"miou": "Mean IoU", "pixel_accuracy": "Pixels right"}
-        section.parts[1:1] = [ShownTable(_segment_table(found, *one)) for one in measures.items()]
+        section.parts[1:1] = [_segment_table(found, *one) for one in measures.items()]
     return [section]
 
 
@@ -258,8 +256,8 @@ def _segment_table(found: Segmented, measure: str, title: str) -> Table:
 
 def _folded(part: Part) -> Part:
     """The long table behind the short ones."""
-    if isinstance(part, ShownTable) and part.table.name == "segmentation":
-        return ShownTable(replace(part.table, folded=True))
+    if isinstance(part, Table) and part.name == "segmentation":
+        return replace(part, folded=True)
     return part
 
 

@@ -1,29 +1,27 @@
-"""Maps over their pictures, from the files that ``holdfast explain`` kept."""
+"""Attribution maps over their pictures, from the files that ``holdfast explain`` kept."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import ORIGINAL
+from holdfast.report.page.gallery import LARGEST_PICTURE, judged, tile
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Text, Tile
-from holdfast.report.page.words import listing, percent, plural
-from holdfast.report.static.evidence import shown
-from holdfast.report.static.gallery import LARGEST_PICTURE, jpeg_size
+from holdfast.report.page.words import condition_label, listing, percent, plural, unbroken
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PHOTOS, MODELS, CONDITIONS = 3, 3, 8
-"""At most so many on the page, which must stay small."""
+"""Limits that keep the page small."""
 
 
 def maps_shown(
     frame: pd.DataFrame, folders: Mapping[str, Path], short: Mapping[str, str], method_name: Callable[[str], str]
 ) -> list[Part]:
-    """The same photos under every condition as each model looks at them, then by every method."""
+    """Return the maps of some photos under every condition and model, then of one photo by every method."""
     kept = frame[frame["picture"].fillna("") != ""]
     if kept.empty:
         return [Notice("The maps: none was kept as a picture; explain --pictures N keeps some.")]
@@ -35,11 +33,8 @@ def maps_shown(
     for source in sources:
         for model in models:
             own = first[(first["source_id"] == source) & (first["model"] == model)]
-            tiles = [
-                made
-                for row in _ordered(own).head(CONDITIONS).to_dict("records")
-                if (made := _tile(row, folders, shown(str(row["condition"])))) is not None
-            ]
+            rows = _ordered(own).head(CONDITIONS).to_dict("records")
+            tiles = _tiles(rows, folders, lambda row: condition_label(str(row["condition"])))
             if tiles:
                 of = f"as {short[model]} looks at it, a photo of"
                 photos.append(Photo(str(source), str(own["label"].iloc[0]), _summary(own), tiles, of))
@@ -70,7 +65,7 @@ def _by_method(
     photos = []
     for model in models:
         rows = own[own["model"] == model].drop_duplicates(["method", "target"]).to_dict("records")
-        tiles = [made for row in rows if (made := _tile(row, folders, method_name(str(row["method"])))) is not None]
+        tiles = _tiles(rows, folders, lambda row: method_name(str(row["method"])))
         if tiles:
             label = str(rows[0]["label"])
             photos.append(Photo(source, label, "", tiles, f"as {short[model]} looks at it, a photo of"))
@@ -78,7 +73,7 @@ def _by_method(
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
-    """The original first, then where the share is farthest from the original's: that is what there is to see."""
+    """Return the original first, then the conditions whose share differs most from the original's."""
     before = rows.loc[rows["condition"] == ORIGINAL, "share"]
     reference = float(before.iloc[0]) if len(before) and before.notna().iloc[0] else 0.0
     distance = (rows["share"].astype(float) - reference).abs().fillna(0)
@@ -86,31 +81,27 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(distance=distance).sort_values(["distance", "condition"], ascending=[False, True], kind="stable")
 
 
-def _tile(row: dict[Any, Any], folders: Mapping[str, Path], title: str) -> Tile | None:
-    jpeg = _read(folders[str(row["folder"])], str(row["picture"]))
-    width, height = jpeg_size(jpeg)
-    if not width:
-        return None
+def _tiles(
+    rows: Sequence[dict[Any, Any]], folders: Mapping[str, Path], caption: Callable[[dict[Any, Any]], str]
+) -> list[Tile]:
+    """Return a tile per row, without those whose picture is missing."""
+    jpegs = [_read(folders[str(row["folder"])], str(row["picture"])) for row in rows]
+    tiles = [tile(caption(row), jpeg, _answers(row)) for row, jpeg in zip(rows, jpegs, strict=True)]
+    return [shown for shown in tiles if shown.picture]
+
+
+def _answers(row: dict[Any, Any]) -> list[Answer]:
     right = row["correct"]
-    known = right is not None and right == right
-    wrong = known and not right
     answers = []
-    if known:
-        kind, sign = ("wrong", "✗") if wrong else ("right", "✓")
-        answers.append(Answer("answer", f"{kind}: {row['prediction']}", sign, kind))
-    empty = row["status"] == "empty"
-    where = "no map: it is zero everywhere" if empty else f"{_close(float(row['share']))} of the map"
-    answers.append(Answer("on the mask", f"{where}, {_close(float(row['area']))} of the area", "●", "none"))
-    return Tile(title, base64.b64encode(jpeg).decode(), width, height, answers, int(wrong), "")
-
-
-def _close(share: float) -> str:
-    """A per cent that no line break takes apart."""
-    return percent(share, 0).replace(" ", "\N{NO-BREAK SPACE}")
+    if right is not None and right == right:
+        answers.append(judged("answer", f"{'right' if right else 'wrong'}: {row['prediction']}", bool(right)))
+    share, area = (unbroken(percent(float(row[key]), 0)) for key in ("share", "area"))
+    where = "no map: it is zero everywhere" if row["status"] == "empty" else f"{share} of the map"
+    return [*answers, Answer("on the mask", f"{where}, {area} of the area", "●", "none")]
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """A picture of the run's own; nothing for a file that is not there, too large, or outside of the run."""
+    """Return a picture's bytes; nothing for a file that is missing, too large, or outside the run."""
     path = (folder / name).resolve()
     inside = path.is_relative_to(folder.resolve())
     return path.read_bytes() if inside and path.is_file() and path.stat().st_size <= LARGEST_PICTURE else b""
@@ -126,7 +117,8 @@ def _summary(rows: pd.DataFrame) -> str:
         return f"{percent(float(high['share']), 0)} of the map on the mask, whatever the condition."
     if len(fine) == 1:
         return f"{percent(float(high['share']), 0)} of the map on the mask."
-    return (
-        f"Most of the map on the mask under {shown(str(high['condition']))} ({percent(float(high['share']), 0)}), "
-        f"least under {shown(str(low['condition']))} ({percent(float(low['share']), 0)})."
-    )
+    return f"Most of the map on the mask under {_with_share(high)}, least under {_with_share(low)}."
+
+
+def _with_share(row: Any) -> str:
+    return f"{condition_label(str(row['condition']))} ({percent(float(row['share']), 0)})"

@@ -1,24 +1,33 @@
-"""Section: where the models look, and what it has to do with lost accuracy."""
+"""Section: where the models look, and how that relates to lost accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.attribution.cascade import cascade_parts
 from holdfast.report.attribution.gallery import maps_shown
 from holdfast.report.page import charts
-from holdfast.report.page import writer as page
+from holdfast.report.page.charts import SIGNED
+from holdfast.report.page.evidence import with_display_names
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import estimate, listing, number, percent, plural, short_names, span
-from holdfast.report.static.evidence import named, shown
-from holdfast.report.study import about_world
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
+from holdfast.report.page.words import (
+    condition_label,
+    estimate,
+    listing,
+    number,
+    page_facts,
+    percent,
+    plural,
+    short_names,
+    span,
+)
+from holdfast.report.page.writer import about_runs, write_page
 from holdfast.stats.effects import attributions
 from holdfast.stats.effects.attributions import ALIKE, FEWEST
 from holdfast.store import Parts, Run
@@ -33,6 +42,9 @@ MEANING = (
     "the map's sum that lies on the mask (the object, or the defect, that it marks); a map without preference has the "
     "share of the area. Everything is measured in the model's own view of the picture, after its resizing and cropping."
 )
+STAGES = ("the last layer", "the last quarter", "the last half", "the last three quarters", "all layers")
+"""What is shuffled, in the order of ``explain.DEPTHS``."""
+
 _AREA = "area of the mask"
 _OVER = {
     "conditions": "model × condition",
@@ -43,13 +55,13 @@ _OVER = {
 
 
 def method_name(method: str) -> str:
-    """``gradcam?layer=layer3`` as ``Grad-CAM (layer=layer3)``."""
+    """Return ``gradcam?layer=layer3`` as ``Grad-CAM (layer=layer3)``."""
     name, _, options = method.partition("?")
     return METHODS.get(name, name) + (f" ({options.replace('&', ', ')})" if options else "")
 
 
 def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
-    """The maps of all runs with the rows they explain, each once, and ``folder``: the run; None without any."""
+    """Return the maps of all runs with the rows they explain and the run's ``folder``; None where there are none."""
     import pandas as pd
 
     frames = []
@@ -57,7 +69,9 @@ def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
         parts = Parts(run.path / "details" / "attributions", ATTRIBUTIONS)
         if parts.paths():
             frame = attributions.looks(run.rows(attributions.COLUMNS), parts.rows())
-            frames.append(named(frame.assign(folder=str(run.path), trained_on=frame["trained_on"].fillna(""))))
+            frames.append(
+                with_display_names(frame.assign(folder=str(run.path), trained_on=frame["trained_on"].fillna("")))
+            )
     whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     if whole.empty:
         return None
@@ -65,7 +79,7 @@ def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
 
 
 def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
-    """Shares with intervals, the correlation with the drop, the sanity check, and the maps themselves."""
+    """Return shares with intervals, their correlation with the drop, the sanity check, and the maps themselves."""
     section = Section("looking", TITLE)
     table = attributions.shares(frame, resamples=resamples, seed=seed)
     table = table[table["n"] > 0].reset_index(drop=True)
@@ -87,7 +101,7 @@ def looking(frame: pd.DataFrame, *, resamples: int, seed: int) -> Section:
         *_share_parts(table, short),
         *_related_parts(frame, table, related, short),
         *_sanity_parts(checked, short),
-        *cascade_parts(attributions.cascades(frame, resamples=resamples, seed=seed), short, method_name),
+        *_cascade_parts(attributions.cascades(frame, resamples=resamples, seed=seed), short),
         *_left_out(frame),
         *maps_shown(frame, {name: Path(name) for name in frame["folder"].unique()}, short, method_name),
     ]
@@ -99,7 +113,6 @@ def _places(values: pd.Series) -> dict[Any, int]:
 
 
 def _first(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first method and target."""
     wanted = (table["method"] == table["method"].iloc[0]) & (table["target"] == table["target"].iloc[0])
     kept: pd.DataFrame = table.loc[wanted]
     return kept
@@ -111,14 +124,14 @@ def _findings(table: pd.DataFrame, short: dict[str, str]) -> list[str]:
     on = (on if len(on) else first).sort_values("share", ascending=False, kind="stable")
     ends = on if len(on) <= 2 else on.iloc[[0, -1]]
     what = "originals" if len(on) and on["condition"].iloc[0] == ORIGINAL else "pictures"
-    said = [
+    shares = [
         f"{short[row['model']]} {estimate(row['share'], row['low'], row['high'])}, {number(row['ratio'])} times the "
         f"{percent(row['area'])} that the mask covers"
         for row in ends.to_dict("records")
     ]
     start = "" if len(on) <= 2 else f"of {len(on)} models the most and the least: "
     count = int(on["n"].max())
-    return [f"By {method_name(str(on['method'].iloc[0]))} on {count:,} {what}: {start}{'; '.join(said)}."]
+    return [f"By {method_name(str(on['method'].iloc[0]))} on {count:,} {what}: {start}{'; '.join(shares)}."]
 
 
 def _related(related: pd.DataFrame) -> list[str]:
@@ -129,16 +142,16 @@ def _related(related: pd.DataFrame) -> list[str]:
             f"changed conditions, {FEWEST} or more dots, and some accuracy lost."
         ]
     first = known[known["over"] == known["over"].iloc[0]]
-    told = []
+    findings = []
     for row in first.to_dict("records"):
         sure = row["low"] > 0 or row["high"] < 0
         end = (
             f"the more on the foreground, the {'less' if row['rho'] < 0 else 'more'} is lost" if sure else "not settled"
         )
         numbers = f"{number(row['rho'])} ({span(row['low'], row['high'], 2, 1)})"
-        told.append(f"{numbers} by {method_name(str(row['method']))}, {end}")
-    dots = f"{int(first['n'].iloc[0])} dots, one a {_OVER[str(first['over'].iloc[0])]}"
-    return [f"Rank correlation of the share with the accuracy lost over {dots}: {'; '.join(told)}."]
+        findings.append(f"{numbers} by {method_name(str(row['method']))}, {end}")
+    dots = f"{int(first['n'].iloc[0])} dots, one per {_OVER[str(first['over'].iloc[0])]}"
+    return [f"Rank correlation of the share with the accuracy lost over {dots}: {'; '.join(findings)}."]
 
 
 def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
@@ -160,7 +173,7 @@ def _checked(checked: pd.DataFrame, short: dict[str, str]) -> list[str]:
 
 
 def _mostly_zero(checked: pd.DataFrame, short: dict[str, str]) -> str:
-    """A shuffled network whose maps are empty is a weak witness: the page must say so."""
+    """Return a warning for models whose shuffled network has mostly empty maps: they prove little."""
     zero = checked[2 * checked["zero"] > checked["n"]]
     if zero.empty:
         return ""
@@ -177,7 +190,9 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     parts: list[Part] = []
     for place, ((method, target), group) in enumerate(table.groupby(["method", "target"], sort=False)):
         order = sorted(group["condition"].unique(), key=lambda name: name != ORIGINAL)
-        tidy = group.assign(model=group["model"].map(short), row=group["condition"].map(shown), estimate=group["share"])
+        tidy = group.assign(
+            model=group["model"].map(short), row=group["condition"].map(condition_label), estimate=group["share"]
+        )
         area = tidy.groupby("row", as_index=False)["area"].mean()
         area = area.assign(model=_AREA, estimate=area["area"], low=area["area"], high=area["area"])
         columns = ["model", "row", "estimate", "low", "high"]
@@ -185,18 +200,21 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         names = [*dict.fromkeys(tidy["model"]), _AREA]
         means = tidy.groupby("model", sort=False)["share"].mean()
         finding = "Mean share: " + "; ".join(f"{name} {percent(float(value))}" for name, value in means.items()) + "."
-        parts.append(ShownFigure(Figure(
-            f"looking_{place + 1}",
-            f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}",
-            finding,
-            lambda width, drawn=drawn, names=names, order=order: charts.dots(  # type: ignore[misc]
-                drawn, width, models=names, rows=[shown(name) for name in order], title="share on the foreground"
-            ),
-            "With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground.",
-        )))  # fmt: skip
+        parts.append(
+            charts.dot_figure(
+                f"looking_{place + 1}",
+                f"Share of the map on the foreground, {method_name(str(method))} of the {_answer(str(target))}",
+                finding,
+                drawn,
+                models=names,
+                rows=[condition_label(name) for name in order],
+                axis="share on the foreground",
+                note="With 95 % intervals over photos. To the right of the mask's area a map prefers the foreground.",
+            )
+        )
     columns_shown = [
-        Column("model", "Model", show=lambda name: short.get(name, name)),
-        Column("condition", "Condition", show=shown),
+        model_column(short),
+        CONDITION,
         Column("method", "Method", show=method_name),
         Column("target", "Answer", show=_answer),
         Column("n", "Maps", "integer"),
@@ -209,12 +227,12 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     ]
     caption = "Share of attribution on the foreground"
     whole = Table("looking", caption, table, _telling(columns_shown, table), folded=len(table) > 12)
-    return [*parts, ShownTable(whole)]
+    return [*parts, whole]
 
 
 def _telling(columns: Sequence[Column], table: pd.DataFrame) -> list[Column]:
-    """Without the columns of methods and answers where there is one of them only; the CSV has them."""
-    return [one for one in columns if one.key not in ("method", "target") or table[one.key].nunique() > 1]
+    """Return the columns without method and answer where there is only one of them; the CSV has both."""
+    return [column for column in columns if column.key not in ("method", "target") or table[column.key].nunique() > 1]
 
 
 def _answer(target: str) -> str:
@@ -231,18 +249,20 @@ def _related_parts(
     usable = frame[(frame["method"] == first["method"].iloc[0]) & (frame["target"] == first["target"].iloc[0])]
     drops = attributions.drops_of(usable)
     dots = first.merge(drops, on=["model", "trained_on", "condition"]).assign(
-        row=lambda one: one["condition"].map(shown), model=lambda one: one["model"].map(short)
+        row=lambda frame: frame["condition"].map(condition_label), model=lambda frame: frame["model"].map(short)
     )
     parts: list[Part] = [Heading("Looking at the object, and keeping the accuracy")]
     if len(dots) >= FEWEST:
         names = list(dict.fromkeys(dots["model"]))
-        parts.append(ShownFigure(Figure(
-            "looking_drop",
-            "Share on the foreground against the accuracy lost, a dot a model and condition",
-            f"{plural(len(dots), 'dot')}; rank correlation {number(float(known['rho'].iloc[0]))}.",
-            lambda width: scatter(dots, width, models=names),
-            "Shares and drops are of the explained photos only, so drops differ from those of the whole run.",
-        )))  # fmt: skip
+        parts.append(
+            Figure(
+                "looking_drop",
+                "Share on the foreground against the accuracy lost, a dot per model and condition",
+                f"{plural(len(dots), 'dot')}; rank correlation {number(float(known['rho'].iloc[0]))}.",
+                lambda width: scatter(dots, width, models=names),
+                "Shares and drops are of the explained photos only, so drops differ from those of the whole run.",
+            )
+        )
     columns = [
         Column("over", "A dot is a …", show=lambda over: _OVER[over]),
         Column("method", "Method", show=method_name),
@@ -256,15 +276,14 @@ def _related_parts(
         "lost. A dot of a condition has the share there; the others have the share on originals."
     )
     caption = "Share on the foreground and accuracy lost"
-    return [*parts, ShownTable(Table("looking_drop", caption, related, _telling(columns, related), note))]
+    return [*parts, Table("looking_drop", caption, related, _telling(columns, related), note)]
 
 
 def scatter(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Share (across) against the drop (up), coloured by model: ``model``, ``row``, ``share``, ``drop``."""
+    """Return the share (across) against the drop (up), coloured by ``model``; columns ``row``, ``share``, ``drop``."""
     axis: dict[str, Any] = {"domain": False, "ticks": False, "tickCount": 6 if width >= WIDE else 4}
     x = {"field": "share", "type": "quantitative", "title": "share on the foreground", "scale": {"zero": False}}
     y = {"field": "drop", "type": "quantitative", "title": "accuracy lost, points", "scale": {"zero": True}}
-    points = {"labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"}
     tips: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("share", "drop")]
     look = charts.by_model(models, "color", COLOURS) if len(models) > 1 else {"color": {"value": COLOURS[0]}}
@@ -274,7 +293,7 @@ def scatter(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.85},
             "encoding": {
                 "x": x | {"axis": axis | {"format": "%"}},
-                "y": y | {"axis": axis | points},
+                "y": y | {"axis": axis | SIGNED},
                 "tooltip": tips,
                 **look,
             },
@@ -290,7 +309,7 @@ def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
     if checked.empty:
         return []
     columns = [
-        Column("model", "Model", show=lambda name: short.get(name, name)),
+        model_column(short),
         Column("method", "Method", show=method_name),
         Column("target", "Answer", show=_answer),
         Column("n", "Maps", "integer"),
@@ -299,12 +318,80 @@ def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         Column("share", "Share", "percent"),
         Column("share_randomised", "Share, shuffled", "percent", hint="what a network that knows nothing would have"),
         Column("zero", "Zero maps", "integer", hint="of the shuffled network: zero everywhere, so like nothing"),
-        Column("changed", "Maps change", show=lambda value: "yes" if value else "no"),
+        Column("changed", "Maps change", show=yes_no),
     ]
     note = "Of each map with that of the same network, all weights shuffled (Adebayo and others 2018)."
     caption = "Maps against those of shuffled weights"
     table = Table("looking_sanity", caption, checked, _telling(columns, checked), note)
-    return [Heading("Do the maps show what was learned?"), ShownTable(table)]
+    return [Heading("Do the maps show what was learned?"), table]
+
+
+def _cascade_parts(table: pd.DataFrame, short: Mapping[str, str]) -> list[Part]:
+    """Return how maps change as weights are shuffled from the last layer down; empty where that was not run."""
+    if table.empty:
+        return []
+    parts: list[Part] = [Heading("From the last layer down")]
+    for place, ((method, _), group) in enumerate(table.groupby(["method", "target"], sort=False)):
+        tidy = group.assign(
+            model=group["model"].map(short),
+            row=group["stage"].map(STAGES.__getitem__),
+            estimate=group["rank_correlation"],
+        )
+        names = list(dict.fromkeys(tidy["model"]))
+        parts.append(Text([f"By {method_name(str(method))}: {_cascade_finding(tidy, names)}"]))
+        drawn = tidy[["model", "row", "estimate", "low", "high"]]
+        parts.append(
+            charts.dot_figure(
+                f"looking_cascade_{place + 1}",
+                f"Maps by {method_name(str(method))} as ever more layers are shuffled",
+                _cascade_finding(tidy, names),
+                drawn,
+                models=names,
+                rows=list(STAGES),
+                axis="rank correlation of the maps",
+                numbers=True,
+                note="1 is the same map; near 0 nothing is left of it. With 95 % intervals over photos.",
+            )
+        )
+    columns = [
+        Column("model", "Model", show=lambda name: short.get(name, name)),
+        Column("method", "Method", show=method_name),
+        Column("stage", "Shuffled", show=lambda stage: STAGES[int(stage)]),
+        Column("n", "Maps", "integer"),
+        Column("rank_correlation", "Rank correlation", "number", "low", "high", digits=2),
+        Column("structural_similarity", "SSIM", "number", digits=2),
+        Column("zero", "Zero maps", "integer", hint="of the shuffled network: they correlate with nothing"),
+    ]
+    note = (
+        "Of originals. A method that shows what was learned changes with the last layers already; one that stays the "
+        "same until the first are shuffled shows what those see, edges above all."
+    )
+    whole = Table(
+        "looking_cascade",
+        "Maps by depth of the shuffled layers",
+        table,
+        _telling(columns, table),
+        note,
+        folded=len(table) > 12,
+    )
+    return [*parts, whole]
+
+
+def _cascade_finding(tidy: pd.DataFrame, names: list[str]) -> str:
+    """Return the depth from which on each model's maps change."""
+    by_stage: dict[str, list[str]] = {}
+    never = []
+    for name in names:
+        own = tidy[tidy["model"] == name].sort_values("stage")
+        below = own[own["rank_correlation"] < ALIKE]
+        if below.empty:
+            never.append(name)
+        else:
+            by_stage.setdefault(STAGES[int(below["stage"].iloc[0])], []).append(name)
+    changes = [f"with {stage} shuffled for {listing(who, 6)}" for stage, who in by_stage.items()]
+    first = f"The mean rank correlation falls below {ALIKE:g} {'; '.join(changes)}." if changes else ""
+    last = f" It stays above for {listing(never, 6)}: these maps should not be read." if never else ""
+    return (first + last).strip()
 
 
 def _left_out(frame: pd.DataFrame) -> list[Part]:
@@ -312,36 +399,24 @@ def _left_out(frame: pd.DataFrame) -> list[Part]:
     if missing.empty:
         return []
     counts = missing["error"].fillna("").value_counts()
-    told = [f"{int(count):,} × {error}" for error, count in counts.head(4).items()]
-    return [Text([f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(told)}."])]
+    reasons = [f"{int(count):,} × {error}" for error, count in counts.head(4).items()]
+    return [Text([f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(reasons)}."])]
 
 
 def build_looking(run: Run, out: Path, *, resamples: int = attributions.RESAMPLES, seed: int = 0) -> Path:
-    """The section as a page of its own; returns its path."""
+    """Write the section as a page of its own; return its path."""
     frame = read_looks([run])
     if frame is None:
         raise UserError(f"{run.path} has no attribution map; holdfast explain makes them")
     section = looking(frame, resamples=resamples, seed=seed)
-    facts = [
-        (f"{frame['model'].nunique():,}", "models" if frame["model"].nunique() != 1 else "model"),
-        (f"{frame['source_id'].nunique():,}", "photos"),
-        (f"{frame['condition'].nunique():,}", "conditions"),
-        (f"{len(frame):,}", "maps"),
-    ]
+    facts = page_facts(
+        (frame["model"].nunique(), "model"),
+        (frame["source_id"].nunique(), "photo"),
+        (frame["condition"].nunique(), "condition"),
+        (len(frame), "map"),
+    )
     limits = (
         "A map shows what an answer depends on by one method's definition, not what a model understands. Intervals are "
         "at the 95 % level and treat photos, not maps, as independent."
     )
-    try:
-        return page.write(
-            [section],
-            out,
-            title=TITLE,
-            subject=str(run.spec().get("dataset") or run.run_id),
-            facts=facts,
-            limits=limits,
-            note=about_world(str(run.spec().get("data", ""))),
-            run_names=run.run_id,
-        )
-    except OSError as error:
-        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+    return write_page([section], out, title=TITLE, facts=facts, limits=limits, **about_runs([run]))

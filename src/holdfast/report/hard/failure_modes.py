@@ -1,41 +1,22 @@
-"""Why models are wrong: the section of failure modes, its gallery, and the page that compares datasets."""
+"""Why models are wrong: the section on failure modes, its gallery, and the page that compares datasets."""
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.core.errors import UserError
-from holdfast.report.page import writer as page
-from holdfast.report.page.charts import dots
+from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import (
-    Answer,
-    Gallery,
-    Heading,
-    Notice,
-    Part,
-    Photo,
-    Section,
-    ShownFigure,
-    ShownTable,
-    Tile,
-)
+from holdfast.report.page.gallery import TILES, Thumbnails, grouped, judged, tile
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Tile
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import estimate, listing, percent, plural, sentence, short_names
-from holdfast.report.study import DRAWN_WORLD
+from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.stats.hard.failure_modes import LEAST_LIFT, LOOK_ALIKE, UNEXPLAINED, Modes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Pictures = Callable[[Container[str]], dict[str, bytes]]
-
-TILES = 8
-"""Pictures of one mode."""
 
 _MEANING = {
     LOOK_ALIKE: "the class is confused with it in other surroundings, too",
@@ -43,42 +24,42 @@ _MEANING = {
 }
 
 
-def section(modes: Modes, pictures: Pictures | None = None, *, name: str = "modes") -> Section:
-    """What explains the wrong answers of every model, with pictures of every mode.
+def failure_section(modes: Modes, pictures: Thumbnails | None = None, *, name: str = "modes") -> Section:
+    """Return what explains the wrong answers of every model, with pictures of every mode.
 
     Args:
         modes: what was measured.
         pictures: makes JPEGs by sample_id.
-        name: of the section's files, unique on a page.
+        name: name of the section's files, unique on a page.
     """
     short = short_names(modes.answers.models)
-    made = Section(name, "Why models are wrong")
+    section = Section(name, "Why models are wrong")
     if modes.explained.empty:
-        made.parts = [Notice("No model is wrong on any of these images.")]
-        return made
-    made.lead = [_sentence(modes, model, short[model]) for model in _most_wrong(modes)]
-    made.lead.append(_rule(modes))
+        section.parts = [Notice("No model is wrong on any of these images.")]
+        return section
+    section.lead = [_sentence(modes, model, short[model]) for model in _most_wrong(modes)]
+    section.lead.append(_rule(modes))
     if modes.answers.reading:
-        made.lead.append(_reading(modes))
-    made.parts = [_figure(modes, short, name), *_tables(modes, short, name), *_gallery(modes, short, pictures)]
-    return made
+        section.lead.append(_reading(modes))
+    section.parts = [_figure(modes, short, name), *_tables(modes, short, name), *_gallery(modes, short, pictures)]
+    return section
 
 
 def _most_wrong(modes: Modes, most: int = 3) -> list[str]:
-    """Models to speak of: held-out ones where there are such, as the others are wrong because they chose the images."""
-    told = modes.explained["model"]
-    own = told[told.isin(modes.answers.held_out)]
-    return [str(model) for model in (own if len(own) else told).value_counts(sort=True).index[:most]]
+    """Return the models to name: held-out ones if there are some, since the others chose the images they fail."""
+    wrong = modes.explained["model"]
+    own = wrong[wrong.isin(modes.answers.held_out)]
+    return [str(model) for model in (own if len(own) else wrong).value_counts(sort=True).index[:most]]
 
 
 def _sentence(modes: Modes, model: str, short: str) -> str:
     rows = modes.by_model[modes.by_model["model"] == model]
-    told = [
+    shares = [
         f"{estimate(row['estimate'], row['low'], row['high'])} {_words(row['mode'])}"
         for row in rows.to_dict("records")
         if row["answers"]
     ]
-    text = f"Of the {plural(int(rows['n'].iloc[0]), 'wrong answer')} of {short}, {listing(told, 6)}."
+    text = f"Of the {plural(int(rows['n'].iloc[0]), 'wrong answer')} of {short}, {listing(shares, 6)}."
     tied = rows.dropna(subset=["tied"])
     explained = int(tied["answers"].sum())
     if explained:
@@ -109,46 +90,40 @@ def _rule(modes: Modes) -> str:
 
 
 def _reading(modes: Modes) -> str:
-    told = modes.answers.reading
+    reading = modes.answers.reading
     text = (
-        f"Backgrounds that nobody asked for were read by {told['oracle']} among "
-        f"{plural(len(told['backgrounds']), 'background')}: "
-        f"it was more sure than not in {told['read']:,} of {plural(told['images'], 'image')}."
+        f"Backgrounds that nobody asked for were read by {reading['oracle']} among "
+        f"{plural(len(reading['backgrounds']), 'background')}: "
+        f"it was more sure than not in {reading['read']:,} of {plural(reading['images'], 'image')}."
     )
-    if told["asked"]:
+    if reading["asked"]:
         text += (
-            f" Where one had been asked for, it read the same in {percent(told['agree'] / told['asked'])} of "
-            f"{told['asked']:,}."
+            f" Where one had been asked for, it read the same in {percent(reading['agree'] / reading['asked'])} of "
+            f"{reading['asked']:,}."
         )
     return text
 
 
-def _figure(modes: Modes, short: dict[str, str], name: str) -> ShownFigure:
+def _figure(modes: Modes, short: dict[str, str], name: str) -> Figure:
     frame = modes.by_model.assign(
         model=modes.by_model["model"].map(short), row=[sentence(mode) for mode in modes.by_model["mode"]]
     )
     models = [short[model] for model in modes.answers.models if short[model] in set(frame["model"])]
     first = frame[frame["model"] == models[0]]
-    return ShownFigure(
-        Figure(
-            name,
-            "Share of each model's wrong answers, by what explains them",
-            f"{models[0]}: "
-            + "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in first.to_dict("records")),
-            lambda width: dots(
-                frame[["model", "row", "estimate", "low", "high"]],
-                width,
-                models=models,
-                rows=[sentence(mode) for mode in modes.modes],
-                title="share of wrong answers",
-                domain=(0, 1),
-            ),
-        )
+    return dot_figure(
+        name,
+        "Share of each model's wrong answers, by what explains them",
+        f"{models[0]}: " + "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in first.to_dict("records")),
+        frame,
+        models=models,
+        rows=[sentence(mode) for mode in modes.modes],
+        axis="share of wrong answers",
+        domain=(0, 1),
     )
 
 
 def columns(*first: Column) -> list[Column]:
-    """How a table of modes is shown."""
+    """Return the columns of a table of modes."""
     return [
         *first,
         Column("mode", "Explained by", show=sentence),
@@ -172,26 +147,26 @@ def _tables(modes: Modes, short: dict[str, str], name: str) -> list[Part]:
             Column("tied", "Tied by training", "integer", hint="Answers whose class had this value in training.")
         )
         note += " Tied by training: answers whose class had that very value in the training of an embedded model."
-    parts: list[Part] = [ShownTable(Table(name, "Modes by model", frame, shown, note.strip(), shown=80, folded=True))]
+    parts: list[Part] = [Table(name, "Modes by model", frame, shown, note.strip(), shown=80, folded=True)]
     if len(modes.by_group):
         group = modes.by_group.assign(model=modes.by_group["model"].map(short))
         group = group[group["answers"] > 0]
         shown = columns(Column("model", "Model"), Column("group", "Images", show=sentence))
-        parts.append(ShownTable(Table(f"{name}_by_kind", "By kind of image", group, shown, shown=120, folded=True)))
-    parts.append(ShownTable(_associations(modes, short, name)))
+        parts.append(Table(f"{name}_by_kind", "By kind of image", group, shown, shown=120, folded=True))
+    parts.append(_associations(modes, short, name))
     return parts
 
 
 def _associations(modes: Modes, short: dict[str, str], name: str) -> Table:
-    """Which value went with which answer: a row a model and pair, the most frequent first."""
+    """Return which value goes with which answer: a row per model and pair, the most frequent first."""
     known = modes.explained[modes.explained["mode"] != UNEXPLAINED]
     # Look-alikes are pairs of classes, factors are pairs of a value and a class.
     source = known["value"].where(known["mode"] != LOOK_ALIKE, known["category"])
     pairs = known.assign(model=known["model"].map(short), source=source, other=known["mode"] != LOOK_ALIKE)
     keys = ["model", "mode", "source", "said"]
     means = {key: (key, "median") for key in ("rate", "base", "odds_ratio")}
-    found = pairs.groupby(keys).agg(answers=("sample_id", "size"), **means).reset_index()
-    found = found.sort_values(["answers", *keys], ascending=[False, True, True, True, True])
+    counted = pairs.groupby(keys).agg(answers=("sample_id", "size"), **means).reset_index()
+    counted = counted.sort_values(["answers", *keys], ascending=[False, True, True, True, True])
     shown = [
         Column("model", "Model"),
         Column("mode", "Explained by", show=sentence),
@@ -206,140 +181,114 @@ def _associations(modes: Modes, short: dict[str, str], name: str) -> Table:
         "Rates are over other images, and a median where they differ with the class; half an image is added to each "
         "cell of the odds ratio."
     )
-    return Table(f"{name}_pairs", "What goes with which answer", found, shown, note, shown=25, folded=True)
+    return Table(f"{name}_pairs", "What goes with which answer", counted, shown, note, shown=25, folded=True)
 
 
-def _gallery(modes: Modes, short: dict[str, str], pictures: Pictures | None) -> list[Part]:
+def _gallery(modes: Modes, short: dict[str, str], thumbnails: Thumbnails | None) -> list[Part]:
     counts = modes.explained.groupby(["mode", "sample_id"]).size()
-    picked: list[tuple[str, int, list[str]]] = []
+    groups, mode_of = [], {}
     for mode in modes.modes:
         if mode in counts.index.get_level_values(0):
             own = counts.xs(mode).rename("models").to_frame().join(modes.answers.images["category"])
             own["turn"] = own.sort_values("models", ascending=False, kind="stable").groupby("category").cumcount()
-            line = own.sort_values(["turn", "models"], ascending=[True, False], kind="stable")
-            picked.append((mode, len(own), [str(one) for one in line.index[:TILES]]))
-    jpegs = pictures({one for *_, ids in picked for one in ids}) if pictures is not None else {}
-    parts: list[Part] = [Heading("What they look like")]
-    if not jpegs:
-        parts.append(Notice("The pictures: the images are not at hand."))
-    photos = [
-        Photo(
-            sentence(mode),
-            f"{plural(count, 'image')}: {_MEANING.get(mode, f'the answer goes with the {mode}')}",
-            "",
-            [_tile(modes, short, mode, one, jpegs) for one in ids],
-            of=f"{len(ids)} of",
-        )
-        for mode, count, ids in picked
-    ]
-    return [*parts, Gallery(photos)]
+            own = own.sort_values(["turn", "models"], ascending=[True, False], kind="stable")
+            meaning = _MEANING.get(mode, f"the answer goes with the {mode}")
+            groups.append((sentence(mode), f"{plural(len(own), 'image')}: {meaning}", [*map(str, own.index[:TILES])]))
+            mode_of[sentence(mode)] = mode
+    tiles = grouped(
+        groups,
+        thumbnails,
+        lambda title, name, jpeg: _tile(modes, short, mode_of[title], name, jpeg),
+        missing="images are",
+    )
+    return [Heading("What they look like"), *tiles]
 
 
-def _tile(modes: Modes, short: dict[str, str], mode: str, sample_id: str, jpegs: dict[str, bytes]) -> Tile:
+def _tile(modes: Modes, short: dict[str, str], mode: str, sample_id: str, jpeg: bytes) -> Tile:
     image = modes.answers.images.loc[sample_id]
     own = modes.explained[modes.explained["sample_id"] == sample_id].set_index("model")
-    given = []
+    answers = []
     for model in modes.answers.models:
-        answer = str(modes.answers.said.at[sample_id, model])
-        if model not in own.index:
-            given.append(Answer(short[model], answer, "✓", "right"))
-            continue
-        why = str(own.at[model, "mode"])
-        value = str(own.at[model, "value"])
-        given.append(Answer(short[model], f"{answer} ({f'{why} {value}' if value else why})", "✗", "wrong"))
+        said = str(modes.answers.said.at[sample_id, model])
+        if model in own.index:
+            said += f" ({' '.join(filter(None, (str(own.at[model, 'mode']), str(own.at[model, 'value']))))})"
+        answers.append(judged(short[model], said, model not in own.index))
     hits = own[own["mode"] == mode]
-    asked = str(image.get("prompt", "")) or str(image["category"])
-    jpeg = jpegs.get(sample_id, b"")
-    width, height = picture_size(jpeg)
+    prompt = str(image.get("prompt", "")) or str(image["category"])
     said = listing(list(dict.fromkeys(hits["said"].astype(str))), 2)
-    return Tile(
-        f"“{asked}”", base64.b64encode(jpeg).decode() if width else "", width, height, given, len(own),
-        f"✗ {said}: {plural(len(hits), 'model')}",
-    )  # fmt: skip
+    return tile(f"“{prompt}”", jpeg, answers, count=f"✗ {said}: {plural(len(hits), 'model')}")
 
 
-def picture_size(jpeg: bytes) -> tuple[int, int]:
-    """Width and height; zeros for what is no JPEG."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
-            return image.size
-    except (UnidentifiedImageError, OSError):
-        return 0, 0
-
-
-def build(found: Sequence[tuple[Modes, Pictures | None]], out: Path) -> Path:
-    """Write the page of one dataset, or of several to compare; returns its path."""
-    names = _distinct([modes.answers.name for modes, _ in found])
-    sections = [_side_by_side(found, names)] if len(found) > 1 else []
-    for place, ((modes, pictures), name) in enumerate(zip(found, names, strict=True)):
-        made = section(modes, pictures, name=f"modes_{place}" if len(found) > 1 else "modes")
-        made.title = f"{made.title}: {name}" if len(found) > 1 else made.title
-        sections.append(made)
-    answers = [modes.answers for modes, _ in found]
-    try:
-        return page.write(
-            sections,
-            out,
-            title="Why models are wrong",
-            subject=listing(names),
-            facts=[
-                (f"{sum(int(one.wanted.sum()) for one in answers):,}", "images looked at"),
-                (f"{sum(len(modes.explained) for modes, _ in found):,}", "wrong answers"),
-                (f"{len({model for one in answers for model in one.models})}", "models"),
-                (f"{sum(len(one.images) for one in answers):,}", "images as evidence"),
-            ],
-            limits="Shares are of wrong answers, with intervals at the 95 % level that treat prompts (or photos), not "
-            "images, as independent. An explanation is an association across images, not an experiment on this one.",
-            note=DRAWN_WORLD if all(model.startswith("embedded:") for one in answers for model in one.models) else "",
-            run_names=listing(names),
-        )
-    except OSError as error:
-        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+def build(results: Sequence[tuple[Modes, Thumbnails | None]], out: Path) -> Path:
+    """Write the page of one dataset, or of several to compare; return its path."""
+    names = _distinct([modes.answers.name for modes, _ in results])
+    several = len(results) > 1
+    sections = [_side_by_side(results, names)] if several else []
+    for place, ((modes, pictures), name) in enumerate(zip(results, names, strict=True)):
+        section = failure_section(modes, pictures, name=f"modes_{place}" if several else "modes")
+        section.title = f"{section.title}: {name}" if several else section.title
+        sections.append(section)
+    answers = [modes.answers for modes, _ in results]
+    models = {model for answer in answers for model in answer.models}
+    return write_page(
+        sections,
+        out,
+        title="Why models are wrong",
+        subject=listing(names),
+        facts=[
+            (f"{sum(int(answer.wanted.sum()) for answer in answers):,}", "images looked at"),
+            (f"{sum(len(modes.explained) for modes, _ in results):,}", "wrong answers"),
+            (f"{len(models)}", "models"),
+            (f"{sum(len(answer.images) for answer in answers):,}", "images as evidence"),
+        ],
+        limits="Shares are of wrong answers, with intervals at the 95 % level that treat prompts (or photos), not "
+        "images, as independent. An explanation is an association across images, not an experiment on this one.",
+        note=DRAWN_WORLD if all(model.startswith("embedded:") for model in models) else "",
+        run_names=listing(names),
+    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
 
 
-def _side_by_side(found: Sequence[tuple[Modes, Pictures | None]], names: Sequence[str]) -> Section:
+def _side_by_side(results: Sequence[tuple[Modes, Thumbnails | None]], names: Sequence[str]) -> Section:
     import pandas as pd
 
     frame = pd.concat(
-        [modes.by_model.assign(dataset=name) for (modes, _), name in zip(found, names, strict=True)], ignore_index=True
+        [modes.by_model.assign(dataset=name) for (modes, _), name in zip(results, names, strict=True)],
+        ignore_index=True,
     )
-    made = Section("compared", "Side by side")
-    made.lead = [
+    section = Section("compared", "Side by side")
+    section.lead = [
         "The same models, the same rules; what is not known of one dataset's images cannot explain an error there, so "
         "compare look-alikes and what is known of both."
     ]
-    shared = [model for model in found[0][0].answers.models if frame[frame["model"] == model]["dataset"].nunique() > 1]
-    order = [name for modes, _ in found for name in modes.modes]
+    shared = [
+        model for model in results[0][0].answers.models if frame[frame["model"] == model]["dataset"].nunique() > 1
+    ]
+    order = [name for modes, _ in results for name in modes.modes]
     modes_here = sorted(dict.fromkeys(order), key=lambda mode: (mode == UNEXPLAINED, mode == LOOK_ALIKE))
     shown = frame[frame["model"].isin(shared)]
     for place, model in enumerate(shared[:6]):
-        made.parts.append(_compared_figure(shown[shown["model"] == model], model, names, modes_here, place))
+        section.parts.append(_compared_figure(shown[shown["model"] == model], model, names, modes_here, place))
     first = [Column("model", "Model"), Column("dataset", "Dataset")]
-    made.parts.append(ShownTable(Table("compared", "Modes by model and dataset", frame, columns(*first), shown=80)))
-    return made
+    section.parts.append(Table("compared", "Modes by model and dataset", frame, columns(*first), shown=80))
+    return section
 
 
-def _compared_figure(frame: pd.DataFrame, model: str, names: Sequence[str], modes: Sequence[str], place: int) -> Any:
+def _compared_figure(frame: pd.DataFrame, model: str, names: Sequence[str], modes: Sequence[str], place: int) -> Figure:
     tidy = frame.assign(model=frame["dataset"], row=[sentence(mode) for mode in frame["mode"]])
-    told = "; ".join(f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in frame.to_dict("records"))
-    return ShownFigure(
-        Figure(
-            f"compared_{place}",
-            f"Wrong answers of {model}, by what explains them",
-            told,
-            lambda width: dots(
-                tidy[["model", "row", "estimate", "low", "high"]],
-                width,
-                models=list(names),
-                rows=[sentence(mode) for mode in modes],
-                title="share of wrong answers",
-                domain=(0, 1),
-            ),
-        )
+    shares = "; ".join(
+        f"{row['dataset']}: {row['mode']} {percent(row['estimate'])}" for row in frame.to_dict("records")
+    )
+    return dot_figure(
+        f"compared_{place}",
+        f"Wrong answers of {model}, by what explains them",
+        shares,
+        tidy,
+        models=list(names),
+        rows=[sentence(mode) for mode in modes],
+        axis="share of wrong answers",
+        domain=(0, 1),
     )

@@ -1,29 +1,23 @@
-"""The page of a mined set: how hard it is for models that did not make it, and how far that can be believed."""
+"""The page of a mined set: how hard it is for models that did not choose it, and how far that can be believed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.report.hard import failure_modes
-from holdfast.report.hard.gallery import gallery
-from holdfast.report.hard.sections import luck, overlap_of_failures, surrogates_added, where
-from holdfast.report.page import writer as page
-from holdfast.report.page.charts import dots
-from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Code, Heading, Listing, Section, ShownFigure, ShownTable, Text, Verdict, Verdicts
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.hard.failure_modes import failure_section
+from holdfast.report.hard.mined_set import MinedSet, gallery, luck, overlap_of_failures, surrogates_added, where
+from holdfast.report.page.charts import dot_figure
+from holdfast.report.page.gallery import Thumbnails
+from holdfast.report.page.parts import Code, Heading, Listing, Section, Text, Verdict, Verdicts
+from holdfast.report.page.tables import Column, Table, yes_no
 from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
-from holdfast.report.study import DRAWN_WORLD
+from holdfast.report.page.writer import DRAWN_WORLD, write_page
 from holdfast.store import read_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from holdfast.stats.hard.failure_modes import Modes
 
 SETS = {"pool": "unmined pool", "control": "matched control", "hard": "hard set"}
@@ -32,26 +26,10 @@ SUBSETS = {"valid": "accepted by the oracle", "all": "all images"}
 _SHOWN_ABOVE = ("environment", "oracle_card", "warnings")
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What ``holdfast mine`` wrote: facts, tables, and names that fit beside a chart."""
-
-    facts: dict[str, Any]
-    tables: dict[str, pd.DataFrame]
-    short: dict[str, str]
-
-    def at(self, name: str, **wanted: str) -> pd.DataFrame:
-        """The rows of a table that have these values."""
-        frame = self.tables[name]
-        for column, value in wanted.items():
-            frame = frame[frame[column] == value]
-        return frame
-
-
 def build(
     folder: Path,
     *,
-    pictures: Callable[[Container[str]], dict[str, bytes]] | None = None,
+    pictures: Thumbnails | None = None,
     modes: Modes | None = None,
 ) -> Path:
     """Write ``mining/report`` of a hard set and return the path of its page.
@@ -69,33 +47,30 @@ def build(
         selection = read_table(mining / "selection.parquet").to_pandas().set_index("sample_id")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not a hard set that holdfast mine finished: {error}") from error
-    evidence = Evidence(facts, tables, short_names([*facts["surrogates"], *facts["targets"]]))
+    mined = MinedSet(facts, tables, short_names([*facts["surrogates"], *facts["targets"]]))
     chosen = answers.join(selection[["surrogates_failed", "shared", "set"]])
     sections = [
-        verdict(evidence),
-        honesty(evidence),
-        luck(evidence),
-        where(evidence),
-        surrogates_added(evidence),
-        overlap_of_failures(evidence),
-        *([] if modes is None else [failure_modes.section(modes, pictures)]),
-        gallery(evidence, chosen, pictures),
-        _run(evidence),
+        verdict(mined),
+        honesty(mined),
+        luck(mined),
+        where(mined),
+        surrogates_added(mined),
+        overlap_of_failures(mined),
+        *([] if modes is None else [failure_section(modes, pictures)]),
+        gallery(mined, chosen, pictures),
+        _run(mined),
     ]
-    drawn = all(one.startswith("embedded:") for one in facts["generators"]) and facts["generators"]
-    try:
-        return page.write(
-            sections,
-            mining / "report",
-            title="The images that many models fail together",
-            subject=folder.name,
-            facts=_facts(facts),
-            limits=_limits(facts),
-            note=DRAWN_WORLD if drawn else "",
-            run_names=f"{folder.name}/mining",
-        )
-    except OSError as error:
-        raise UserError(f"cannot write the report to {mining / 'report'}: {error.strerror}") from error
+    drawn = facts["generators"] and all(name.startswith("embedded:") for name in facts["generators"])
+    return write_page(
+        sections,
+        mining / "report",
+        title="The images that many models fail together",
+        subject=folder.name,
+        facts=_facts(facts),
+        limits=_limits(facts),
+        note=DRAWN_WORLD if drawn else "",
+        run_names=f"{folder.name}/mining",
+    )
 
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -122,11 +97,11 @@ def _limits(facts: dict[str, Any]) -> str:
     return text
 
 
-def verdict(evidence: Evidence) -> Section:
-    """How accurate each held-out target is on the pool, the control and the hard set."""
-    facts, short = evidence.facts, evidence.short
-    accuracy = evidence.at("accuracy", half="report", subset="valid")
-    lost = evidence.at("drops", half="report", subset="valid")
+def verdict(mined: MinedSet) -> Section:
+    """Return the accuracy of each held-out target on the pool, the control and the hard set."""
+    facts, short = mined.facts, mined.short
+    accuracy = mined.at("accuracy", half="report", subset="valid")
+    lost = mined.at("drops", half="report", subset="valid")
     items, findings = [], []
     for model in facts["targets"]:
         cells = {row["set"]: row for row in accuracy[accuracy["model"] == model].to_dict("records")}
@@ -141,39 +116,37 @@ def verdict(evidence: Evidence) -> Section:
         f"models that took no part in choosing them are right on (pool → hard set): {'; '.join(findings)}.",
     ]
     frame = accuracy[accuracy["role"] == "target"].assign(
-        model=lambda one: one["model"].map(short), row=lambda one: one["set"].replace(SETS)
+        model=lambda frame: frame["model"].map(short), row=lambda frame: frame["set"].replace(SETS)
     )
     models = [short[model] for model in facts["targets"]]
-    figure = Figure(
+    figure = dot_figure(
         "verdict",
         "Accuracy of the held-out targets on valid images",
         "; ".join(findings) + ".",
-        lambda width: dots(
-            frame[["model", "row", "estimate", "low", "high"]],
-            width,
-            models=models,
-            rows=[*SETS.values(), *([MATCHED] if MATCHED in set(frame["set"]) else [])],
-            title="accuracy",
-            domain=(0, 1),
-        ),
-        "The control has the category and the kind of nuisance of each hard image, but too few surrogates fail it.",
+        frame,
+        models=models,
+        rows=[*SETS.values(), *([MATCHED] if MATCHED in set(frame["set"]) else [])],
+        axis="accuracy",
+        domain=(0, 1),
+        note="The control has the category and the kind of nuisance of each hard image, but too few surrogates fail "
+        "it.",
     )
-    section.parts = [Verdicts(items), ShownFigure(figure), *_tables(evidence)]
+    section.parts = [Verdicts(items), figure, *_tables(mined)]
     if facts["warnings"]:
         section.parts.append(Listing("Warnings", facts["warnings"], open=True))
     return section
 
 
 def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> Verdict:
-    """A word that the intervals bear, and the numbers."""
+    """Return the word that the intervals support, and the numbers."""
     hard = cells["hard"]
-    told = []
+    losses = []
     for key, what in (("pool", "than on the unmined pool"), ("control", "than on the matched control")):
         row = drops.get(key)
         if row and row["estimate"] == row["estimate"]:
-            told.append(f"{points(row['estimate'])} lower ({span(row['low'], row['high'])}) {what}")
+            losses.append(f"{points(row['estimate'])} lower ({span(row['low'], row['high'])}) {what}")
             if key == "control" and MATCHED in cells:
-                told[-1] += f" (on the {cells[MATCHED]['n']:,} that have one)"
+                losses[-1] += f" (on the {cells[MATCHED]['n']:,} that have one)"
     harder = [bool(drops.get(key, {}).get("low", 0) > 0) for key in ("pool", "control")]
     word, sign = (
         ("harder than the pool and the control", "▼") if all(harder)
@@ -181,18 +154,18 @@ def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> Verdict:
         else ("not shown to be harder", "○")
     )  # fmt: skip
     sentence = f"Right on {estimate(hard['estimate'], hard['low'], hard['high'])} of {hard['n']:,} hard images"
-    return Verdict(name, word, sign, sentence + (": " + ", and ".join(told) if told else "") + ".")
+    return Verdict(name, word, sign, sentence + (": " + ", and ".join(losses) if losses else "") + ".")
 
 
-def _tables(evidence: Evidence) -> list[Any]:
-    short = evidence.short
+def _tables(mined: MinedSet) -> list[Any]:
+    short = mined.short
     parts = []
     for name, caption, kind in (
         ("accuracy", "Accuracy by set", "percent"),
         ("drops", "Points lost on the hard set", "points"),
     ):
-        frame = evidence.at(name, half="report").assign(
-            model=lambda one: one["model"].map(short), subset=lambda one: one["subset"].map(SUBSETS)
+        frame = mined.at(name, half="report").assign(
+            model=lambda frame: frame["model"].map(short), subset=lambda frame: frame["subset"].map(SUBSETS)
         )
         key = "set" if name == "accuracy" else "against"
         columns = [
@@ -205,15 +178,15 @@ def _tables(evidence: Evidence) -> list[Any]:
         columns += [Column("n", "n", "integer"), Column("prompts", "Prompts", "integer")] if key == "set" else []
         frame = frame.sort_values(["role", "model", "subset"], ascending=[False, True, True], kind="stable")
         note = "Surrogates are wrong on the hard set because it was chosen so; their rows measure nothing."
-        parts.append(ShownTable(Table(name, caption, frame, columns, note, folded=True)))
+        parts.append(Table(name, caption, frame, columns, note, folded=True))
     return parts
 
 
-def honesty(evidence: Evidence) -> Section:
-    """How the set was chosen, and how many of its labels hold."""
-    facts = evidence.facts
+def honesty(mined: MinedSet) -> Section:
+    """Return how the set was chosen, and how many of its labels are right."""
+    facts = mined.facts
     section = Section("selection", "How far the selection can be believed")
-    validity = evidence.tables["validity"]
+    validity = mined.tables["validity"]
     by_set = {row["set"]: row for row in validity.to_dict("records")}
     pool, hard, control = (by_set[name] for name in ("pool", "shared failures", "control"))
     section.lead = [
@@ -228,24 +201,17 @@ def honesty(evidence: Evidence) -> Section:
     rows = [name for name in validity["set"] if by_set[name]["n"]]
     frame = validity[validity["n"] > 0].assign(model="accepted by the oracle", row=validity["set"])
     section.parts = [
-        ShownFigure(
-            Figure(
-                "validity",
-                "Share of images that the oracle accepts, by set and by how many surrogates fail",
-                "; ".join(f"{name} {percent(by_set[name]['estimate'])}" for name in rows),
-                lambda width: dots(
-                    frame[["model", "row", "estimate", "low", "high"]],
-                    width,
-                    models=["accepted by the oracle"],
-                    rows=rows,
-                    title="accepted",
-                    domain=(0, 1),
-                ),
-            )
+        dot_figure(
+            "validity",
+            "Share of images that the oracle accepts, by set and by how many surrogates fail",
+            "; ".join(f"{name} {percent(by_set[name]['estimate'])}" for name in rows),
+            frame,
+            models=["accepted by the oracle"],
+            rows=rows,
+            axis="accepted",
+            domain=(0, 1),
         ),
-        ShownTable(
-            Table("validity", "Label validity", validity, _share_columns("Set", "set", "Accepted"), folded=True)
-        ),
+        Table("validity", "Label validity", validity, _share_columns("Set", "set", "Accepted"), folded=True),
         Heading("How k and m were chosen"),
         Text(
             [
@@ -254,9 +220,9 @@ def honesty(evidence: Evidence) -> Section:
                 *facts["choice"]["rule"],
             ]
         ),
-        *_choice_tables(evidence),
+        *_choice_tables(mined),
         Heading("The matched control"),
-        Text([_control_text(evidence)]),
+        Text([_control_text(mined)]),
     ]
     return section
 
@@ -276,7 +242,7 @@ def _share_columns(title: str, key: str, what: str) -> list[Column]:
     ]
 
 
-def _choice_tables(evidence: Evidence) -> list[Any]:
+def _choice_tables(mined: MinedSet) -> list[Any]:
     chosen = [
         Column("k", "k", "integer"),
         Column("estimate", "Accuracy of a left-out surrogate", "percent"),
@@ -288,30 +254,28 @@ def _choice_tables(evidence: Evidence) -> list[Any]:
         Column("images", "Images", "integer"),
         Column("valid", "Valid", "integer"),
     ]
-    by_m = evidence.tables["by_m"].assign(model=lambda one: one["model"].map(evidence.short))
-    told = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns("", "", "Accuracy")[1:]]
+    by_m = mined.tables["by_m"].assign(model=lambda frame: frame["model"].map(mined.short))
+    by_target = [Column("m", "m", "integer"), Column("model", "Target"), *_share_columns("", "", "Accuracy")[1:]]
     return [
-        ShownTable(
-            Table("choice_k", "On the choosing half, by number of surrogates", evidence.tables["choice_k"], chosen)
-        ),
-        ShownTable(Table("choice_m", "On the choosing half, by m", evidence.tables["choice_m"], counted)),
-        ShownTable(Table("by_m", "Valid images of the reporting half, had m been another", by_m, told, folded=True)),
+        Table("choice_k", "On the choosing half, by number of surrogates", mined.tables["choice_k"], chosen),
+        Table("choice_m", "On the choosing half, by m", mined.tables["choice_m"], counted),
+        Table("by_m", "Valid images of the reporting half, had m been another", by_m, by_target, folded=True),
     ]
 
 
-def _control_text(evidence: Evidence) -> str:
-    frame = evidence.tables["control"]
-    hard = {"valid": evidence.facts["hard_valid"], "all": evidence.facts["hard"]}
+def _control_text(mined: MinedSet) -> str:
+    frame = mined.tables["control"]
+    hard = {"valid": mined.facts["hard_valid"], "all": mined.facts["hard"]}
     texts = []
     for subset in ("valid", "all"):
         part = frame[frame["subset"] == subset]
         total = int(part["images"].sum())
-        one = int(part.loc[part["why"] == "one surrogate fails", "images"].sum())
+        by_one = int(part.loc[part["why"] == "one surrogate fails", "images"].sum())
         same = int(part.loc[part["same_nuisance"], "images"].sum())
         texts.append(
             f"of {plural(hard[subset], 'hard image')} ({SUBSETS[subset]}), {total:,} have a control; exactly one "
-            f"surrogate fails {one:,} of these, more than one but too few the others; {same:,} have the same nuisance "
-            "as their hard image, the others one of the same kind"
+            f"surrogate fails {by_one:,} of these, more than one but too few the others; {same:,} have the same "
+            "nuisance as their hard image, the others one of the same kind"
         )
     return (
         "A control has the category, the kind of nuisance and the half of its hard image, is used once, and is failed "
@@ -319,13 +283,13 @@ def _control_text(evidence: Evidence) -> str:
     )
 
 
-def _run(evidence: Evidence) -> Section:
-    facts = evidence.facts
-    models = evidence.tables["models"]
+def _run(mined: MinedSet) -> Section:
+    facts = mined.facts
+    models = mined.tables["models"]
     columns = [
         Column("model", "Model"),
         Column("role", "Role"),
-        Column("used", "Used", show=lambda value: "yes" if value else "no"),
+        Column("used", "Used", show=yes_no),
         Column("pool_accuracy", "Accuracy on the pool", "percent"),
         Column("family", "Family"),
         Column("data", "Trained on"),
@@ -338,7 +302,7 @@ def _run(evidence: Evidence) -> Section:
         f"Oracle: {listing([f'{heading}: {text}' for heading, text in facts['oracle_card']], 8)}",
     ]
     section.parts = [
-        ShownTable(Table("models", "Models", models, columns)),
+        Table("models", "Models", models, columns),
         Code("Command", str(facts["environment"].get("command", ""))),
         Code(
             "Summary",

@@ -1,7 +1,7 @@
-"""Charts of accuracies, drops and ranks: tidy frame and width in pixels → Vega-Lite specification.
+"""Charts of accuracies, drops and ranks: a tidy frame and a width in pixels become a Vega-Lite specification.
 
 Frames hold short model names, conditions as words, and fractions (estimate, low, high); axes show per cent or points.
-Every field has a fixed name and every name of the user's is data, never part of an expression.
+Fields have fixed names; names that users give are always data, never part of an expression.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
+from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart, Figure
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SIDE_BY_SIDE = 6
-"""Models that share one panel; more get a panel each."""
+"""Models that share one panel; where there are more, each model gets a panel."""
 
 _FIT = {"type": "fit-x", "contains": "padding"}
 
 
 def records(frame: pd.DataFrame, digits: int = 4) -> list[dict[str, Any]]:
-    """Rows as JSON: rounded, null where there is no value."""
+    """Return rows for JSON: rounded, null where there is no value."""
     rounded = frame.round(digits).astype(object)
     return list(rounded.where(rounded.notna(), None).to_dict("records"))  # type: ignore[arg-type]
 
 
 def in_order(names: Sequence[str]) -> Chart:
-    """A scale that keeps an order. A ``sort`` would compile the names into an expression; here they stay data."""
+    """Return a scale in this order. A ``sort`` would compile the names into an expression."""
     return {"domain": list(names)}
 
 
 def placed(frame: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
-    """With ``position``, the order of the panels."""
+    """Return the frame with ``position``, the order of the panels."""
     return frame.assign(position=frame["model"].map({name: place for place, name in enumerate(models)}))
 
 
 def panel_of(inner: int) -> Chart:
-    """A panel per model, in the order of ``position``."""
+    """Return the facet of one panel per model, in the order of ``position``."""
     return {
         "field": "model",
         "type": "nominal",
@@ -48,8 +48,18 @@ def panel_of(inner: int) -> Chart:
 
 
 def room(names: Sequence[str], limit: int, size: float = 12) -> int:
-    """Pixels to keep for labels. The reader's font may be wider than the one they are measured with here."""
+    """Return the pixels to keep for labels, with room for readers whose font is wider than ours."""
     return min(limit, round(max((len(name) for name in names), default=1) * 0.62 * size) + 8)
+
+
+_DOT_COLUMNS = ("model", "row", "estimate", "low", "high", "solid")
+
+
+def dot_figure(
+    name: str, title: str, finding: str, frame: pd.DataFrame, *, axis: str, note: str = "", **options: Any
+) -> Figure:
+    """Return a figure of ``dots``; ``axis`` is the title of its horizontal axis, ``options`` are those of ``dots``."""
+    return Figure(name, title, finding, lambda width: dots(frame, width, title=axis, **options), note)
 
 
 def dots(
@@ -63,22 +73,23 @@ def dots(
     numbers: bool = False,
     domain: tuple[float, float] | None = None,
 ) -> Chart:
-    """Estimates with intervals, a line per row, models side by side, or in panels where there are many.
+    """Return estimates with intervals, a line per row; models stand side by side, or in panels where there are many.
 
     Args:
-        frame: model, row, estimate, low, high; and ``solid``, false for hollow marks.
-        width: of the figure.
+        frame: model, row, estimate, low, high; and ``solid``, false for hollow marks. Other columns are left out.
+        width: width of the figure.
         models: in order.
         rows: in order from the top.
-        title: of the horizontal axis.
-        zero: points about a zero line instead of per cent.
-        numbers: as they are instead of per cent.
-        domain: of the horizontal axis; marks beyond it are cut off.
+        title: title of the horizontal axis.
+        zero: show points about a zero line instead of per cent.
+        numbers: show numbers instead of per cent.
+        domain: ends of the horizontal axis; marks beyond it are cut off.
     """
+    frame = frame[[column for column in _DOT_COLUMNS if column in frame]]
     panels = len(models) > SIDE_BY_SIDE
     columns = 3 if width >= WIDE else 1
     axis = {"title": title, "domain": False, "ticks": False, "tickCount": 4 if panels or width < WIDE else 8}
-    axis |= _signed() if zero else {"format": ".1~f" if numbers else "%"}
+    axis |= SIGNED if zero else {"format": ".1~f" if numbers else "%"}
     scale = {"domain": list(domain), "nice": False, "clamp": True} if domain else {"zero": False, "nice": True}
     x = {"type": "quantitative", "scale": scale, "axis": axis}
     y: dict[str, Any] = {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None}
@@ -101,10 +112,10 @@ def dots(
         },
     ]
     if "solid" in frame:
-        where: Chart = {key: shared[key] for key in ("y", "yOffset") if key in shared}
-        where["x"] = x | {"field": "estimate"}
+        place: Chart = {key: shared[key] for key in ("y", "yOffset") if key in shared}
+        place["x"] = x | {"field": "estimate"}
         hole = {"type": "point", "filled": True, "size": 10 if panels else 17, "color": "white", "opacity": 1}
-        layers.append({"transform": [{"filter": "datum.solid === false"}], "mark": hole, "encoding": where})
+        layers.append({"transform": [{"filter": "datum.solid === false"}], "mark": hole, "encoding": place})
     if zero:
         layers.insert(0, rule_at(0))
     data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(placed(frame, models) if panels else frame)}}
@@ -134,7 +145,7 @@ def _faded() -> Chart:
 
 
 def by_model(models: Sequence[str], channel: str, values: Sequence[str]) -> Chart:
-    """Colour or shape by model: either alone tells up to eight apart, both together more."""
+    """Return the encoding of models by colour or shape; each has eight values, so more models need both."""
     shift = len(COLOURS) if channel == "shape" else 0
     cycle = [values[(i + (i // shift if shift else 0)) % len(values)] for i in range(len(models))]
     scale = {"domain": list(models), "range": cycle}
@@ -148,16 +159,16 @@ def _legend(models: Sequence[str], width: int) -> Chart:
 
 
 def tips(zero: bool, row: str = "condition", *, numbers: bool = False) -> list[Chart]:
-    """What the interactive chart says about a mark."""
-    made: list[Chart] = [{"field": "model", "title": "model"}, {"field": "row", "title": row}]
+    """Return the tooltip of a mark."""
+    fields: list[Chart] = [{"field": "model", "title": "model"}, {"field": "row", "title": row}]
     how = ".2f" if numbers else "+.1%" if zero else ".1%"
     for field, title in (("estimate", "estimate"), ("low", "95 % from"), ("high", "to")):
-        made.append({"field": field, "type": "quantitative", "title": title, "format": how})
-    return made
+        fields.append({"field": field, "type": "quantitative", "title": title, "format": how})
+    return fields
 
 
 def rule_at(value: float, channel: str = "x") -> Chart:
-    """A dashed line."""
+    """Return a dashed line across the chart."""
     return {
         "data": {"values": [{"at": value}]},
         "mark": {"type": "rule", "color": MUTED, "strokeDash": [3, 3]},
@@ -165,26 +176,34 @@ def rule_at(value: float, channel: str = "x") -> Chart:
     }
 
 
-def _signed() -> Chart:
-    """Axis labels in points with a sign."""
-    return {"labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"}
+def dashed_line(values: list[dict[str, float]]) -> Chart:
+    """Return a dashed line through points ``x``, ``y``."""
+    return {
+        "data": {"values": values},
+        "mark": {"type": "line", "color": MUTED, "strokeDash": [3, 3], "strokeWidth": 1},
+        "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}},
+    }
+
+
+SIGNED = {"labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"}
+"""Axis labels in points, with a sign."""
 
 
 HEAT = ("#14213d", "#2b4a75", "#5d86ad", "#a9c3d6", "#e3ebee", "#fbf9f4")
-"""Accuracy from 0 (dark) to 1 (pale): what fails stands out; monotone in lightness, so it prints in grey."""
+"""Colours of accuracy from 0 (dark) to 1 (pale); they grow lighter throughout, so they also print in grey."""
 
 
 def density(
     frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str], measure: str = "accuracy"
 ) -> Chart:
-    """Accuracy by class (rows) and condition (columns): shades, and numbers where they fit.
+    """Return a map of accuracy by class (rows) and condition (columns), with numbers where they fit.
 
     Args:
         frame: row, column, estimate, n.
-        width: of the figure.
+        width: width of the figure.
         rows: in order from the top.
         columns: in order from the left.
-        measure: what the shades are of.
+        measure: name of what the shades show.
     """
     desk = width >= WIDE
     longest = room(rows, 190, 12) if desk else room(rows, 100, 11)
@@ -216,7 +235,7 @@ def density_panels(
     models: Sequence[str],
     measure: str = "accuracy",
 ) -> Chart:
-    """``density`` for many models: small maps without numbers, ``model`` naming the panel."""
+    """Return small maps without numbers, one panel per ``model``; see ``density``."""
     desk = width >= WIDE
     across = 3 if desk else 1
     longest = room(rows, 130 if desk else 100, 11)
@@ -265,12 +284,12 @@ def _scale(place: str, length: int, measure: str) -> Chart:
 
 
 def matrix(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Every two models: how much more accurate the one of the row is than the one of the column, in points.
+    """Return the points by which the model of the row is more accurate than the model of the column.
 
     Args:
-        frame: row, column, estimate, low, high, ``shown`` and ``brief`` (texts of the cell), and ``told``: whether the
-            difference stands after Holm.
-        width: of the figure.
+        frame: row, column, estimate, low, high, ``shown`` and ``brief`` (texts of the cell), and ``clear``: whether
+            the difference remains after Holm's correction.
+        width: width of the figure.
         models: in order.
     """
     desk = width >= WIDE
@@ -312,6 +331,6 @@ def matrix(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
         )
     else:
         dot: Chart = {"type": "point", "filled": True, "size": 9, "color": INK, "opacity": 1}
-        layers.append({"transform": [{"filter": "datum.told"}], "mark": dot, "encoding": {"x": x, "y": y}})
+        layers.append({"transform": [{"filter": "datum.clear"}], "mark": dot, "encoding": {"x": x, "y": y}})
     data = {"data": {"name": "rows"}, "datasets": {"rows": records(frame)}}
     return data | {"width": {"step": size}, "height": {"step": min(size, 30)}, "layer": layers}

@@ -1,12 +1,12 @@
-"""One Vega-Lite specification per figure and width → SVG on the page, SVG and PNG files, an interactive version."""
+"""Figures: Vega-Lite specifications drawn as SVG for the page, and as SVG and PNG files beside it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.core.files import write_atomic
 
@@ -19,13 +19,13 @@ WIDE, NARROW = 940, 340
 """Pixels of a figure on a desk and on a phone."""
 
 LARGE = 200_000
-"""Characters of SVG from which on a PNG is not drawn at double size."""
+"""From this many characters of SVG on, the PNG is not drawn at double size."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 INK, MUTED, RULE = "#1f2430", "#5b6270", "#e3e5ea"
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#1f2430", "#e69f00")
-"""Okabe and Ito's, told apart by people with any of the common colour deficiencies; yellow darkened to brown."""
+"""Okabe and Ito's colours, distinct under all common colour deficiencies; yellow is darkened to brown."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
@@ -62,14 +62,15 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure before it is drawn.
+    """A figure of a page.
 
     Attributes:
-        name: of its files.
+        name: name of its files.
         title: what is shown, in sentence case.
-        finding: the text that stands for the picture: what there is to see in it.
-        draw: the Vega-Lite specification for a width in pixels.
+        finding: the text that replaces the picture for readers who cannot see it.
+        draw: returns the Vega-Lite specification for a width in pixels.
         note: how to read it.
+        wide, narrow: the SVG for a desk and for a phone, once it is drawn.
     """
 
     name: str
@@ -77,20 +78,13 @@ class Figure:
     finding: str
     draw: Callable[[int], Chart]
     note: str = ""
+    wide: str = ""
+    narrow: str = ""
+    kind: ClassVar[str] = "figure"
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure as the page shows it: two pictures, and the specification for the interactive one."""
-
-    figure: Figure
-    wide: str
-    narrow: str
-    specification: dict[str, Any]
-
-
-def draw(figure: Figure, folder: Path) -> Drawn:
-    """Render both widths, and write ``<name>.svg`` and ``<name>.png``."""
+def drawn(figure: Figure, folder: Path) -> tuple[Figure, dict[str, Any]]:
+    """Write ``<name>.svg`` and ``<name>.png``; return the drawn figure and the data of its interactive version."""
     import vl_convert
 
     specifications = {width: _specification(figure, width) for width in (WIDE, NARROW)}
@@ -102,32 +96,28 @@ def draw(figure: Figure, folder: Path) -> Drawn:
     data: dict[str, Any] = {}
     for specification in specifications.values():
         data |= specification.pop("datasets", {})
-    return Drawn(
-        figure,
-        inline(wide, f"{figure.name}-wide"),
-        inline(narrow, f"{figure.name}-narrow"),
-        {"datasets": data, "wide": specifications[WIDE], "narrow": specifications[NARROW]},
-    )
+    shown = replace(figure, wide=inline(wide, f"{figure.name}-wide"), narrow=inline(narrow, f"{figure.name}-narrow"))
+    return shown, {"datasets": data, "wide": specifications[WIDE], "narrow": specifications[NARROW]}
 
 
 def _specification(figure: Figure, width: int) -> Chart:
-    made = figure.draw(width)
+    chart = figure.draw(width)
     config = {name: dict(part) if isinstance(part, dict) else part for name, part in CONFIG.items()}
     if width < WIDE:
         for part in ("axis", "legend", "header"):
             config[part] |= {"labelFontSize": 11, "titleFontSize": 11}
         config["axis"]["labelLimit"] = 130
         config["header"]["labelLimit"] = width - 20
-    for name, part in made.pop("config", {}).items():
+    for name, part in chart.pop("config", {}).items():
         config[name] = {**config.get(name, {}), **part}
-    return {"$schema": SCHEMA, "config": config, **made}
+    return {"$schema": SCHEMA, "config": config, **chart}
 
 
 def inline(svg: str, prefix: str) -> str:
-    """An SVG for the middle of a page: names are unique there, and the style sheet says how wide it is."""
+    """Return the SVG for use inside a page: its ids get a prefix, so that they are unique there."""
 
-    def tidy(found: re.Match[str]) -> str:
-        tag = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', found.group())
+    def tidy(match: re.Match[str]) -> str:
+        tag = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', match.group())
         tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", tag)
         return re.sub(r"(\d+\.\d{2})\d+", r"\1", tag)  # hundredths of a pixel are enough
 
@@ -143,5 +133,5 @@ def _titled(svg: str, text: str) -> str:
     from html import escape
 
     return re.sub(
-        r"(<svg [^>]*)>", lambda found: f'{found.group(1)} role="img"><title>{escape(text)}</title>', svg, count=1
+        r"(<svg [^>]*)>", lambda match: f'{match.group(1)} role="img"><title>{escape(text)}</title>', svg, count=1
     )

@@ -1,4 +1,4 @@
-"""What a section of the report is made of."""
+"""The parts that a section of a page is made of."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Notice:
-    """Why something is not shown."""
+    """A sentence that says why something is not shown."""
 
     text: str
     kind: ClassVar[str] = "notice"
@@ -36,7 +36,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Listing:
-    """Sentences behind a fold."""
+    """Sentences that the reader can fold away."""
 
     title: str
     texts: Sequence[str]
@@ -46,7 +46,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One model's, in words."""
+    """The verdict on one model, in words."""
 
     model: str
     word: str
@@ -56,35 +56,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All models'."""
+    """The verdicts on all models."""
 
     items: Sequence[Verdict]
     kind: ClassVar[str] = "verdicts"
 
 
 @dataclass(frozen=True)
-class ShownTable:
-    """A table."""
-
-    table: Table
-    kind: ClassVar[str] = "table"
-
-
-@dataclass(frozen=True)
-class ShownFigure:
-    """A figure; drawn when the page is made."""
-
-    figure: Figure
-    wide: str = ""
-    narrow: str = ""
-    kind: ClassVar[str] = "figure"
-
-
-@dataclass(frozen=True)
 class Answer:
-    """What a model said to one picture: ``kind`` is right, wrong or none."""
+    """What a model, an oracle or people said about a picture: ``kind`` is right, wrong or none."""
 
-    model: str
+    who: str
     said: str
     sign: str
     kind: str
@@ -92,84 +74,41 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tile:
-    """A photo under one condition; ``picture`` is a JPEG in base64, or empty."""
+    """A picture in base64 (or empty), the words below it, and the answers to it.
 
-    condition: str
+    ``mark`` stands behind the caption; ``count`` sums up more than four answers.
+    """
+
+    caption: str
     picture: str
     width: int
     height: int
-    answers: Sequence[Answer]
-    wrong: int
-    count: str
+    answers: Sequence[Answer] = ()
+    wrong: bool = False
+    count: str = ""
+    mark: str = ""
+    format: str = "jpeg"
 
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo under every condition; ``of`` leads from its name to its label."""
+    """A row of tiles under one heading; without a name it has no heading. ``of`` leads from the name to the label."""
 
     name: str
     label: str
     summary: str
     tiles: Sequence[Tile]
     of: str = "a photo of"
+    against: str = ""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Photos."""
+    """Rows of tiles; ``steps`` draws them small, as the steps of walks."""
 
     photos: Sequence[Photo]
+    steps: bool = False
     kind: ClassVar[str] = "gallery"
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One step of a walk; ``picture`` is a JPEG in base64, or empty; ``kept``: the image that counts."""
-
-    step: str
-    picture: str
-    width: int
-    height: int
-    answers: Sequence[Answer]
-    wrong: bool
-    kept: bool
-
-
-@dataclass(frozen=True)
-class Filmstrip:
-    """One walk of one image."""
-
-    name: str
-    label: str
-    model: str
-    summary: str
-    frames: Sequence[Frame]
-
-
-@dataclass(frozen=True)
-class Filmstrips:
-    """Walks, one below another."""
-
-    strips: Sequence[Filmstrip]
-    kind: ClassVar[str] = "filmstrips"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One picture with the words below it: a PNG in base64."""
-
-    caption: str
-    png: str
-    width: int
-    height: int
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Pictures side by side."""
-
-    pictures: Sequence[Picture]
-    kind: ClassVar[str] = "pictures"
 
 
 @dataclass(frozen=True)
@@ -181,12 +120,12 @@ class Code:
     kind: ClassVar[str] = "code"
 
 
-Part = Heading | Text | Notice | Listing | Verdicts | ShownTable | ShownFigure | Gallery | Filmstrips | Pictures | Code
+Part = Heading | Text | Notice | Listing | Verdicts | Table | Figure | Gallery | Code
 
 
 @dataclass
 class Section:
-    """A section: ``lead`` says what it shows and what came out."""
+    """A section of a page: ``lead`` says what it shows and what was found."""
 
     name: str
     title: str

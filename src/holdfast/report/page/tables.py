@@ -1,17 +1,17 @@
-"""Tables: one frame shown as HTML, and written as CSV (every value) and LaTeX (as shown)."""
+"""Tables: a frame is shown on the page, and written as CSV (every value) and LaTeX (as shown)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
-from holdfast.report.page.words import MISSING, number, p_value
+from holdfast.report.page.words import MISSING, condition_label, number, p_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 Kind = Literal["text", "percent", "points", "number", "integer", "p"]
 
 SHOWN = 40
-"""Rows of a table on the page; the CSV has them all."""
+"""Rows of a table on the page; the CSV has all rows."""
 
 LATEX_ROWS = 200
-"""Rows of a LaTeX table: no paper prints more."""
+"""Rows of a LaTeX table."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Column:
     """One column as shown.
 
     Attributes:
-        key: of the frame.
+        key: name of the frame's column.
         title: the heading.
         kind: how a value is written; ``percent`` and ``points`` show fractions times 100.
-        low, high: keys of the interval's ends, shown small behind the value.
-        digits: after the decimal point.
-        show: text of a value, where it is not the value itself (names as words).
-        hint: what the column means, in the heading's tooltip and read out.
+        low, high: names of the columns with the interval's ends, shown small behind the value.
+        digits: digits after the decimal point.
+        show: returns the text of a value, where the value itself is no text to show.
+        hint: what the column means, for the heading's tooltip.
     """
 
     key: str
@@ -50,13 +50,26 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """What a number is counted in, where that is not plain."""
+        """The unit of the numbers, where they have one."""
         return {"percent": "%", "points": "points"}.get(self.kind, "")
+
+
+CONDITION = Column("condition", "Condition", show=condition_label)
+
+
+def model_column(short: Mapping[str, str], title: str = "Model") -> Column:
+    """Return the column ``model``, shown by the short names where there are some."""
+    return Column("model", title, show=lambda name: short.get(name, name))
+
+
+def yes_no(value: Any) -> str:
+    """Return yes or no, to show a flag."""
+    return "yes" if value else "no"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: the text, the interval if there is one, and what to sort by."""
+    """One cell: the text, the interval or nothing, and the value to sort by."""
 
     text: str
     interval: str
@@ -65,7 +78,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the report; the first column names the row."""
+    """A table of a page; the first column names the row."""
 
     name: str
     caption: str
@@ -75,18 +88,17 @@ class Table:
     shown: int = SHOWN
     folded: bool = False
     rows: list[list[Cell]] = field(init=False)
+    kind: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
         frame = self.frame.head(self.shown)
-        object.__setattr__(self, "rows", [self._row(record) for record in frame.to_dict("records")])
+        cells = [[_cell(record, column) for column in self.columns] for record in frame.to_dict("records")]
+        object.__setattr__(self, "rows", cells)
 
     @property
     def left_out(self) -> int:
-        """Rows that only the CSV has."""
+        """How many rows only the CSV has."""
         return len(self.frame) - len(self.rows)
-
-    def _row(self, record: dict[Any, Any]) -> list[Cell]:
-        return [_cell(record, column) for column in self.columns]
 
 
 def _cell(record: dict[Any, Any], column: Column) -> Cell:
@@ -116,13 +128,13 @@ def _absent(value: Any) -> bool:
 
 
 def write(table: Table, folder: Path) -> None:
-    """``<name>.csv`` and ``<name>.tex``."""
+    """Write ``<name>.csv`` and ``<name>.tex``."""
     write_atomic(folder / f"{table.name}.csv", as_csv(table.frame).encode())
     write_atomic(folder / f"{table.name}.tex", as_latex(table).encode())
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """Every column and row at full precision; text that a spreadsheet would run as a formula gets a quote before it."""
+    """Return every column and row at full precision, with text that looks like a formula guarded."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([guarded(str(name)) for name in frame.columns])
@@ -142,12 +154,12 @@ def _csv_value(value: Any) -> Any:
 
 
 def guarded(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Return text that no spreadsheet runs as a formula: a quote stands before it where needed."""
     return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text.strip() else text
 
 
 def as_latex(table: Table) -> str:
-    """A booktabs table as shown on the page, with more rows."""
+    """Return a booktabs table as shown on the page, with more rows."""
     whole = Table(table.name, table.caption, table.frame, table.columns, shown=max(table.shown, LATEX_ROWS))
     align = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = [
@@ -174,17 +186,14 @@ def _latex_cell(cell: Cell) -> str:
     return latex(f"{cell.text} ({cell.interval})" if cell.interval else cell.text)
 
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "''", "−": "$-$", "–": "--", "×": r"$\times$", "±": r"$\pm$", "…": r"\ldots{}",
     "\n": " ", "\r": " ", "\t": " ",
-}  # fmt: skip
-
-
-_LATEX_TABLE = str.maketrans(_LATEX)
+})  # fmt: skip
 
 
 def latex(text: str) -> str:
-    """Text in which LaTeX finds nothing to run."""
-    return text.translate(_LATEX_TABLE)
+    """Return text with every special character of LaTeX escaped."""
+    return text.translate(_LATEX)

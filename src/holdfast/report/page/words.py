@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from holdfast.core.conditions import condition_words, without_object
+
 MINUS = "−"
 MISSING = "–"
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A fraction as ``92.5 %``."""
+    """Return a fraction as ``92.5 %``."""
     return MISSING if _missing(value) else f"{number(100 * value, digits)} %"
 
 
 def points(value: float, digits: int = 1) -> str:
-    """A difference of fractions as ``3.1 points``."""
+    """Return a difference of fractions as ``3.1 points``."""
     text = number(100 * value, digits)
     return MISSING if _missing(value) else f"{text} point{'' if text.lstrip(MINUS) == '1' else 's'}"
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A number with a true minus sign and no negative zero."""
+    """Return a number with a true minus sign and no negative zero."""
     if _missing(value):
         return MISSING
     text = f"{value:,.{digits}f}"
@@ -31,19 +33,19 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def span(low: float, high: float, digits: int = 1, scale: float = 100) -> str:
-    """An interval as ``86.3 to 96.0``."""
+    """Return an interval as ``86.3 to 96.0``."""
     if _missing(low) or _missing(high):
         return MISSING
     return f"{number(scale * low, digits)} to {number(scale * high, digits)}"
 
 
 def estimate(value: float, low: float, high: float, digits: int = 1) -> str:
-    """A fraction with its interval as ``92.5 % (86.3 to 96.0)``; without it where there is none."""
+    """Return a fraction with its interval, if it has one, as ``92.5 % (86.3 to 96.0)``."""
     return percent(value, digits) + ("" if _missing(low) else f" ({span(low, high, digits)})")
 
 
 def p_value(value: float) -> str:
-    """A p-value as ``.012``; very small ones as ``< .0001``."""
+    """Return a p-value as ``.012``, and very small ones as ``< .0001``."""
     if _missing(value):
         return MISSING
     if value < 0.0001:
@@ -51,28 +53,37 @@ def p_value(value: float) -> str:
     return f"{value:.4f}".removeprefix("0") if value < 0.001 else f"{value:.3f}".removeprefix("0")
 
 
-def stars(value: float) -> str:
-    """The usual marks of a p-value: ns, *, **, ***, ****."""
-    if _missing(value):
-        return ""
-    return next(
-        (mark for limit, mark in ((1e-4, "****"), (1e-3, "***"), (0.01, "**"), (0.05, "*")) if value < limit), "ns"
-    )
-
-
 def listing(items: Sequence[str], most: int = 4) -> str:
-    """``a, b and c``; a long list ends in ``and 7 more``."""
+    """Return ``a, b and c``; a long list ends in ``and 7 more``."""
     shown = list(items) if len(items) <= most else [*items[: most - 1], f"{len(items) - most + 1} more"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """``1 photo``, ``1,200 photos``."""
+    """Return ``1 photo`` or ``1,200 photos``."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
+def unbroken(text: str) -> str:
+    """Return text that no line break takes apart."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def page_facts(*counts: tuple[int, str] | tuple[int, str, str]) -> list[tuple[str, str]]:
+    """Return (number, noun) pairs for the top of a page, from (count, singular, plural where it is irregular)."""
+    return [(f"{count:,}", noun if count == 1 else (*nouns, f"{noun}s")[0]) for count, noun, *nouns in counts]
+
+
+DAGGER = "† The object is not in the picture: a right answer there comes from something else."
+
+
+def condition_label(name: str) -> str:
+    """Return a condition as words, with a dagger where the object is gone."""
+    return condition_words(name) + (" †" if without_object(name) else "")
+
+
 def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
-    """Names that fit beside a chart: without the scheme where all agree on it, cut in the middle, still distinct."""
+    """Return distinct names that fit beside a chart: without a shared scheme, long ones cut in the middle."""
     schemes = {model.partition(":")[0] for model in models if ":" in model}
     plain = all(":" in model for model in models) and len(schemes) == 1
     short: dict[str, str] = {}
@@ -88,7 +99,7 @@ def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter, unless it begins with a name (embedded:vit_rho95)."""
+    """Return the text with a capital letter, unless it begins with a model's name (embedded:vit_rho95)."""
     return text if ":" in text.split(" ")[0] else text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""Sections → one HTML file that runs from disk, and the files beside it."""
+"""The one writer of pages: sections become an HTML file that opens from disk, and figures and tables beside it."""
 
 from __future__ import annotations
 
@@ -14,54 +14,89 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.report.page import figures, tables
-from holdfast.report.page.parts import Section, ShownFigure, ShownTable
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.parts import Part, Section
+from holdfast.report.page.tables import Table
+from holdfast.report.page.words import listing
+from holdfast.store import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
+DRAWN_WORLD = "Known-truth world; says nothing about photos."
 
 
-def write(sections: Sequence[Section], out: Path, **about: Any) -> Path:
-    """Draw the figures, write every file, and last of all ``index.html``.
+def about_world(data: str) -> str:
+    """Return DRAWN_WORLD for a data source of drawn scenes, else nothing."""
+    return DRAWN_WORLD if data.startswith(("diorama:", "diorama-rerendered:")) else ""
+
+
+def about_runs(runs: Sequence[Run], note: str = "") -> dict[str, str]:
+    """Return the subject, the note and the names of the runs that a page is about."""
+    specs = [run.spec() for run in runs]
+    datasets = dict.fromkeys(str(spec.get("dataset") or run.run_id) for spec, run in zip(specs, runs, strict=True))
+    return {
+        "subject": listing(list(datasets)),
+        "note": note or max(about_world(str(spec.get("data", ""))) for spec in specs),
+        "run_names": listing([run.run_id for run in runs], 6),
+    }
+
+
+def write_page(
+    sections: Sequence[Section],
+    out: Path,
+    *,
+    title: str,
+    subject: str,
+    facts: Sequence[tuple[str, str]],
+    limits: str,
+    run_names: str,
+    note: str = "",
+) -> Path:
+    """Draw the figures, write ``figures/``, ``tables/`` and, last of all, ``index.html``; return its path.
 
     Args:
         sections: in order.
-        out: the folder.
-        **about: what else the template shows (title, subject, facts, limits, run_names).
+        out: the folder; files of an earlier page are replaced.
+        title: the page's heading.
+        subject: what it is about, below the heading.
+        facts: (number, noun) pairs for the top of the page.
+        limits: what the numbers mean, and what they cannot say.
+        run_names: the runs behind the page.
+        note: what a reader must know first.
     """
-    wanted = [part.figure for section in sections for part in section.parts if isinstance(part, ShownFigure)]
-    with ThreadPoolExecutor(2) as threads:  # the renderer lets other threads run
-        drawn = {
-            one.figure.name: one for one in threads.map(lambda figure: figures.draw(figure, out / "figures"), wanted)
-        }
-    shown = []
-    for section in sections:
-        parts = []
-        for part in section.parts:
-            if isinstance(part, ShownFigure):
-                one = drawn[part.figure.name]
-                part = ShownFigure(part.figure, one.wide, one.narrow)
-            elif isinstance(part, ShownTable):
-                tables.write(part.table, out / "tables")
-            parts.append(part)
-        shown.append(replace(section, parts=parts))
-    charts = {name: one.specification for name, one in drawn.items()}
-    page = render(shown, charts, about)
-    write_atomic(out / "index.html", page.encode())
+    about = {"title": title, "subject": subject, "facts": facts, "limits": limits, "run_names": run_names, "note": note}
+    try:
+        wanted = [part for section in sections for part in section.parts if isinstance(part, Figure)]
+        with ThreadPoolExecutor(2) as threads:  # the renderer lets other threads run
+            pairs = list(threads.map(lambda figure: figures.drawn(figure, out / "figures"), wanted))
+        drawn: dict[str, Part] = {figure.name: figure for figure, _ in pairs}
+        shown = []
+        for section in sections:
+            for part in section.parts:
+                if isinstance(part, Table):
+                    tables.write(part, out / "tables")
+            parts = [drawn[part.name] if isinstance(part, Figure) else part for part in section.parts]
+            shown.append(replace(section, parts=parts))
+        page = render(shown, {figure.name: data for figure, data in pairs}, about)
+        write_atomic(out / "index.html", page.encode())
+    except OSError as error:
+        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
     return out / "index.html"
 
 
 def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """The page as text."""
+    """Return the HTML of a page."""
     from markupsafe import Markup
 
     script = (TEMPLATES / "page.js").read_text(encoding="utf8")
     library = chart_library()
     allowed = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
-    # Nothing is loaded from anywhere, and no script runs but these two: a name that looks like one cannot.
+    # Nothing is loaded from elsewhere, and only these two scripts run: text in a name cannot become one.
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"  # noqa: E501
     return templates().get_template("report.html.j2").render(
         sections=sections,
@@ -76,12 +111,12 @@ def render(sections: Sequence[Section], charts: Mapping[str, Any], about: Mappin
 
 
 @cache
-def templates() -> Environment:
-    """Templates that escape everything they are given."""
+def templates(folder: Path = TEMPLATES) -> Environment:
+    """Return the templates of a folder; they escape every value and refuse unknown ones."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -91,16 +126,16 @@ def templates() -> Environment:
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one classic script that leaves nothing but their names."""
+    """Return Vega, Vega-Lite and Vega-Embed as one classic script that defines only their names."""
     import vl_convert
 
     bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # the stub lacks the default
-    bundle = re.sub(r"</(script)|<!--", lambda found: found.group().replace("<", r"\x3c"), bundle, flags=re.IGNORECASE)
+    bundle = re.sub(r"</(script)|<!--", lambda match: match.group().replace("<", r"\x3c"), bundle, flags=re.IGNORECASE)
     return f"(() => {{{bundle}\n}})();".replace("\r\n", "\n").replace("\r", "\n")
 
 
 def script_json(value: Any) -> str:
-    """JSON that ends no script element, whatever is in it."""
+    """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,23 +1,22 @@
-"""The page of a campaign: what people accept, how far they agree, and how far each can be relied on."""
+"""The page of a campaign: what people accept, how far they agree, and how reliable each person is."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes, decide, read_votes
-from holdfast.report.page import writer as page
-from holdfast.report.page.charts import dots
+from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Listing, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.gallery import TILES, Thumbnails, by_turns, grouped, judged, tile
+from holdfast.report.page.parts import Answer, Heading, Listing, Part, Section, Text, Tile
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import estimate, listing, number, percent, plural, span
+from holdfast.report.page.words import estimate, listing, number, page_facts, percent, plural, span
+from holdfast.report.page.writer import write_page
 from holdfast.report.people import charts
-from holdfast.report.people.gallery import gallery
 from holdfast.stats.people.votes import VERDICT
 from holdfast.store import read_table
 
@@ -34,7 +33,7 @@ WORDS = {
     "condition": "Condition",
 }
 MOST_ROWS = 30
-"""Of one figure."""
+"""Rows of one figure."""
 
 MEASURES = {
     "percent_agreement": "Share of pairs that agree",
@@ -54,8 +53,8 @@ _SHARE = [
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What ``holdfast review --export`` wrote."""
+class Campaign:
+    """The results of a campaign as ``holdfast review --export`` wrote them."""
 
     votes: Votes
     tables: dict[str, pd.DataFrame]
@@ -63,7 +62,7 @@ class Evidence:
 
     @property
     def rule(self) -> str:
-        """The rule in words."""
+        """The rule of acceptance in words."""
         votes, text = self.votes, self.votes.rule
         for question in votes.questions:
             if question.is_rating and text == question.id:
@@ -71,7 +70,7 @@ class Evidence:
         return f"at least {votes.at_least} of {plural(votes.of, 'person', 'people')} say yes ({text})"
 
 
-def build(folder: Path, pictures: Callable[[Container[str]], dict[str, bytes]] | None = None) -> Path:
+def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
     """Write ``report/`` of an export and return the path of its page.
 
     Args:
@@ -84,53 +83,48 @@ def build(folder: Path, pictures: Callable[[Container[str]], dict[str, bytes]] |
         tables = {file.stem: read_table(file).to_pandas() for file in (folder / "results").glob("*.parquet")}
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not an export of holdfast review: {error}") from error
-    evidence = Evidence(votes, tables, facts)
+    campaign = Campaign(votes, tables, facts)
     sections = [
-        *([_natural(evidence)] if "naturalness" in tables else []),
-        _accepted(evidence),
-        _agreement(evidence),
-        _people(evidence),
-        gallery(tables["images"], votes, pictures),
-        _asked(evidence),
+        *([_natural(campaign)] if "naturalness" in tables else []),
+        _accepted(campaign),
+        _agreement(campaign),
+        _people(campaign),
+        _gallery(tables["images"], votes, pictures),
+        _asked(campaign),
     ]
-    try:
-        return page.write(
-            sections,
-            folder / "report",
-            title=TITLE,
-            subject=votes.campaign,
-            facts=_numbers(evidence),
-            limits=_limits(evidence),
-            note="",
-            run_names=folder.name,
-        )
-    except OSError as error:
-        raise UserError(f"cannot write the report to {folder / 'report'}: {error.strerror}") from error
+    return write_page(
+        sections,
+        folder / "report",
+        title=TITLE,
+        subject=votes.campaign,
+        facts=_numbers(campaign),
+        limits=_limits(campaign),
+        run_names=folder.name,
+    )
 
 
-def _numbers(evidence: Evidence) -> list[tuple[str, str]]:
-    table = evidence.votes.table
+def _numbers(campaign: Campaign) -> list[tuple[str, str]]:
+    table = campaign.votes.table
     counted = table.filter(table["counts"])
     cast = counted.group_by("vote").aggregate([]).num_rows
     people = counted.group_by("person").aggregate([]).num_rows
-    tasks = evidence.tables["people"][["finished", "discarded"]].sum()
-    words = (
-        (evidence.facts.get("images", len(evidence.tables["images"])), "image", "images"),
+    tasks = campaign.tables["people"][["finished", "discarded"]].sum()
+    return page_facts(
+        (campaign.facts.get("images", len(campaign.tables["images"])), "image"),
         (cast, "vote that counts", "votes that count"),
         (people, "person", "people"),
         (int(tasks["finished"]), "task finished", "tasks finished"),
         (int(tasks["discarded"]), "task discarded", "tasks discarded"),
     )
-    return [(f"{count:,}", one if count == 1 else many) for count, one, many in words]
 
 
-def _limits(evidence: Evidence) -> str:
+def _limits(campaign: Campaign) -> str:
     text = (
         "Intervals are at the 95 % level and treat prompts or photos, not images, as independent. Votes of a task with "
         "a failed control picture count nowhere but in what is said of its person."
     )
-    overall = evidence.tables["acceptance"].iloc[0]
-    unseen = int(evidence.facts.get("images", 0)) - int(overall["images"])
+    overall = campaign.tables["acceptance"].iloc[0]
+    unseen = int(campaign.facts.get("images", 0)) - int(overall["images"])
     if overall["undecided"]:
         text += f" {plural(int(overall['undecided']), 'image')} had too few votes to decide and count in no share."
     if unseen > 0:
@@ -138,28 +132,76 @@ def _limits(evidence: Evidence) -> str:
     return text
 
 
-def _accepted(evidence: Evidence) -> Section:
-    table = evidence.tables["acceptance"]
+def _accepted(campaign: Campaign) -> Section:
+    table = campaign.tables["acceptance"]
     overall = table.iloc[0]
     section = Section("accepted", "What people accept")
     section.lead = [
         f"People accept {estimate(overall['estimate'], overall['low'], overall['high'])} of "
-        f"{plural(int(overall['n']), 'decided image')}: {evidence.rule}."
+        f"{plural(int(overall['n']), 'decided image')}: {campaign.rule}."
         if overall["n"]
-        else f"No image is decided yet: {evidence.rule}."
+        else f"No image is decided yet: {campaign.rule}."
     ]
-    images = evidence.tables["images"]
-    section.parts = _divided(images, evidence.votes)
+    images = campaign.tables["images"]
+    section.parts = _divided(images, campaign.votes)
     for by in [name for name in WORDS if name in set(table["by"])]:
         section.parts += _by(table[table["by"] == by], by)
     return section
 
 
+def _gallery(images: pd.DataFrame, votes: Votes, thumbnails: Thumbnails | None) -> Section:
+    """Return pictures of accepted, rejected and divided images with their votes."""
+    judged_images = images[images["votes"] > 0].astype({"sample_id": str})
+    distance = (judged_images["share"] - votes.at_least / votes.of).abs()
+    divided = judged_images.assign(distance=distance).sort_values(["distance", "sample_id"]).head(TILES)
+    groups = []
+    for decision in ("accepted", "rejected"):
+        part = judged_images[judged_images["decision"] == decision].sort_values("sha256")
+        ids = list(by_turns(part, "label")["sample_id"])
+        groups.append((decision.capitalize(), f"{plural(len(part), 'image')} {decision}", ids))
+    groups.append(("Divided", f"{plural(len(judged_images), 'image')} judged", list(divided["sample_id"])))
+    rows = {row["sample_id"]: row for row in judged_images.to_dict("records")}
+    section = Section("gallery", "What the images look like")
+    section.lead = [
+        "Accepted and rejected ones a category at a time, in no other order; the divided ones are nearest to the "
+        "rule's threshold. Below each picture the class that people were asked about, and how many said yes."
+    ]
+    section.parts = grouped(
+        [group for group in groups if group[2]],
+        thumbnails,
+        lambda _, name, jpeg: _tile(rows[name], votes, jpeg),
+        missing="images are",
+    )
+    return section
+
+
+def _tile(row: dict[Any, Any], votes: Votes, jpeg: bytes) -> Tile:
+    answers = []
+    for question in votes.questions:
+        if question.is_rating:
+            said = f"{number(row[f'mean_{question.id}'], 1)} of {question.answers[-1]}"
+            answers.append(Answer(question.id, said, "•", "none"))
+        else:
+            share = row[f"share_{question.id}"]
+            answers.append(judged(question.id, percent(share, 0), share >= 0.5))
+    counted = f"{int(row['yes'])} of {int(row['votes'])} say yes"
+    sign, kind = {"accepted": ("✓", "right"), "rejected": ("✗", "wrong")}.get(row["decision"], ("?", "none"))
+    answers.append(Answer("people", counted, sign, kind))
+    nuisance = f", {row['condition']} {row['nuisance']}" if row["nuisance"] else ""
+    return tile(
+        f"{row['asked']}{nuisance}",
+        jpeg,
+        answers,
+        wrong=row["decision"] != "accepted",
+        count=f"{counted}: {row['decision']}",
+    )
+
+
 def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
-    judged = images[images["votes"] > 0]
-    if judged.empty:
+    voted = images[images["votes"] > 0]
+    if voted.empty:
         return []
-    counts = judged.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
+    counts = voted.groupby(["yes", "votes", "decision"]).size().rename("images").reset_index()
     same = counts["votes"].nunique() == 1
     if same:  # a number that no image has is a gap, which shows where people part
         counts = _with_gaps(counts, votes)
@@ -167,15 +209,15 @@ def _divided(images: pd.DataFrame, votes: Votes) -> list[Part]:
     named = [
         f"{yes}" if same else f"{yes} of {given}" for yes, given in zip(counts["yes"], counts["votes"], strict=True)
     ]
-    unanimous = int(judged["share"].isin([0.0, 1.0]).sum())
+    unanimous = int(voted["share"].isin([0.0, 1.0]).sum())
     figure = Figure(
         "divided",
         "Images by how many people say yes" + (f", of {int(counts['votes'].iloc[0])}" if same else ""),
-        f"Of {plural(len(judged), 'image')}, people are of one mind on {unanimous:,}.",
+        f"Of {plural(len(voted), 'image')}, people are of one mind on {unanimous:,}.",
         lambda width: charts.divided(counts.assign(yes=named)[["yes", "images", "decision"]], width),
         f"Yes by the rule {votes.rule}; accepted from {votes.at_least} of {votes.of} on.",
     )
-    return [ShownFigure(figure)]
+    return [figure]
 
 
 def _with_gaps(counts: pd.DataFrame, votes: Votes) -> pd.DataFrame:
@@ -204,25 +246,28 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
             )
         )
     if len(known) > 1:
-        drawn = known.head(MOST_ROWS).assign(model="accepted", row=lambda one: one["value"].replace("", "not stated"))
+        drawn = known.head(MOST_ROWS).assign(
+            model="accepted", row=lambda frame: frame["value"].replace("", "not stated")
+        )
         more = f", the {MOST_ROWS} least accepted of {len(known)}" if len(known) > MOST_ROWS else ""
-        figure = Figure(
+        figure = dot_figure(
             f"accepted_{by}",
             f"Share of images that people accept, by {word.lower()}{more}",
             "; ".join(f"{row['row']} {percent(row['estimate'])}" for row in drawn.head(8).to_dict("records")),
-            lambda width: dots(
-                drawn[["model", "row", "estimate", "low", "high"]], width, models=["accepted"], rows=list(drawn["row"]),
-                title="accepted", domain=(0, 1),
-            ),
-        )  # fmt: skip
-        parts.append(ShownFigure(figure))
+            drawn,
+            models=["accepted"],
+            rows=list(drawn["row"]),
+            axis="accepted",
+            domain=(0, 1),
+        )
+        parts.append(figure)
     columns = [Column("value", word, show=lambda value: value or "not stated"), *_SHARE]
-    parts.append(ShownTable(Table(f"acceptance_{by}", f"Acceptance by {word.lower()}", ordered, columns, folded=True)))
+    parts.append(Table(f"acceptance_{by}", f"Acceptance by {word.lower()}", ordered, columns, folded=True))
     return parts
 
 
-def _agreement(evidence: Evidence) -> Section:
-    table = evidence.tables["agreement"]
+def _agreement(campaign: Campaign) -> Section:
+    table = campaign.tables["agreement"]
     section = Section("agreement", "How far people agree")
     said = []
     for question, group in table.groupby("question", sort=False):
@@ -245,20 +290,20 @@ def _agreement(evidence: Evidence) -> Section:
         *([Column("reason", "Why there is none")] if (table["reason"] != "").any() else []),
     ]
     note = "Kappa and alpha are 0 where people agree as often as by chance and 1 where they always do."
-    section.parts = [ShownTable(Table("agreement", "Agreement", frame, columns, note))]
+    section.parts = [Table("agreement", "Agreement", frame, columns, note)]
     return section
 
 
-def _people(evidence: Evidence) -> Section:
-    table = evidence.tables["people"]
-    section = Section("people", "How far each person can be relied on")
+def _people(campaign: Campaign) -> Section:
+    table = campaign.tables["people"]
+    section = Section("people", "How reliable each person is")
     doubted = table[table["by_chance"]]
     passed = table["passed"].sum() / table["sentinels"].sum() if table["sentinels"].sum() else float("nan")
     section.lead = [
         f"{plural(len(table), 'person', 'people')} passed {percent(passed)} of "
         f"{plural(int(table['sentinels'].sum()), 'control picture')}. "
         + (
-            f"The answers of {listing([f'person {one}' for one in doubted['person']])} cannot be told from chance."
+            f"The answers of {listing([f'person {number_}' for number_ in doubted['person']])} look like chance."
             if len(doubted)
             else "Nobody's answers look like chance."
         )
@@ -278,12 +323,11 @@ def _people(evidence: Evidence) -> Section:
         Column("yes", "Says yes", "percent"),
     ]
     note = "Agreement is with what most of the others said, this person left out."
-    section.parts.append(ShownTable(Table("people", "People", table, columns, note)))
+    section.parts.append(Table("people", "People", table, columns, note))
     return section
 
 
 def _crowd(table: pd.DataFrame) -> list[Part]:
-    """A line per person: control pictures passed, and agreement with the others."""
     import pandas as pd
 
     shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
@@ -291,8 +335,8 @@ def _crowd(table: pd.DataFrame) -> list[Part]:
         return []
     kinds = {"sentinel": "control pictures passed", "agreement": "agreement with the others"}
     names = [
-        f"person {one}" + (" (chance?)" if chance else "")
-        for one, chance in zip(shown["person"], shown["by_chance"], strict=True)
+        f"person {person}" + (" (chance?)" if chance else "")
+        for person, chance in zip(shown["person"], shown["by_chance"], strict=True)
     ]
     frames = []
     for key, kind in kinds.items():
@@ -311,24 +355,25 @@ def _crowd(table: pd.DataFrame) -> list[Part]:
     frame = pd.concat(frames, ignore_index=True)
     more = f", the {MOST_ROWS} least reliable of {len(table)}" if len(table) > MOST_ROWS else ""
     doubted = int(table["by_chance"].sum())
-    figure = Figure(
+    figure = dot_figure(
         "people",
         f"Control pictures passed, and agreement with the others, by person{more}",
-        f"{len(table)} people; the answers of {doubted} cannot be told from chance.",
-        lambda width: dots(
-            frame[frame["estimate"].notna()], width, models=list(kinds.values()), rows=names, title="share",
-            domain=(0, 1),
-        ),
-        "Numbers stand for people; the export has no names.",
-    )  # fmt: skip
-    return [ShownFigure(figure)]
+        f"{len(table)} people; the answers of {doubted} look like chance.",
+        frame[frame["estimate"].notna()],
+        models=list(kinds.values()),
+        rows=names,
+        axis="share",
+        domain=(0, 1),
+        note="Numbers stand for people; the export has no names.",
+    )
+    return [figure]
 
 
-def _natural(evidence: Evidence) -> Section:
-    table = evidence.tables["naturalness"]
+def _natural(campaign: Campaign) -> Section:
+    table = campaign.tables["naturalness"]
     overall = table.iloc[0]
     section = Section("natural", "How natural the images look")
-    question = next(one for one in evidence.votes.questions if one.id == overall["question"])
+    question = next(item for item in campaign.votes.questions if item.id == overall["question"])
     ends = (float(question.answers[0]), float(question.answers[-1]))
     section.lead = [
         f"The mean rating is {number(overall['estimate'])} ({span(overall['low'], overall['high'], 2, 1)}) on a scale "
@@ -337,7 +382,7 @@ def _natural(evidence: Evidence) -> Section:
     ]
     for by in [name for name in ("model", "generator", "condition") if name in set(table["by"])]:
         part = table[table["by"] == by].sort_values("estimate", ascending=False, kind="stable")
-        drawn = part.head(MOST_ROWS).assign(row=lambda one: one["value"].replace("", "not stated"))
+        drawn = part.head(MOST_ROWS).assign(row=lambda frame: frame["value"].replace("", "not stated"))
         finding = "; ".join(f"{row['row']} {number(row['estimate'])}" for row in drawn.head(8).to_dict("records"))
         figure = Figure(
             f"natural_{by}",
@@ -347,7 +392,7 @@ def _natural(evidence: Evidence) -> Section:
                 drawn[["row", "estimate", "low", "high"]], width, rows=list(drawn["row"]), steps=ends
             ),
         )
-        section.parts.append(ShownFigure(figure))
+        section.parts.append(figure)
     columns = [
         Column("value", "Of", show=lambda value: value or "all images"),
         Column("by", "By", show=lambda value: WORDS.get(value, "")),
@@ -356,16 +401,16 @@ def _natural(evidence: Evidence) -> Section:
         Column("images", "Images", "integer"),
         Column("people", "People", "integer"),
     ]
-    section.parts.append(ShownTable(Table("naturalness", "Mean ratings", table, columns)))
+    section.parts.append(Table("naturalness", "Mean ratings", table, columns))
     return section
 
 
-def _asked(evidence: Evidence) -> Section:
-    votes, facts = evidence.votes, evidence.facts
+def _asked(campaign: Campaign) -> Section:
+    votes, facts = campaign.votes, campaign.facts
     section = Section("asked", "What was asked")
     section.lead = [
-        *(f"“{one.text.replace('{category}', '…')}” ({', '.join(one.answers)})" for one in votes.questions),
-        f"An image is accepted where {evidence.rule}; it is undecided while the missing votes could still decide.",
+        *(f"“{item.text.replace('{category}', '…')}” ({', '.join(item.answers)})" for item in votes.questions),
+        f"An image is accepted where {campaign.rule}; it is undecided while the missing votes could still decide.",
     ]
     columns = [
         Column("question", "Question"),
@@ -375,7 +420,7 @@ def _asked(evidence: Evidence) -> Section:
     ]
     settings = [f"{key.replace('_', ' ')}: {value}" for key, value in facts.get("settings", {}).items()]
     section.parts = [
-        ShownTable(Table("answers", "Answers that count", evidence.tables["answers"], columns)),
+        Table("answers", "Answers that count", campaign.tables["answers"], columns),
         Listing("Settings of the campaign", settings),
     ]
     if facts.get("problems"):

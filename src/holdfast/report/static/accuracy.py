@@ -1,4 +1,4 @@
-"""Sections: accuracy by scenario, and class × scenario maps."""
+"""Sections: accuracy by scenario, and maps of class × scenario."""
 
 from __future__ import annotations
 
@@ -7,50 +7,59 @@ from typing import TYPE_CHECKING
 from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Section, ShownFigure, ShownTable
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import estimate, listing, percent, plural
-from holdfast.report.static.evidence import DAGGER, Evidence, shown
+from holdfast.report.page.parts import Section
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import DAGGER, condition_label, estimate, listing, percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ALL_CLASSES = 40
-"""With more classes, a map shows the worst and the most affected ones."""
+"""Where there are more classes, a map shows the worst and the most affected ones."""
 
 PICKED = 15
-"""Classes of each of those two kinds."""
+"""How many of each of those two kinds it shows."""
 
 
 def scenarios(evidence: Evidence) -> Section:
-    """Dots with intervals, models side by side."""
+    """Return the accuracy under each condition with intervals, models side by side."""
     section = Section("scenarios", "Accuracy by scenario")
     frame = evidence.summary
     kind = "class-macro accuracy" if evidence.average == "macro" else "accuracy"
     section.lead = [_scenario_lead(evidence, kind)]
-    rows = [shown(name) for name in evidence.conditions]
+    rows = [condition_label(name) for name in evidence.conditions]
     tidy = frame.assign(
-        row=frame["condition"].map(shown), model=frame["model"].map(evidence.short), estimate=frame["accuracy"]
+        row=frame["condition"].map(condition_label),
+        model=frame["model"].map(evidence.short),
+        estimate=frame["accuracy"],
     )[["model", "row", "estimate", "low", "high", "n"]]
     models = [evidence.short[name] for name in evidence.models]
-    figure = Figure(
+    figure = charts.dot_figure(
         "accuracy_by_scenario",
         "Accuracy under each condition, with 95 % intervals; the most harmful conditions first",
         " ".join(section.lead),
-        lambda width: charts.dots(tidy, width, models=models, rows=rows, title=kind, domain=(0, 1)),
-        _notes(evidence),
+        tidy,
+        models=models,
+        rows=rows,
+        axis=kind,
+        domain=(0, 1),
+        note=_notes(evidence),
     )
-    section.parts = [ShownFigure(figure), ShownTable(_scenario_table(evidence))]
+    section.parts = [figure, _scenario_table(evidence)]
     return section
 
 
 def _notes(evidence: Evidence) -> str:
     notes = [DAGGER] if any(without_object(name) for name in evidence.conditions) else []
     for repeat, first in evidence.counts.same_images.items():
-        notes.append(f"{shown(repeat)} shows the models the very same pixels as {shown(first)}; scores count it once.")
+        notes.append(
+            f"{condition_label(repeat)} shows the models the very same pixels as {condition_label(first)}; scores "
+            "count it once."
+        )
     if evidence.counts.attacks:
-        attacks = listing([shown(name) for name in evidence.counts.attacks])
+        attacks = listing([condition_label(name) for name in evidence.counts.attacks])
         notes.append(
             f"Attacks ({attacks}) change each picture against each model at its own input, so that no two models saw "
             "the same; no score, ranking or regression counts them."
@@ -73,18 +82,14 @@ def _scenario_lead(evidence: Evidence, kind: str) -> str:
         start = f" from {percent(before[model])}" if model in before.index else ""
         said.append(f"{evidence.short[model]}{start} to {estimate(row['accuracy'], row['low'], row['high'])}")
     more = f", and {plural(len(worst) - 3, 'model')} more in the table" if len(worst) > 3 else ""
-    return f"{text} The most harmful condition is {shown(harmful[0])}: it takes {listing(said)}{more}."
+    return f"{text} The most harmful condition is {condition_label(harmful[0])}: it takes {listing(said)}{more}."
 
 
 def _scenario_table(evidence: Evidence) -> Table:
-    position = {name: place for place, name in enumerate(evidence.conditions)}
-    order = {name: place for place, name in enumerate(evidence.models)}
-    frame = evidence.summary.sort_values(
-        ["condition", "model"], key=lambda one: one.map(position if one.name == "condition" else order)
-    )
+    frame = evidence.in_order(evidence.summary, "condition", "model")
     columns = [
-        Column("condition", "Condition", show=shown),
-        Column("model", "Model", show=evidence.name),
+        CONDITION,
+        model_column(evidence.short),
         Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
         Column("worst_class", "Worst class"),
@@ -95,14 +100,14 @@ def _scenario_table(evidence: Evidence) -> Table:
 
 
 def maps(evidence: Evidence) -> Section:
-    """A class × scenario map per model; one figure of small ones where there are many models."""
+    """Return a map of class × scenario per model, or one figure of small maps where there are many models."""
     section = Section("classes", "Classes under each scenario")
     frame = evidence.classes
     picked, note = _picked(evidence, frame)
     section.lead = [_map_lead(evidence, frame), *([note] if note else [])]
-    wide = frame.assign(row=frame["label"], column=frame["condition"].map(shown), estimate=frame["accuracy"])
+    wide = frame.assign(row=frame["label"], column=frame["condition"].map(condition_label), estimate=frame["accuracy"])
     wide = wide[wide["label"].isin(picked)][["model", "row", "column", "estimate", "n"]]
-    columns = [shown(name) for name in evidence.conditions]
+    columns = [condition_label(name) for name in evidence.conditions]
     if len(evidence.models) > charts.SIDE_BY_SIDE:
         few = picked[: 2 * PICKED]
         small = wide[wide["row"].isin(few)].assign(model=wide["model"].map(evidence.short))
@@ -114,33 +119,33 @@ def maps(evidence: Evidence) -> Section:
             lambda width: charts.density_panels(small, width, rows=few, columns=columns, models=models),
             "Cells that stand out from the page are where a model fails. " + _notes(evidence),
         )
-        section.parts.append(ShownFigure(figure))
+        section.parts.append(figure)
     else:
         for number, model in enumerate(evidence.models, 1):
-            section.parts.append(ShownFigure(_map(evidence, wide, model, number, picked, columns)))
-    section.parts.append(ShownTable(_class_table(evidence, frame)))
+            section.parts.append(_map(evidence, wide, model, number, picked, columns))
+    section.parts.append(_class_table(evidence, frame))
     return section
 
 
 def _map(
     evidence: Evidence, frame: pd.DataFrame, model: str, number: int, rows: list[str], columns: list[str]
 ) -> Figure:
-    one = frame[frame["model"] == model].drop(columns="model")
-    lowest = one[~one["column"].str.endswith("†")].sort_values("estimate").head(3)
-    cells = [
+    cells = frame[frame["model"] == model].drop(columns="model")
+    lowest = cells[~cells["column"].str.endswith("†")].sort_values("estimate").head(3)
+    named = [
         f"{cell['row']} under {cell['column']} ({percent(cell['estimate'], 0)})" for cell in lowest.to_dict("records")
     ]
     return Figure(
         f"class_map_{number}",
         f"{evidence.short[model]}: accuracy in per cent by class and condition",
-        f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(cells)}.",
-        lambda width: charts.density(one, width, rows=rows, columns=columns),
+        f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(named)}.",
+        lambda width: charts.density(cells, width, rows=rows, columns=columns),
         "Cells that stand out from the page are where the model fails. " + _notes(evidence) if number == 1 else "",
     )
 
 
 def _picked(evidence: Evidence, frame: pd.DataFrame) -> tuple[list[str], str]:
-    """Classes to show, the worst first, and a sentence where they are not all."""
+    """Return the classes to show, the worst first, and a sentence where some are left out."""
     kept = evidence.with_object(frame)
     means = kept.groupby("label")["accuracy"].mean().sort_values(kind="stable")
     if len(means) <= ALL_CLASSES:
@@ -175,8 +180,8 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
 def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [
         Column("label", "Class"),
-        Column("condition", "Condition", show=shown),
-        Column("model", "Model", show=evidence.name),
+        CONDITION,
+        model_column(evidence.short),
         Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
     ]

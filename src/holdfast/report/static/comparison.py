@@ -1,4 +1,4 @@
-"""Section: models against each other, ranks, and what each condition costs."""
+"""Section: models compared with each other, their ranks, and what each condition costs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, number, p_value, percent, plural, points, span
-from holdfast.report.static.evidence import DAGGER, Evidence, shown
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import DAGGER, condition_label, listing, number, p_value, percent, plural, points, span
 from holdfast.stats.models.power import sample_sizes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def comparison(evidence: Evidence) -> Section:
-    """Ranks, pairs and drops, all paired on the photo."""
+    """Return ranks, pairs and drops, all paired on the photo."""
     section = Section("comparison", "Paired comparison")
     section.lead = [
         "Models are compared on the same photos, so that what makes a photo hard cancels out. p-values are corrected "
@@ -45,12 +45,15 @@ def _ranks(evidence: Evidence) -> list[Part]:
     labels = [f"{rank} · {short.get(name, name)}" for name, rank in zip(table["model"], table["rank"], strict=True)]
     tidy = table.assign(model="", row=labels, estimate=table["accuracy"])[["model", "row", "estimate", "low", "high"]]
     sentence = _rank_sentence(evidence, table)
-    figure = Figure(
+    figure = charts.dot_figure(
         "ranks",
         "Models by mean accuracy over the conditions, with simultaneous 95 % intervals and possible ranks",
         sentence,
-        lambda width: charts.dots(tidy, width, models=[""], rows=labels, title="mean accuracy over conditions"),
-        "The number before a name is its rank; a span of ranks means that the photos do not decide between them.",
+        tidy,
+        models=[""],
+        rows=labels,
+        axis="mean accuracy over conditions",
+        note="The number before a name is its rank; a span of ranks means that the photos do not decide between them.",
     )
     columns = [
         Column("model", "Model"),
@@ -59,7 +62,7 @@ def _ranks(evidence: Evidence) -> list[Part]:
         Column("n", "Photos", "integer"),
     ]
     shown_table = Table("ranking", "Ranks: models that cannot be told apart share theirs", table, columns, folded=True)
-    return [Heading("Ranks"), Text([sentence]), ShownFigure(figure), ShownTable(shown_table)]
+    return [Heading("Ranks"), Text([sentence]), figure, shown_table]
 
 
 def _rank_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
@@ -81,7 +84,7 @@ def _pairs(evidence: Evidence) -> list[Part]:
     table = pairs.table
     parts: list[Part] = [Heading("Every two models"), Text([_pair_sentence(evidence, table)])]
     if len(evidence.models) > 2:
-        parts.append(ShownFigure(_matrix(evidence, table, str(parts[1].texts[0]))))  # type: ignore[union-attr]
+        parts.append(_matrix(evidence, table, str(parts[1].texts[0])))  # type: ignore[union-attr]
     columns = [
         Column("first", "First", show=evidence.name),
         Column("second", "Second", show=evidence.name),
@@ -93,14 +96,12 @@ def _pairs(evidence: Evidence) -> list[Part]:
     ]
     ordered = table.sort_values("p_holm", kind="stable")
     parts.append(
-        ShownTable(
-            Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
-        )
+        Table("pairs", "Differences of mean accuracy, paired on the photo", ordered, columns, folded=len(table) > 6)
     )
     detail = evidence.pairs_by_condition.table.sort_values("p_holm", kind="stable")
-    with_condition = [Column("condition", "Condition", show=shown), *columns]
+    with_condition = [CONDITION, *columns]
     caption = "Differences of accuracy by condition (McNemar), the clearest first"
-    parts.append(ShownTable(Table("pairs_by_condition", caption, detail, with_condition, shown=30, folded=True)))
+    parts.append(Table("pairs_by_condition", caption, detail, with_condition, shown=30, folded=True))
     return parts
 
 
@@ -133,20 +134,15 @@ def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
         row=rows["column"], column=rows["row"], estimate=-rows["estimate"], low=-rows["high"], high=-rows["low"]
     )
     both = pd.concat([rows, mirrored], ignore_index=True)
-    both["told"] = both["p_holm"] < 0.05
-    both["shown"] = [
-        number(100 * value, 1) + ("*" if told else "")
-        for value, told in zip(both["estimate"], both["told"], strict=True)
-    ]
-    both["brief"] = [
-        number(100 * value, 0) + ("*" if told else "")
-        for value, told in zip(both["estimate"], both["told"], strict=True)
-    ]
-    both["row"], both["column"] = (
-        both["row"].map(lambda name: short.get(name, name)),
-        both["column"].map(lambda name: short.get(name, name)),
-    )
-    tidy = both[["row", "column", "estimate", "low", "high", "told", "shown", "brief"]]
+    both["clear"] = both["p_holm"] < 0.05
+    for column, digits in (("shown", 1), ("brief", 0)):
+        both[column] = [
+            number(100 * value, digits) + ("*" if clear else "")
+            for value, clear in zip(both["estimate"], both["clear"], strict=True)
+        ]
+    for column in ("row", "column"):
+        both[column] = both[column].map(evidence.name)
+    tidy = both[["row", "column", "estimate", "low", "high", "clear", "shown", "brief"]]
     models = [short[name] for name in evidence.models if short[name] in set(tidy["row"])]
     return Figure(
         "pairs",
@@ -171,28 +167,30 @@ def _drops(evidence: Evidence) -> list[Part]:
     sentence = _drop_sentence(evidence, kept)
     order = [name for name in evidence.conditions if name != ORIGINAL and not without_object(name)]
     tidy = kept.assign(
-        model=kept["model"].map(evidence.short), row=kept["condition"].map(shown), estimate=kept["drop"],
+        model=kept["model"].map(evidence.short), row=kept["condition"].map(condition_label), estimate=kept["drop"],
         solid=kept["p_holm"] < 0.05,
     )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
-    rows = [shown(name) for name in order if name in set(kept["condition"])]
+    rows = [condition_label(name) for name in order if name in set(kept["condition"])]
     models = [evidence.short[name] for name in evidence.models]
     parts: list[Part] = [heading, Text([sentence, *_power(kept)])]
     if rows:
-        figure = Figure(
+        figure = charts.dot_figure(
             "drops",
             "Points of accuracy lost against the original on the same photos, with 95 % intervals",
             sentence,
-            lambda width: charts.dots(
-                tidy, width, models=models, rows=rows, title="points lost (to the right) or gained", zero=True
-            ),
-            "Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be chance.",
+            tidy,
+            models=models,
+            rows=rows,
+            axis="points lost (to the right) or gained",
+            zero=True,
+            note="Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be "
+            "chance.",
         )
-        parts.append(ShownFigure(figure))
-    position = {name: place for place, name in enumerate(evidence.conditions)}
-    ordered = frame.sort_values("condition", key=lambda one: one.map(position), kind="stable")
+        parts.append(figure)
+    ordered = evidence.in_order(frame, "condition")
     columns = [
-        Column("condition", "Condition", show=shown),
-        Column("model", "Model", show=evidence.name),
+        CONDITION,
+        model_column(evidence.short),
         Column("drop", "Lost", "points", "low", "high"),
         Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
         Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
@@ -204,11 +202,11 @@ def _drops(evidence: Evidence) -> list[Part]:
     table = Table(
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
     )
-    return [*parts, ShownTable(table)]
+    return [*parts, table]
 
 
 def _power(kept: pd.DataFrame) -> list[str]:
-    """What the number of photos can show, in a sentence."""
+    """Return a sentence on how small a drop these photos can show."""
     if kept.empty:
         return []
     sizes = sample_sizes(kept, difference=0.02)
@@ -227,9 +225,9 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
             "that it costs accuracy."
         )
     row = sure.iloc[0]
-    conditions = list(dict.fromkeys(shown(name) for name in sure["condition"]))
+    conditions = list(dict.fromkeys(condition_label(name) for name in sure["condition"]))
     return (
         f"{len(sure)} of {plural(len(kept), 'drop')} {'stands' if len(sure) == 1 else 'stand'} after "
         f"Holm's correction, under {listing(conditions)}. The largest: {evidence.name(row['model'])} loses "
-        f"{points(row['drop'])} ({span(row['low'], row['high'])}) under {shown(row['condition'])}."
+        f"{points(row['drop'])} ({span(row['low'], row['high'])}) under {condition_label(row['condition'])}."
     )

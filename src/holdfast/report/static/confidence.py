@@ -1,25 +1,26 @@
-"""Section: confidence."""
+"""Section: how far confidence can be trusted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page import plots
+from holdfast.report.page import charts
 from holdfast.report.page.charts import SIDE_BY_SIDE
-from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import number, percent, plural, points, span
-from holdfast.report.static.evidence import DAGGER, Evidence, shown
+from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import DAGGER, condition_label, number, percent, plural, points, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def confidence(evidence: Evidence) -> Section:
-    """How far confidence can be trusted, and whether it notices that the object is gone."""
+    """Return how far confidence can be trusted, and whether it notices that the object is gone."""
     section = Section("confidence", "Confidence")
     frame = evidence.calibration
     if frame.empty:
@@ -27,7 +28,7 @@ def confidence(evidence: Evidence) -> Section:
         section.parts = [Notice("No row has a confidence.")]
         return section
     section.lead = [_lead(evidence, frame)]
-    section.parts = [ShownFigure(_scatter(evidence, frame, section.lead[0])), ShownTable(_table(evidence, frame))]
+    section.parts = [_scatter(evidence, frame, section.lead[0]), _table(evidence, frame)]
     section.parts += _without_object(evidence)
     return section
 
@@ -42,8 +43,9 @@ def _lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     if over["gap"] <= 0:
         return text + "No model is surer than right, on average, under any condition that keeps the object."
     return text + (
-        f"The largest gap is that of {evidence.name(over['model'])} under {shown(over['condition'])}: mean confidence "
-        f"{percent(over['confidence'])}, accuracy {percent(over['accuracy'])}, {points(over['gap'])} too sure."
+        f"The largest gap is that of {evidence.name(over['model'])} under {condition_label(over['condition'])}: mean "
+        f"confidence {percent(over['confidence'])}, accuracy {percent(over['accuracy'])}, {points(over['gap'])} too "
+        "sure."
     )
 
 
@@ -52,7 +54,7 @@ def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
 
     right = frame["accuracy"] * frame["n"]
     low, high = wilson(right.to_numpy(), frame["n"].to_numpy())
-    tidy = frame.assign(row=frame["condition"].map(shown), estimate=frame["accuracy"], low=low, high=high)
+    tidy = frame.assign(row=frame["condition"].map(condition_label), estimate=frame["accuracy"], low=low, high=high)
     gap = (frame["confidence"] - frame["accuracy"]).abs()
     tidy["label"] = ""
     for _, group in tidy.assign(gap=gap).groupby("model"):
@@ -60,7 +62,7 @@ def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
     wide = frame.assign(gap=gap).groupby("model")["gap"].max().sort_values(ascending=False)
     chosen = set(wide.index[:SIDE_BY_SIDE])
     models = [evidence.short[name] for name in evidence.models if name in chosen]
-    tidy = tidy[tidy["model"].isin(chosen)].assign(model=lambda one: one["model"].map(evidence.short))
+    tidy = tidy[tidy["model"].isin(chosen)].assign(model=lambda frame: frame["model"].map(evidence.short))
     tidy = tidy[["model", "row", "confidence", "estimate", "low", "high", "label"]]
     few = (
         f" Of {plural(len(wide), 'model')} those {len(chosen)} with the widest gaps are drawn."
@@ -72,14 +74,14 @@ def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
         "confidence",
         "Accuracy against mean confidence, a mark per condition, with 95 % intervals of the accuracy",
         lead,
-        lambda width: plots.confidence(tidy, width, models=models),
+        lambda width: _chart(tidy, width, models=models),
         "On the dashed line a model is as often right as it is sure. The original and the largest gaps are named where "
         f"there is room.{few}{dagger}",
     )
 
 
 def _labelled(group: pd.DataFrame, most: int = 5) -> list[int]:
-    """Marks with a name beside them: the original, then those farthest from the diagonal, while names keep clear."""
+    """Return the marks to name: the original, then those farthest from the diagonal, while names do not overlap."""
     changed = group["condition"] != ORIGINAL
     ordered = group.assign(changed=changed).sort_values(["changed", "gap"], ascending=[True, False])
     taken: list[tuple[float, float]] = []
@@ -92,11 +94,10 @@ def _labelled(group: pd.DataFrame, most: int = 5) -> list[int]:
 
 
 def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
-    position = {name: place for place, name in enumerate(evidence.conditions)}
-    ordered = frame.sort_values("condition", key=lambda one: one.map(position), kind="stable")
+    ordered = evidence.in_order(frame, "condition")
     columns = [
-        Column("condition", "Condition", show=shown),
-        Column("model", "Model", show=evidence.name),
+        CONDITION,
+        model_column(evidence.short),
         Column("n", "Answers", "integer"),
         Column("accuracy", "Accuracy", "percent"),
         Column("confidence", "Confidence", "percent"),
@@ -116,20 +117,72 @@ def _without_object(evidence: Evidence) -> list[Part]:
         return [heading, Notice("The conditions original and only_background were not both run.")]
     frame = frame.sort_values("auroc", ascending=False, kind="stable")
     first, last = frame.iloc[0], frame.iloc[-1]
-    said = [
+    ends = [
         f"{evidence.name(row['model'])} {number(row['auroc'], 3)} ({span(row['low'], row['high'], 3, 1)})"
         for row in (first, last)
     ]
     text = (
         "The chance that a model is surer of a photo than of its empty background (area under the ROC curve; 0.5 means "
-        f"that it does not notice): {said[0]}{'; the lowest is ' + said[1] if len(frame) > 1 else ''}."
+        f"that it does not notice): {ends[0]}{'; the lowest is ' + ends[1] if len(frame) > 1 else ''}."
     )
     columns = [
-        Column("model", "Model", show=evidence.name),
+        model_column(evidence.short),
         Column("auroc", "AUROC", "number", "low", "high", digits=3),
         Column("n", "Originals", "integer"),
         Column("n_background", "Backgrounds", "integer"),
     ]
     caption = "Original against background alone, by confidence"
     table = Table("background_auroc", caption, frame, columns, folded=len(frame) > 6)
-    return [heading, Text([text]), ShownTable(table)]
+    return [heading, Text([text]), table]
+
+
+def _chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
+    """Return accuracy against mean confidence, with a dot per condition; ``label`` names some of them."""
+    panels = len(models) > 1
+    columns = min(len(models), 3 if width >= WIDE else 1)
+    inner = min(400, (width - 60) // columns - 30) if panels else min(520, width - 60)
+    axis_format = {"format": "%", "domain": False, "ticks": False, "tickCount": 5}
+    axis = {"type": "quantitative", "scale": {"domain": [0, 1]}}
+    x = axis | {"field": "confidence", "title": "mean confidence", "axis": axis_format}
+    y = axis | {"title": "accuracy", "axis": axis_format}
+    tip: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
+    for field, title in (
+        ("confidence", "mean confidence"),
+        ("estimate", "accuracy"),
+        ("low", "95 % from"),
+        ("high", "to"),
+    ):
+        tip.append({"field": field, "type": "quantitative", "title": title, "format": ".1%"})
+    blue = {"color": COLOURS[0]}
+    halo: Chart = {"type": "text", "stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    ink: Chart = {"type": "text", "color": INK}
+    layers: list[Chart] = [
+        charts.dashed_line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
+        {
+            "mark": {"type": "rule", "strokeWidth": 1, **blue},
+            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1, **blue},
+            "encoding": {"x": x, "y": y | {"field": "estimate"}, "tooltip": tip},
+        },
+        *(
+            {
+                "transform": [{"filter": f"datum.label !== '' && datum.confidence {side}"}],
+                "mark": look | {"align": align, "dx": dx, "fontSize": 11, "limit": inner // 2},
+                "encoding": {"x": x, "y": y | {"field": "estimate"}, "text": {"field": "label"}},
+            }
+            for side, align, dx in (("<= 0.55", "left", 8), ("> 0.55", "right", -8))
+            for look in (halo, ink)
+        ),
+    ]  # fmt: skip
+    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": charts.records(charts.placed(frame, models))}}
+    if not panels:
+        return data | {"width": inner, "height": int(0.8 * inner), "layer": layers}
+    spec = {"width": inner, "height": int(0.8 * inner), "layer": layers}
+    return data | {
+        "facet": charts.panel_of(inner),
+        "columns": columns,
+        "spacing": {"row": 18, "column": 24},
+        "spec": spec,
+    }

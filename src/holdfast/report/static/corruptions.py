@@ -1,20 +1,19 @@
-"""Section: the common corruptions, where some of them were among the conditions."""
+"""Section: the common corruptions, where some of them are among the conditions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import condition_words
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Notice, Section, ShownFigure, ShownTable
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import Notice, Section
+from holdfast.report.page.tables import Column, Table, model_column
 from holdfast.report.page.words import estimate, listing, plural
-from holdfast.report.static.evidence import Evidence
 from holdfast.stats.effects.corruption import ALEXNET, CorruptionError, corruption_of, mean_corruption_error
 
 if TYPE_CHECKING:
@@ -25,59 +24,52 @@ if TYPE_CHECKING:
 TITLE = "Common corruptions"
 _WNID = re.compile(r"n\d{8}")
 _IMAGENET_CLASSES = 1000
+SPARE_MARK = "‡"
 
 
 def corruptions(evidence: Evidence) -> list[Section]:
-    """The section, or none where no corruption was asked for."""
+    """Return the section, or nothing where no corruption was measured."""
     if not any(map(corruption_of, evidence.counts.conditions)):
         return []
     section = Section("corruptions", TITLE)
-    measure = partial(
-        mean_corruption_error,
-        evidence.counts,
-        outcome=evidence.outcome,
-        average=evidence.average,
-        resamples=evidence.resamples,
-        seed=evidence.seed,
-    )
-    found = measure()
-    if found.reason:
-        section.parts = [Notice(found.reason)]
+    errors = mean_corruption_error(evidence.counts, **evidence.settings)
+    if errors.reason:
+        section.parts = [Notice(errors.reason)]
         return [section]
-    reference = _reference(evidence.counts, found.models)
+    reference = _reference(evidence.counts, errors.models)
     if reference is not None:
-        found = measure(reference=reference)
-    section.lead = _lead(evidence, found, reference)
+        errors = mean_corruption_error(evidence.counts, reference=reference, **evidence.settings)
+    section.lead = _lead(evidence, errors, reference)
     section.parts = [
-        ShownFigure(_figure(evidence, found, section.lead[0])),
-        ShownTable(_models_table(evidence, found, reference)),
-        ShownTable(_corruptions_table(evidence, found, reference)),
+        _figure(evidence, errors, section.lead[0]),
+        _models_table(evidence, errors, reference),
+        _corruptions_table(evidence, errors, reference),
     ]
     return [section]
 
 
 def _reference(counts: Counts, models: pd.DataFrame) -> str | Mapping[str, float] | None:
-    """What ratios are relative to: the published AlexNet for the whole of ImageNet-C, else one of the models."""
+    """Return what ratios are relative to: the published AlexNet for all of ImageNet-C, else one of the models."""
     whole = {f"{name}@severity_{severity}" for name in CORRUPTIONS for severity in range(1, 6)}
     imagenet = len(counts.classes) == _IMAGENET_CLASSES and all(map(_WNID.fullmatch, counts.classes))
     if imagenet and whole <= set(counts.conditions):
         return ALEXNET
     if len(models) < 2:
         return None
-    named = [name for name in models["model"] if "alexnet" in name.lower()]
-    return named[0] if named else str(models.sort_values("error", kind="stable")["model"].iloc[-1])
+    alexnets = [name for name in models["model"] if "alexnet" in name.lower()]
+    return alexnets[0] if alexnets else str(models.sort_values("error", kind="stable")["model"].iloc[-1])
 
 
-def _said(evidence: Evidence, reference: str | Mapping[str, float]) -> str:
+def _reference_name(evidence: Evidence, reference: str | Mapping[str, float]) -> str:
     if not isinstance(reference, str):
         return "the published AlexNet"
     name = evidence.name(reference)
     return name if "alexnet" in reference.lower() else f"{name}, the model that is wrong most often"
 
 
-def _lead(evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None) -> list[str]:
-    table = found.models.sort_values("error", kind="stable")
-    said = [
+def _lead(evidence: Evidence, errors: CorruptionError, reference: str | Mapping[str, float] | None) -> list[str]:
+    table = errors.models.sort_values("error", kind="stable")
+    shares = [
         f"{evidence.name(row['model'])} {estimate(row['error'], row['low'], row['high'])}"
         for row in table.head(3).to_dict("records")
     ]
@@ -85,51 +77,48 @@ def _lead(evidence: Evidence, found: CorruptionError, reference: str | Mapping[s
     count, conditions = int(table["corruptions"].iloc[0]), int(table["conditions"].iloc[0])
     whole = count == len(CORRUPTIONS)
     what = "the fifteen corruptions of mCE" if whole else f"{plural(count, 'corruption')} of the fifteen of mCE"
-    made = plural(conditions, "condition")
-    lead = [f"Share of wrong answers, averaged over {what} ({made} with their severities): {listing(said)}{more}."]
+    over = f"{what} ({plural(conditions, 'condition')} with their severities)"
+    lead = [f"Share of wrong answers, averaged over {over}: {listing(shares)}{more}."]
     if reference is not None:
         lead.append(
             "mCE is that error under each corruption, summed over its severities, in proportion to the error of "
-            f"{_said(evidence, reference)}, averaged over corruptions: 100 % is as bad as that one."
+            f"{_reference_name(evidence, reference)}, averaged over corruptions: 100 % is as bad as that one."
         )
     if not whole or conditions < 5 * len(CORRUPTIONS):
         lead.append("Published values are over all fifteen at five severities, so these do not compare with them.")
     return lead
 
 
-def _figure(evidence: Evidence, found: CorruptionError, finding: str) -> Figure:
-    frame = found.by_corruption
+def _figure(evidence: Evidence, errors: CorruptionError, finding: str) -> Figure:
+    frame = errors.by_corruption
     order = frame.groupby("corruption")["error"].mean().sort_values(ascending=False, kind="stable").index
-    rows = [_shown(name) for name in order]
+    rows = [_corruption_label(name) for name in order]
     tidy = frame.assign(
-        model=frame["model"].map(evidence.name), row=frame["corruption"].map(_shown), estimate=frame["error"]
+        model=frame["model"].map(evidence.name), row=frame["corruption"].map(_corruption_label), estimate=frame["error"]
     )[["model", "row", "estimate", "low", "high", "n"]]
     models = [evidence.short[name] for name in evidence.models if evidence.short[name] in set(tidy["model"])]
-    spare = f"{SPARE_MARK} Meant for validation, not in the mean." if any(map(_spare, order)) else ""
-    return Figure(
+    spare = f"{SPARE_MARK} Meant for validation, not in the mean." if set(order) & set(SPARE_CORRUPTIONS) else ""
+    return charts.dot_figure(
         "corruption_errors",
         "Wrong answers under each corruption, averaged over its severities, with 95 % intervals; the worst first",
         finding,
-        lambda width: charts.dots(tidy, width, models=models, rows=rows, title="wrong answers", domain=(0, 1)),
-        spare,
+        tidy,
+        models=models,
+        rows=rows,
+        axis="wrong answers",
+        domain=(0, 1),
+        note=spare,
     )
 
 
-SPARE_MARK = "‡"
+def _corruption_label(corruption: str) -> str:
+    return condition_words(corruption) + (f" {SPARE_MARK}" if corruption in SPARE_CORRUPTIONS else "")
 
 
-def _spare(corruption: str) -> bool:
-    return corruption in SPARE_CORRUPTIONS
-
-
-def _shown(corruption: str) -> str:
-    return condition_words(corruption) + (f" {SPARE_MARK}" if _spare(corruption) else "")
-
-
-def _models_table(evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None) -> Table:
-    frame = found.models.sort_values("error", kind="stable")
+def _models_table(evidence: Evidence, errors: CorruptionError, reference: str | Mapping[str, float] | None) -> Table:
+    frame = errors.models.sort_values("error", kind="stable")
     columns = [
-        Column("model", "Model", show=evidence.name),
+        model_column(evidence.short),
         Column("error", "Mean corruption error", "percent", "low", "high"),
         Column("clean_error", "Error on originals", "percent"),
         Column("n", "Photos", "integer"),
@@ -140,16 +129,16 @@ def _models_table(evidence: Evidence, found: CorruptionError, reference: str | M
 
 
 def _corruptions_table(
-    evidence: Evidence, found: CorruptionError, reference: str | Mapping[str, float] | None
+    evidence: Evidence, errors: CorruptionError, reference: str | Mapping[str, float] | None
 ) -> Table:
     columns = [
-        Column("corruption", "Corruption", show=_shown),
-        Column("model", "Model", show=evidence.name),
+        Column("corruption", "Corruption", show=_corruption_label),
+        model_column(evidence.short),
         Column("severities", "Severities"),
         Column("error", "Error", "percent", "low", "high"),
         Column("n", "Photos", "integer"),
     ]
     if reference is not None:
         columns[4:4] = [Column("ratio", "of the reference's", "percent", "ratio_low", "ratio_high")]
-    frame = found.by_corruption.sort_values(["corruption", "error"], kind="stable")
+    frame = errors.by_corruption.sort_values(["corruption", "error"], kind="stable")
     return Table("corruption_errors", "Error by corruption and model", frame, columns, folded=True)

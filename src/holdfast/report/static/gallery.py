@@ -1,44 +1,37 @@
-"""Sections: the gallery, and the worst classes and images."""
+"""Sections: the same photo under every condition, and the worst classes and images."""
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, ShownTable, Tile
+from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.gallery import RunPictures, judged, tile
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section
+from holdfast.report.page.rows import Rows, answers
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, percent, plural
-from holdfast.report.static.evidence import Evidence, named, shown
-from holdfast.report.static.rows import Rows, answers
+from holdfast.report.page.words import condition_label, listing, percent, plural
 from holdfast.stats.core.reduce import right_column
-from holdfast.store import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Pictures = Callable[[Run, Collection[str]], dict[tuple[str, str], bytes]]
-"""A run and source ids → JPEGs by (sample_id, condition name)."""
 
 NO_ANSWER = "no answer"
 
 PHOTOS = 6
 WORST = 25
-LARGEST_PICTURE = 60_000
-"""Bytes; a picture beyond that is left out, so that the page stays small whatever it is given."""
-
 
 _NO_OBJECT = "No condition of these keeps the object in the picture, so there is nothing to get right."
 
 
 def most_harmed(evidence: Evidence) -> pd.DataFrame:
-    """A row per photo: ``answers`` under conditions with the object, ``wrong`` of them, ``lost``: wrong under a
-    condition although right on the original, ``original``: share of models right on it; the most lost first.
-    """  # noqa: D205
-    cells = evidence.with_object(named(evidence.counts.cells))
+    """Return a row per photo, the most lost first.
+
+    ``answers`` counts the answers under conditions that keep the object, ``wrong`` the wrong ones among them, ``lost``
+    those that are wrong although the original was answered rightly; ``original`` is the share of models right on it.
+    """
+    cells = evidence.with_object(with_display_names(evidence.counts.cells))
     right = right_column(evidence.outcome)
     rate = cells[right] / cells["n"]
     table = cells.assign(rate=rate).pivot_table(
@@ -60,8 +53,8 @@ def most_harmed(evidence: Evidence) -> pd.DataFrame:
     return photos.reset_index(drop=True)
 
 
-def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: Pictures | None) -> Section:
-    """The same photo under every condition with each model's answer."""
+def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: RunPictures | None) -> Section:
+    """Return some photos under every condition with each model's answer."""
     section = Section("gallery", "The same photo under every condition")
     if harmed.empty:
         section.parts = [Notice(_NO_OBJECT)]
@@ -87,7 +80,7 @@ def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: Pict
         section.parts.append(
             Notice("The pictures: the photos are not at hand or have changed since the run, so answers stand alone.")
         )
-    groups = dict(tuple(named(said).groupby("source_id")))
+    groups = dict(tuple(with_display_names(said).groupby("source_id")))
     shown_photos = [
         _photo(evidence, record, groups[record["source_id"]], images)
         for record in picked.to_dict("records")
@@ -98,7 +91,7 @@ def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: Pict
 
 
 def _one_per_class(photos: pd.DataFrame, most: int) -> pd.DataFrame:
-    """The first of each class, then others, at most so many."""
+    """Return the first photo of each class, then others, at most ``most``."""
     first = photos.drop_duplicates("label").head(most)
     rest = photos.drop(first.index).head(most - len(first))
     return first if len(first) == most or first.empty else photos.loc[[*first.index, *rest.index]]
@@ -110,23 +103,20 @@ def _photo(
     tiles = []
     source = str(record["source_id"])
     for condition in evidence.conditions:
-        here = said[said["name"] == condition]
-        if here.empty:
+        own = said[said["name"] == condition]
+        if own.empty:
             continue
-        sample = here["sample_id"].min()  # several images may share a source: those of one prompt, say
-        here = here[here["sample_id"] == sample]
-        by_model = {str(row["model"]): row for row in here.to_dict("records")}
+        sample = own["sample_id"].min()  # several images may share a source, for example those of one prompt
+        by_model = {str(row["model"]): row for row in own[own["sample_id"] == sample].to_dict("records")}
         given = [_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
         wrong = sum(answer.kind == "wrong" for answer in given)
         known = sum(answer.said != NO_ANSWER for answer in given)
-        jpeg = images.get((str(sample), condition), b"")
-        width, height = jpeg_size(jpeg)
-        picture = base64.b64encode(jpeg).decode() if width else ""
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
         if without_object(condition):
             count = f"○ {sum(answer.said.startswith('right') for answer in given)} of {known} right"
-        tiles.append(Tile(shown(condition), picture, width, height, given, wrong, count))
-    lost = [tile.condition for tile in tiles if tile.wrong and tile.condition != shown(ORIGINAL)]
+        jpeg = images.get((str(sample), condition), b"")
+        tiles.append(tile(condition_label(condition), jpeg, given, count=count))
+    lost = [shown.caption for shown in tiles if shown.wrong and shown.caption != condition_label(ORIGINAL)]
     summary = (
         f"Wrong answers under {listing(lost, 6)}."
         if lost
@@ -142,27 +132,13 @@ def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, conditio
     full = evidence.outcome == "full"
     right = bool(row["correct" if full else "correct_restricted"])
     prediction = str(row["prediction" if full else "prediction_restricted"])
-    if without_object(condition):  # right or wrong is no merit without the object, so it is not judged
+    if without_object(condition):  # without the object, right and wrong mean little, so they are not marked
         return Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
-    kind, sign = ("right", "✓") if right else ("wrong", "✗")
-    return Answer(name, f"{kind}: {prediction}", sign, kind)
-
-
-def jpeg_size(jpeg: bytes) -> tuple[int, int]:
-    """Width and height; zeros for what is no JPEG or too large."""
-    from PIL import Image, UnidentifiedImageError
-
-    if not jpeg or len(jpeg) > LARGEST_PICTURE:
-        return 0, 0
-    try:
-        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
-            return image.size
-    except (UnidentifiedImageError, OSError):
-        return 0, 0
+    return judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
 
 
 def worst(evidence: Evidence, rows: Rows, harmed: pd.DataFrame) -> Section:
-    """The worst classes and images."""
+    """Return the tables of the worst classes and images."""
     section = Section("worst", "The worst classes and images")
     if harmed.empty:
         section.parts = [Notice(_NO_OBJECT)]
@@ -181,27 +157,35 @@ def worst(evidence: Evidence, rows: Rows, harmed: pd.DataFrame) -> Section:
     common = _common_mistakes(evidence, answers(rows, list(top["source_id"]), evidence.counts.conditions))
     photos = photos.assign(mistake=photos["source_id"].map(common).astype(object).fillna(""))
     section.parts = [
-        ShownTable(
-            Table("worst_classes", "Classes, the worst first", classes, [
+        Table(
+            "worst_classes",
+            "Classes, the worst first",
+            classes,
+            [
                 Column("label", "Class"),
                 Column("n", "Answers", "integer"),
                 Column("accuracy", "Accuracy", "percent", hint="over models and conditions that keep the object"),
                 Column("original", "on originals", "percent"),
-                Column("lowest", "Lowest condition", show=shown),
+                Column("lowest", "Lowest condition", show=condition_label),
                 Column("lowest_accuracy", "its accuracy", "percent"),
-            ], shown=WORST)
+            ],
+            shown=WORST,
         ),
-        ShownTable(
-            Table("worst_images", "Images, the worst first", photos, [
+        Table(
+            "worst_images",
+            "Images, the worst first",
+            photos,
+            [
                 Column("source_id", "Image"),
                 Column("label", "Class"),
                 Column("wrong_share", "Wrong answers", "percent", hint="under conditions that keep the object"),
                 Column("answers", "Answers", "integer"),
                 Column("original", "Models right on the original", "percent", digits=0),
                 Column("mistake", "Most common mistake"),
-            ], shown=WORST)
+            ],
+            shown=WORST,
         ),
-    ]  # fmt: skip
+    ]
     return section
 
 

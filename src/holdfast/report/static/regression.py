@@ -1,29 +1,28 @@
-"""Section: the regression, its plots, and the model × scenario interaction."""
+"""Section: the regression of accuracy, its plots, and the interaction of model and scenario."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from holdfast.report.page import charts, plots
+from holdfast.report.page import charts, regression_charts
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, number, percent, plural, points, span
-from holdfast.report.static.evidence import Evidence, shown
+from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
+from holdfast.report.page.regression_charts import GROUPS, term_parts
+from holdfast.report.page.tables import CONDITION, Column, Table
+from holdfast.report.page.words import condition_label, listing, number, percent, plural, points, span
 from holdfast.stats.effects.interaction import Interaction
 from holdfast.stats.regression.fit import Regression
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}
 LISTED = 30
-"""Classes drawn in the figure of coefficients; the table has them all."""
+"""Classes drawn in the figure of coefficients; the table has all of them."""
 
 
 def fit(evidence: Evidence) -> Section:
-    """The additive regression and what it cannot say: the interaction."""
+    """Return the additive regression, and the interaction that it leaves out."""
     section = Section("regression", "Regression")
     section.lead = [
         "How much of the accuracy goes with the model, the scenario and the class, each with the others held; and "
@@ -42,13 +41,12 @@ def fit(evidence: Evidence) -> Section:
 
 
 def _coefficients(evidence: Evidence, fitted: Regression) -> pd.DataFrame:
-    """With ``group`` and ``row`` (names as words), sorted by size within the group."""
+    """Return the coefficients with ``group`` and ``row`` (names as words)."""
     frame = fitted.coefficients.copy()
-    found = frame["term"].str.extract(re.compile(r"^(model|scenario|class)\[(.*)\]$", re.DOTALL))
-    frame["group"] = found[0].map(GROUPS)
-    level = found[1]
-    words = level.where(found[0] != "scenario", level.map(shown, na_action="ignore"))
-    frame["row"] = words.where(found[0] != "model", level.map(evidence.name, na_action="ignore"))
+    kind, level = term_parts(frame["term"])
+    frame["group"] = kind.map(GROUPS)
+    words = level.where(kind != "scenario", level.map(condition_label, na_action="ignore"))
+    frame["row"] = words.where(kind != "model", level.map(evidence.name, na_action="ignore"))
     frame["row"] = frame["row"].fillna("intercept")
     return frame
 
@@ -65,7 +63,7 @@ def _sentence(evidence: Evidence, fitted: Regression) -> str:
         worst = scenarios.sort_values("estimate").iloc[0]
         direction = "lowers" if worst["estimate"] < 0 else "raises"
         text += (
-            f" Against {shown(fitted.references['condition'])}, {worst['row']} {direction} accuracy most, by "
+            f" Against {condition_label(fitted.references['condition'])}, {worst['row']} {direction} accuracy most, by "
             f"{points(abs(worst['estimate']))} (95 % interval {span(worst['low'], worst['high'])})."
         )
     return text
@@ -96,17 +94,18 @@ def _fitted(evidence: Evidence, fitted: Regression) -> list[Part]:
             "coefficients",
             "Coefficients of the regression in points of accuracy, with 95 % intervals",
             _sentence(evidence, fitted),
-            lambda width: plots.coefficients(tidy, width, groups=groups),
+            lambda width: regression_charts.coefficients(tidy, width, groups=groups),
             f"Against the reference: {against}. Hollow marks may be chance (p ≥ .05).",
         )
-        parts.append(ShownFigure(figure))
-    parts.append(ShownTable(_coefficient_table(frame, fitted)))
+        parts.append(figure)
+    parts.append(_coefficient_table(frame, fitted))
     parts.append(Listing("Every coefficient in a sentence", fitted.sentences))
-    parts.append(ShownTable(_quality(fitted)))
+    parts.append(_quality(fitted))
     notes = list(fitted.notes)
     if len(fitted.outside):
         cells = [
-            f"{evidence.name(row['model'])}, {shown(row['condition'])}, {row['label']} ({percent(row['fitted'])})"
+            f"{evidence.name(row['model'])}, {condition_label(row['condition'])}, {row['label']} "
+            f"({percent(row['fitted'])})"
             for row in fitted.outside.to_dict("records")
         ]
         notes.append(
@@ -150,8 +149,8 @@ def _quality(fitted: Regression) -> Table:
         ("AICc", number(fitted.aicc, 1)),
     ]
     for row in fitted.normality.to_dict("records"):
-        said = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"
-        rows.append((f"Normality of residuals: {row['test']}", said))
+        result = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"
+        rows.append((f"Normality of residuals: {row['test']}", result))
     frame = pd.DataFrame(rows, columns=["measure", "value"])
     return Table(
         "regression_quality",
@@ -170,12 +169,12 @@ def _residual_parts(fitted: Regression) -> list[Part]:
         if len(tested)
         else "Too few cells to test the residuals."
     )
-    more = len(fitted.residuals) > plots.RESIDUALS_SHOWN
+    more = len(fitted.residuals) > regression_charts.RESIDUALS_SHOWN
     figure = Figure(
         "residuals",
         "The four residual plots",
         f"Residuals of the regression. {said}",
-        lambda width: plots.residuals(fitted.residuals, width),
+        lambda width: regression_charts.residuals(fitted.residuals, width),
         said + (" The plots show a regular part of the cells." if more else ""),
     )
     columns = [
@@ -185,7 +184,7 @@ def _residual_parts(fitted: Regression) -> list[Part]:
     ]
     caption = "Correlation of the parameters, the strongest first"
     table = Table("parameter_correlation", caption, _correlations(fitted), columns, shown=12, folded=True)
-    return [ShownFigure(figure), ShownTable(table)]
+    return [figure, table]
 
 
 def _correlations(fitted: Regression) -> pd.DataFrame:
@@ -201,19 +200,21 @@ def _correlations(fitted: Regression) -> pd.DataFrame:
 
 
 def _interaction(evidence: Evidence) -> list[Part]:
-    found = evidence.interaction
-    if isinstance(found, str):
-        return [Notice(found)]
-    if found.reason:
-        return [Notice(found.reason)]
+    tested = evidence.interaction
+    if isinstance(tested, str):
+        return [Notice(tested)]
+    if tested.reason:
+        return [Notice(tested.reason)]
     parts: list[Part] = [
-        Text([f"The regression above has one effect per scenario for all models. {found.sentence}", found.explanation]),
+        Text(
+            [f"The regression above has one effect per scenario for all models. {tested.sentence}", tested.explanation]
+        ),
     ]
-    figure = _differences(evidence, found)
+    figure = _differences(evidence, tested)
     if figure:
-        parts.append(ShownFigure(figure))
+        parts.append(figure)
     columns = [
-        Column("condition", "Condition", show=shown),
+        CONDITION,
         Column("first", "First", show=evidence.name),
         Column("second", "Second", show=evidence.name),
         Column("drop_first", "First loses", "points"),
@@ -223,23 +224,23 @@ def _interaction(evidence: Evidence) -> list[Part]:
         Column("p_holm", "p (Holm)", "p"),
         Column("odds_ratio", "Ratio of odds ratios", "number", digits=2),
     ]
-    ordered = found.pairs.sort_values("p_holm", kind="stable")
+    ordered = tested.pairs.sort_values("p_holm", kind="stable")
     caption = "Differences between the drops of two models, the clearest first"
     table = Table("interaction", caption, ordered, columns, shown=30, folded=True)
-    return [*parts, ShownTable(table)]
+    return [*parts, table]
 
 
-def _differences(evidence: Evidence, found: Interaction) -> Figure | None:
-    """Drops of the other models against the first one's; of many models those that differ most."""
-    frame = found.pairs
+def _differences(evidence: Evidence, tested: Interaction) -> Figure | None:
+    """Return the drops of the other models against the first one's; of many models, those that differ most."""
+    frame = tested.pairs
     base = next((name for name in evidence.models if name in set(frame["first"]) | set(frame["second"])), None)
     if base is None:
         return None
     mine = frame[(frame["first"] == base) | (frame["second"] == base)]
-    turned = mine["first"] == base  # the other model's drop minus the base's
+    turned = mine["first"] == base  # shown is the other model's drop minus the base's
     tidy = mine.assign(
         model=mine["second"].where(turned, mine["first"]).map(evidence.name),
-        row=mine["condition"].map(shown),
+        row=mine["condition"].map(condition_label),
         estimate=mine["difference"].where(~turned, -mine["difference"]),
         low=mine["low"].where(~turned, -mine["high"]),
         high=mine["high"].where(~turned, -mine["low"]),
@@ -250,20 +251,18 @@ def _differences(evidence: Evidence, found: Interaction) -> Figure | None:
     models = [evidence.short[name] for name in evidence.models if evidence.short[name] in chosen]
     tidy = tidy[tidy["model"].isin(chosen)][["model", "row", "estimate", "low", "high", "solid"]]
     present = set(tidy["row"])
-    rows = [shown(name) for name in evidence.conditions if shown(name) in present]
+    rows = [condition_label(name) for name in evidence.conditions if condition_label(name) in present]
     few = f" Of {len(most)} models it shows the {len(chosen)} that differ most." if len(most) > len(chosen) else ""
     who = f"{models[0]} loses" if len(models) == 1 else "the others lose"
-    return Figure(
+    return charts.dot_figure(
         "interaction",
         f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals",
-        found.sentence,
-        lambda width: charts.dots(
-            tidy,
-            width,
-            models=models,
-            rows=rows,
-            title=f"points lost beyond those of {evidence.short[base]}",
-            zero=True,
-        ),
-        f"Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be chance.{few}",
+        tested.sentence,
+        tidy,
+        models=models,
+        rows=rows,
+        axis=f"points lost beyond those of {evidence.short[base]}",
+        zero=True,
+        note="Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be "
+        f"chance.{few}",
     )

@@ -1,14 +1,14 @@
-"""Sections: the verdict per model, and the table of scores."""
+"""Sections: the verdict on each model, and the table of scores."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.parts import Listing, Notice, Section, ShownTable, Verdict, Verdicts
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.parts import Listing, Notice, Section, Verdict, Verdicts
+from holdfast.report.page.tables import Column, Kind, Table, model_column
 from holdfast.report.page.words import estimate, listing, plural, points, sentence
-from holdfast.report.static.evidence import Evidence
 from holdfast.stats.effects.verdict import MARGIN
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WORDS = {
 
 
 def verdict(evidence: Evidence) -> Section:
-    """What each model holds on to, in words."""
+    """Return what each model holds on to, in words."""
     section = Section("verdict", "Verdict")
     frame = evidence.holds
     by_model = {row["model"]: row for row in frame.to_dict("records")}
@@ -43,24 +43,24 @@ def verdict(evidence: Evidence) -> Section:
     ]
     if warnings:
         section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) <= 6))
-    section.parts.append(ShownTable(_table(evidence, frame)))
+    section.parts.append(_table(evidence, frame))
     return section
 
 
 def verdict_items(evidence: Evidence) -> list[Verdict]:
-    """A verdict per model, in the order of the report."""
+    """Return a verdict per model, in the order of the report."""
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
 
 
 def _verb(kind: str, count: int) -> str:
-    one = count == 1
-    return {
-        "foreground": "holds on to the object" if one else "hold on to the object",
-        "background": "leans on the background" if one else "lean on the background",
-        "both": "uses both" if one else "use both",
-        "undecided": "is undecided" if one else "are undecided",
+    single, several = {
+        "foreground": ("holds on to the object", "hold on to the object"),
+        "background": ("leans on the background", "lean on the background"),
+        "both": ("uses both", "use both"),
+        "undecided": ("is undecided", "are undecided"),
     }[kind]
+    return single if count == 1 else several
 
 
 def _item(model: str, row: dict[Any, Any]) -> Verdict:
@@ -74,7 +74,7 @@ def _item(model: str, row: dict[Any, Any]) -> Verdict:
 
 def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [
-        Column("model", "Model", show=evidence.name),
+        model_column(evidence.short),
         Column("verdict", "Verdict"),
         _effect("background_effect", "Background effect", "same-class background minus random background, same photos"),
         _effect(
@@ -86,18 +86,23 @@ def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         _effect("silhouette_excess", "Silhouette", "accuracy above the label-permuted rate"),
         Column("n", "Photos", "integer"),
     ]
-    shown = frame.assign(warnings=["; ".join(texts) for texts in frame["warnings"]])
-    kept = [column for column in columns if column.key in shown]
+    printed = frame.assign(warnings=["; ".join(texts) for texts in frame["warnings"]])
+    kept = [column for column in columns if column.key in printed]
     note = "Background effect: what changing only the background costs. Paste effect: what pasting alone costs."
-    return Table("verdicts", "What the verdicts rest on", shown, kept, note, folded=True)
+    return Table("verdicts", "What the verdicts rest on", printed, kept, note, folded=True)
 
 
 def _effect(key: str, title: str, hint: str) -> Column:
-    return Column(key, title, "points", f"{key}_low", f"{key}_high", hint=hint)
+    return _interval(key, title, "points", hint)
+
+
+def _interval(key: str, title: str, kind: Kind, hint: str = "", *, ends: str = "") -> Column:
+    ends, digits = ends or key, 3 if kind == "number" else 1
+    return Column(key, title, kind, f"{ends}_low", f"{ends}_high", digits=digits, hint=hint)
 
 
 def scores(evidence: Evidence) -> Section:
-    """The table of scores with intervals."""
+    """Return the table of scores with intervals."""
     section = Section("scores", "Scores")
     frame = score_frame(evidence)
     best = frame.iloc[0]
@@ -109,7 +114,7 @@ def scores(evidence: Evidence) -> Section:
         f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
-    section.parts = [ShownTable(score_table(evidence, frame))]
+    section.parts = [score_table(evidence, frame)]
     robust = evidence.scores
     if isinstance(robust, str):
         section.parts.append(Notice(f"The robustness score. {robust}"))
@@ -119,13 +124,13 @@ def scores(evidence: Evidence) -> Section:
     ]
     if warnings:
         section.parts.append(Listing("Robustness scores that do not mean robustness", warnings, open=True))
-    section.parts.append(ShownTable(_robustness(evidence, robust)))
+    section.parts.append(_robustness(evidence, robust))
     return section
 
 
 def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
     columns = [
-        Column("model", "Model", show=evidence.name),
+        model_column(evidence.short),
         Column("score", "Score", "number", "low", "high", digits=4),
         Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
         Column("variance_cross", "Variance over scenarios", "number", digits=4),
@@ -150,7 +155,7 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
 
 
 def score_frame(evidence: Evidence) -> pd.DataFrame:
-    """A row per model, best first."""
+    """Return a row of scores per model, the best first."""
     import pandas as pd
 
     frame = pd.DataFrame({"model": evidence.models})
@@ -179,38 +184,21 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
 
 
 def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
-    """The table as shown."""
+    """Return the table of scores as shown."""
     columns = [
-        Column("model", "Model", show=evidence.name),
+        model_column(evidence.short),
         Column("rank", "Rank"),
-        Column("original", "Originals", "percent", "original_low", "original_high"),
-        Column(
-            "mean",
-            "Conditions",
-            "percent",
-            "mean_low",
-            "mean_high",
-            hint="mean accuracy over conditions that keep the object",
-        ),
-        Column("background_effect", "Background effect", "points", "background_effect_low", "background_effect_high"),
-        Column("paste_effect", "Paste effect", "points", "paste_effect_low", "paste_effect_high"),
-        Column(
-            "score",
-            "Robustness score",
-            "number",
-            "score_low",
-            "score_high",
-            digits=3,
-            hint="1 minus the spread of the accuracies",
-        ),
-        Column(
+        _interval("original", "Originals", "percent"),
+        _interval("mean", "Conditions", "percent", "mean accuracy over conditions that keep the object"),
+        _interval("background_effect", "Background effect", "points"),
+        _interval("paste_effect", "Paste effect", "points"),
+        _interval("score", "Robustness score", "number", "1 minus the spread of the accuracies"),
+        _interval(
             "background_score",
             "Score, background",
             "number",
-            "background_low",
-            "background_high",
-            digits=3,
-            hint="the same over the conditions that leave the object as it is",
+            "the same over the conditions that leave the object as it is",
+            ends="background",
         ),
     ]
     columns = [column for column in columns if column.key in frame]

@@ -1,4 +1,4 @@
-"""Section and page: telling original, generated and random backgrounds apart."""
+"""Section and page of ``holdfast detect``: how well networks tell original, generated and random backgrounds apart."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.conditions import condition_words
-from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
-from holdfast.report.page import writer as page
-from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart, Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import estimate, listing, number, percent, points, short_names, span
-from holdfast.report.static.evidence import Evidence, named
-from holdfast.report.static.provenance import trouble, what_was_run
-from holdfast.report.study import about_world
+from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.provenance import trouble, what_was_run
+from holdfast.report.page.rows import join_runs
+from holdfast.report.page.tables import Column, Table, model_column
+from holdfast.report.page.words import estimate, listing, number, page_facts, percent, points, short_names, span
+from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.trained.training import trained, training
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects import detection as detected
@@ -39,26 +38,26 @@ ARTEFACTS = (
 
 
 def is_detection(runs: Sequence[Run]) -> bool:
-    """Whether all of these runs are about kinds of backgrounds, so that nothing else is to be said of them."""
+    """Return whether all runs are runs of ``detect``, whose classes are kinds of backgrounds."""
     return bool(runs) and all(run.spec().get("verb") == "detect" for run in runs)
 
 
 def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
-    """Accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
+    """Return accuracy against chance, the confusion matrix, confidence, and what gives the kinds away.
 
-    ``rows`` are those of the one table, with the columns of ``stats.effects.detection.CONFIDENCE``; without them the
-    calibration error has no interval.
+    ``rows`` of the one table have the columns of ``stats.effects.detection.CONFIDENCE``; without them the calibration
+    error has no interval.
     """
     section = Section("detection", TITLE)
-    found = named(detected.accuracies(counts))
-    if found.empty:
+    accuracies = with_display_names(detected.accuracies(counts))
+    if accuracies.empty:
         section.parts = [Notice("No picture was answered; the reasons are below.")]
         return section
-    found = found.sort_values("accuracy", ascending=False, kind="stable", ignore_index=True)
-    short = short_names([str(name) for name in found["model"]])
-    section.lead = [*_accuracy_words(found, short), ARTEFACTS, *_control_words(counts, short)]
+    accuracies = accuracies.sort_values("accuracy", ascending=False, kind="stable", ignore_index=True)
+    short = short_names([str(name) for name in accuracies["model"]])
+    section.lead = [*_accuracy_words(accuracies, short), ARTEFACTS, *_control_words(counts, short)]
     section.parts = [
-        ShownTable(_accuracy_table(found, short)),
+        _accuracy_table(accuracies, short),
         *_matrix_parts(counts, short),
         *_confidence_parts(counts, rows, short),
         *_control_parts(counts, short),
@@ -66,12 +65,12 @@ def detection(counts: Counts, rows: pa.Table | None = None) -> Section:
     return section
 
 
-def _accuracy_words(found: pd.DataFrame, short: dict[str, str]) -> list[str]:
-    row = found.iloc[0]
-    told = estimate(row["accuracy"], row["low"], row["high"])
+def _accuracy_words(accuracies: pd.DataFrame, short: dict[str, str]) -> list[str]:
+    row = accuracies.iloc[0]
+    share = estimate(row["accuracy"], row["low"], row["high"])
     verdict = "more than chance explains" if row["above_chance"] else "which these photos do not set apart from chance"
-    who = f"{short[str(row['model'])]} names the kind of {told} of {int(row['n']):,} pictures"
-    best = f"Of {len(found)} networks the best: {who}" if len(found) > 1 else who
+    who = f"{short[str(row['model'])]} names the kind of {share} of {int(row['n']):,} pictures"
+    best = f"Of {len(accuracies)} networks the best: {who}" if len(accuracies) > 1 else who
     printed = listing([f"{name} {percent(value)}" for name, value in PRINTED.items()])
     return [
         f"Three kinds of picture of every photo: as it is, before a generated background, before one of another class. "
@@ -82,27 +81,27 @@ def _accuracy_words(found: pd.DataFrame, short: dict[str, str]) -> list[str]:
 
 
 def _control_words(counts: Counts, short: dict[str, str]) -> list[str]:
-    said = [
+    warnings = [
         f"Warning: as JPEG, {short[row['model']]} loses {points(row['drop'])} ({span(row['low'], row['high'])}): part "
         "of what it reads are traces that compression wipes."
-        for row in named(detected.compressed(counts)).to_dict("records")
+        for row in with_display_names(detected.compressed(counts)).to_dict("records")
         if row["low"] > 0
     ]
-    said += [
+    warnings += [
         f"Warning: {short[row['model']]} calls {percent(row['same'])} of backgrounds of the same class random, against "
         f"{percent(row['other'])} of another class: it sees the pasting rather than that the background does not fit."
-        for row in named(detected.pasting(counts)).to_dict("records")
+        for row in with_display_names(detected.pasting(counts)).to_dict("records")
         if detected.sees_pasting(row)
     ]
     if not bool(detected.accuracies(counts)["above_chance"].any()):
         return ["Where the kinds are not told apart, the controls below have nothing to show."]
-    return said or ["Neither control shows that the kinds are told by traces of their making; that is no proof."]
+    return warnings or ["Neither control shows that the kinds are told by traces of their making; that is no proof."]
 
 
-def _accuracy_table(found: pd.DataFrame, short: dict[str, str]) -> Table:
+def _accuracy_table(accuracies: pd.DataFrame, short: dict[str, str]) -> Table:
     import pandas as pd
 
-    ours = found.assign(model=found["model"].map(short), whose="here")
+    ours = accuracies.assign(model=accuracies["model"].map(short), whose="here")
     paper = pd.DataFrame({"model": list(PRINTED), "accuracy": list(PRINTED.values()), "whose": "printed, other data"})
     chance = pd.DataFrame({"model": ["guessing"], "accuracy": [CHANCE], "whose": ["chance"]})
     table = pd.concat([ours[["model", "whose", "accuracy", "low", "high", "n"]], chance, paper], ignore_index=True)
@@ -116,7 +115,7 @@ def _accuracy_table(found: pd.DataFrame, short: dict[str, str]) -> Table:
 
 
 def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
-    frame = named(detected.confusion(counts))
+    frame = with_display_names(detected.confusion(counts))
     parts: list[Part] = [Heading("What is taken for what")]
     for place, model in enumerate(short):
         own = frame[frame["model"] == model]
@@ -127,43 +126,55 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
             f"{condition_words(worst['prediction'])}, {estimate(worst['share'], worst['low'], worst['high'])}."
         )
         tidy = own.assign(
-            row=own["label"].map(condition_words), column=own["prediction"].map(condition_words), estimate=own["share"],
+            row=own["label"].map(condition_words),
+            column=own["prediction"].map(condition_words),
+            estimate=own["share"],
             shown=[percent(value, 0) for value in own["share"]],
             bounds=[span(a, b, 0) for a, b in zip(own["low"], own["high"], strict=True)],
-        )[["row", "column", "estimate", "shown", "bounds", "n"]]  # fmt: skip
-        parts.append(ShownFigure(Figure(
-            f"confusion_{place + 1}", f"Kind of picture (rows) and answer (columns), {short[model]}", finding,
-            lambda width, tidy=tidy: matrix(tidy, width),  # type: ignore[misc]
-            "Shares of the row, with 95 % intervals below.",
-        )))  # fmt: skip
+        )[["row", "column", "estimate", "shown", "bounds", "n"]]
+        parts.append(
+            Figure(
+                f"confusion_{place + 1}",
+                f"Kind of picture (rows) and answer (columns), {short[model]}",
+                finding,
+                lambda width, tidy=tidy: matrix(tidy, width),  # type: ignore[misc]
+                "Shares of the row, with 95 % intervals below.",
+            )
+        )
     columns = [
-        Column("model", "Network", show=lambda name: short.get(name, name)),
+        model_column(short, "Network"),
         Column("label", "Kind", show=condition_words),
         Column("prediction", "Answer", show=condition_words),
         Column("share", "Share", "percent", "low", "high"),
         Column("n", "Pictures", "integer"),
         Column("total", "Of", "integer"),
     ]
-    return [*parts, ShownTable(Table("confusion", "Confusion matrix", frame, columns, folded=True))]
+    return [*parts, Table("confusion", "Confusion matrix", frame, columns, folded=True)]
 
 
 def matrix(frame: pd.DataFrame, width: int) -> Chart:
-    """Shares of rows: ``row``, ``column``, ``estimate``, texts ``shown`` and ``bounds``, ``n``."""
+    """Return the confusion matrix of ``row``, ``column``, ``estimate``, texts ``shown`` and ``bounds``, and ``n``."""
     names = [condition_words(name) for name in KINDS]
     label = charts.room(names, 170 if width >= WIDE else 100)
     size = min(130, (width - label - 30) // len(names))
-    # A word a line: the names of the kinds are wider than a cell.
+    # One word per line, because the names of the kinds are wider than a cell.
     axis: Chart = {
-        "ticks": False, "domain": False, "title": None, "labelLimit": label, "labelAngle": 0,
+        "ticks": False,
+        "domain": False,
+        "title": None,
+        "labelLimit": label,
+        "labelAngle": 0,
         "labelExpr": "split(datum.label, ' ')",
-    }  # fmt: skip
+    }
     x = {"field": "column", "type": "nominal", "scale": charts.in_order(names)}
     x["axis"] = axis | {"orient": "top", "labelLimit": size, "labelPadding": 18}  # lines go down from the first
     y = {"field": "row", "type": "nominal", "scale": charts.in_order(names), "axis": axis}
     shade = {
-        "field": "estimate", "type": "quantitative", "legend": None,
+        "field": "estimate",
+        "type": "quantitative",
+        "legend": None,
         "scale": {"domain": [0, 1], "range": list(reversed(charts.HEAT))},
-    }  # fmt: skip
+    }
     ink = {"condition": {"test": "datum.estimate > 0.5", "value": "white"}, "value": INK}
     tips: list[Chart] = [{"field": name} for name in ("row", "column", "shown", "bounds", "n")]
     place = {"x": x, "y": y}
@@ -191,19 +202,19 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
     else:
         errors = detected.calibration_errors(rows).astype({"model": str, "trained_on": str})
         table = table.merge(errors[["model", "trained_on", *bounds]], on=["model", "trained_on"])
-    table = named(table)
+    table = with_display_names(table)
     if table.empty:
         return []
-    curve = named(reliability(counts))
-    curve = curve[curve["condition"] == ORIGINAL].assign(model=lambda one: one["model"].map(short))
+    curve = with_display_names(reliability(counts))
+    curve = curve[curve["condition"] == ORIGINAL].assign(model=lambda frame: frame["model"].map(short))
     curve = curve.assign(estimate=curve["accuracy"])[["model", "confidence", "estimate", "low", "high", "n"]]
-    said = [
+    sentences = [
         f"{short[str(row['model'])]}: mean confidence {percent(row['confidence'])}, accuracy "
         f"{percent(row['accuracy'])}, calibration error {_error(row)}."
         for row in table.head(3).to_dict("records")
     ]
     columns = [
-        Column("model", "Network", show=lambda name: short.get(name, name)),
+        model_column(short, "Network"),
         Column("accuracy", "Accuracy", "percent"),
         Column("confidence", "Confidence", "percent"),
         Column("ece", "ECE", "number", "ece_low", "ece_high", digits=3, hint="expected calibration error, 15 bins"),
@@ -212,29 +223,31 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
         Column("confidence_wrong", "Confidence when wrong", "percent"),
     ]
     figure = Figure(
-        "reliability", "Accuracy by confidence, with 95 % intervals", said[0],
+        "reliability",
+        "Accuracy by confidence, with 95 % intervals",
+        sentences[0],
         lambda width: curves(curve, width, models=[short[name] for name in short]),
-        "A mark a bin of confidence. On the dashed line the network is as often right as it is sure.",
-    )  # fmt: skip
+        "A mark per bin of confidence. On the dashed line the network is as often right as it is sure.",
+    )
     return [
         Heading("Does it know when it is wrong?"),
-        Text(said),
-        ShownFigure(figure),
-        ShownTable(Table("detection_confidence", "Calibration", table, columns)),
+        Text(sentences),
+        figure,
+        Table("detection_confidence", "Calibration", table, columns),
     ]
 
 
 def _error(row: Mapping[Any, Any]) -> str:
-    """0.041 (0.030 to 0.052), and what exactly right confidences would show."""
+    """Return ``0.041 (0.030 to 0.052)``, and the error that exactly right confidences would show."""
     text = number(row["ece"], 3)
     if row["ece_calibrated"] != row["ece_calibrated"]:
         return text
-    told = f"{text} ({span(row['ece_low'], row['ece_high'], 3, 1)})"
-    return f"{told}, where exactly right confidences would show {number(row['ece_calibrated'], 3)}"
+    interval = f"{text} ({span(row['ece_low'], row['ece_high'], 3, 1)})"
+    return f"{interval}, where exactly right confidences would show {number(row['ece_calibrated'], 3)}"
 
 
 def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Reliability: ``model``, ``confidence``, ``estimate``, ``low``, ``high``, ``n``."""
+    """Return the reliability curves of ``model``, ``confidence``, ``estimate``, ``low``, ``high``, ``n``."""
     axis: dict[str, Any] = {"format": "%", "domain": False, "ticks": False, "tickCount": 5}
     scale = {"type": "quantitative", "scale": {"domain": [0, 1]}, "axis": axis}
     x = scale | {"field": "confidence", "title": "confidence"}
@@ -244,11 +257,7 @@ def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
     tips += [{"field": name, "type": "quantitative", "format": ".1%"} for name in ("confidence", "estimate")]
     inner = min(460, width - 70)
     layers: list[Chart] = [
-        {
-            "data": {"values": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]},
-            "mark": {"type": "line", "color": MUTED, "strokeDash": [3, 3], "strokeWidth": 1},
-            "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}},
-        },
+        charts.dashed_line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
         {
             "mark": {"type": "rule", "strokeWidth": 1.2},
             "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, **look},
@@ -264,57 +273,55 @@ def curves(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
 
 def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
     parts: list[Part] = []
-    squeezed = named(detected.compressed(counts))
+    squeezed = with_display_names(detected.compressed(counts))
     if len(squeezed):
         columns = [
-            Column("model", "Network", show=lambda name: short.get(name, name)),
+            model_column(short, "Network"),
             Column("original", "As they are", "percent"),
             Column("accuracy", "As JPEG", "percent"),
             Column("drop", "Lost", "points", "low", "high"),
         ]
-        parts.append(ShownTable(Table("detection_jpeg", "The same pictures as JPEG of quality 75", squeezed, columns)))
-    pasted = named(detected.pasting(counts))
+        parts.append(Table("detection_jpeg", "The same pictures as JPEG of quality 75", squeezed, columns))
+    pasted = with_display_names(detected.pasting(counts))
     if len(pasted):
         columns = [
-            Column("model", "Network", show=lambda name: short.get(name, name)),
+            model_column(short, "Network"),
             Column("other", "Background of another class", "percent", "other_low", "other_high"),
             Column("same", "Background of the same class", "percent", "same_low", "same_high"),
             Column("none", "Originals", "percent", "none_low", "none_high"),
         ]
         caption = "How often a picture is called one with a random background"
-        parts.append(ShownTable(Table("detection_pasting", caption, pasted, columns)))
+        parts.append(Table("detection_pasting", caption, pasted, columns))
     return [Heading("Is it told by the scene, or by traces of the making?"), *parts] if parts else []
 
 
 def _trainings(runs: Sequence[Run], evidence: Evidence) -> Section:
-    """The curves; what training within scenarios gains is no question here."""
+    """Return the curves of the trainings; what training within scenarios gains is no question here."""
     section = training(trained(runs), evidence)
-    names = [
-        part.figure.name if isinstance(part, ShownFigure) else part.table.name if isinstance(part, ShownTable) else ""
+    kept = [
+        part
         for part in section.parts
+        if not (isinstance(part, (Figure, Table)) and part.name.startswith("trained_within"))
     ]
-    kept = [part for part, name in zip(section.parts, names, strict=True) if not name.startswith("trained_within")]
     return replace(section, title="How the training went", lead=section.lead[:1], parts=kept)
 
 
 def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
-    """The page of a run of ``detect``; returns its path."""
-    from holdfast.report.static.rows import join
-
-    rows = join(runs).dataset
+    """Write the page of a run of ``detect``; return its path."""
+    rows = join_runs(runs).dataset
     counts = reduce(rows)
     evidence = Evidence(counts, average="micro")
-    settings = {"outcome": "full", "average": "micro"}
     sections = [detection(counts, rows.to_table(columns=detected.CONFIDENCE))]
     if trained(runs) and len(counts.cells):
         sections.append(_trainings(runs, evidence))
     errors = trouble(evidence, runs)
     sections += [errors] if errors.lead else []
-    sections.append(what_was_run(evidence, runs, settings))
-    photos = counts.cells["source_id"].nunique() if len(counts.cells) else 0
+    sections.append(what_was_run(evidence, runs, {"outcome": "full", "average": "micro"}))
     facts = [
-        (f"{len(counts.models):,}", "network" if len(counts.models) == 1 else "networks"),
-        (f"{photos:,}", "photos"),
+        *page_facts(
+            (len(counts.models), "network"),
+            (counts.cells["source_id"].nunique() if len(counts.cells) else 0, "photo"),
+        ),
         (f"{len(KINDS)}", "kinds"),
         (f"{int(counts.cells['n'].sum()) if len(counts.cells) else 0:,}", "answers"),
     ]
@@ -323,12 +330,4 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
         "nothing follows. No photo, and no photo that lent a background, is on both sides of a split. Intervals are at "
         "the 95 % level and treat photos, not pictures, as independent."
     )
-    try:
-        return page.write(
-            sections, out, title=TITLE,
-            subject=listing(list(dict.fromkeys(str(run.spec().get("dataset") or run.run_id) for run in runs))),
-            facts=facts, limits=limits, note=note or max(about_world(str(run.spec().get("data", ""))) for run in runs),
-            run_names=listing([run.run_id for run in runs], 6),
-        )  # fmt: skip
-    except OSError as error:
-        raise UserError(f"cannot write the page to {out}: {error.strerror}") from error
+    return write_page(sections, out, title=TITLE, facts=facts, limits=limits, **about_runs(runs, note))

@@ -1,4 +1,4 @@
-"""Section: networks trained here, within scenarios and on originals, with their curves."""
+"""Section: networks that were trained in these runs, within scenarios and on originals, with their curves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page import charts
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
-from holdfast.report.page.parts import Listing, Part, Section, ShownFigure, ShownTable
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import listing, number, plural, points, short_names
-from holdfast.report.static.evidence import Evidence, shown
+from holdfast.report.page.parts import Listing, Part, Section
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import condition_label, listing, number, plural, points, short_names
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.within import within
 from holdfast.store import Parts, Run, read_table
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 TITLE = "Trained within each scenario"
 EPOCHS_SHOWN = 50
-"""Points of a curve; of more epochs every n-th is drawn, and the last."""
+"""Points of a curve; where there are more epochs, every n-th and the last are drawn."""
 
 
 _OPTIMISERS = {"adam": "Adam", "adamw": "AdamW"}
 
 
 def on_originals(counts: Counts) -> Counts:
-    """Without models that were trained on other conditions: those are another experiment."""
+    """Return the counts without models that were trained on other conditions: those are another experiment."""
     frames = {}
     for name in ("cells", "confidence", "confusion"):
         frame = getattr(counts, name)
         kept = frame[frame["trained_on"].astype(str).isin(["", ORIGINAL])]
-        frames[name] = kept.assign(**{
-            column: kept[column].cat.remove_unused_categories() for column in ("model", "trained_on", "condition")
-        })  # fmt: skip
+        frames[name] = kept.assign(
+            **{column: kept[column].cat.remove_unused_categories() for column in ("model", "trained_on", "condition")}
+        )
     present = set(frames["cells"]["condition"].astype(str))
     return replace(
         counts,
@@ -49,34 +49,44 @@ def on_originals(counts: Counts) -> Counts:
 
 
 def trained(runs: Sequence[Run]) -> list[Run]:
-    """The runs in which classifiers were trained; segmenters have their own section."""
+    """Return the runs in which classifiers were trained; segmenters have their own section."""
     return [run for run in runs if (run.path / "jobs.parquet").is_file() and run.spec().get("verb") != "segment"]
 
 
 def training(runs: Sequence[Run], evidence: Evidence) -> Section:
-    """What training within each scenario gains, how the trainings went, and which failed.
+    """Return what training within each scenario gains, how the trainings went, and which failed.
 
     Args:
-        runs: those of ``trained``.
-        evidence: of all rows, models trained on other conditions among them.
+        runs: the runs that ``trained`` returns.
+        evidence: of all rows, with models trained on other conditions.
     """
-    import pandas as pd
-
-    jobs = pd.concat([_frame(read_table(run.path / "jobs.parquet", JOBS)) for run in runs])
-    curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
-    jobs = jobs[jobs["task"] == "classify"]
-    curves = curves[curves["job"].isin(jobs["job"])]
+    jobs, curves = read_trainings(runs, "classify")
     short = short_names(sorted(jobs["model"].unique()))
     section = Section("training", TITLE, lead=[_lead(runs, jobs)])
     failed = jobs[jobs["status"] != "ok"]
     if len(failed):
-        said = [f"{row['job']}: {row['error']}" for row in failed.to_dict("records")]
-        section.parts.append(Listing(f"Trainings that failed ({len(failed)})", said, open=len(failed) <= 6))
+        section.parts.append(failed_trainings(failed))
     if len(evidence.counts.cells):
         section.parts += _compared(evidence, short, section.lead)
     section.parts += _curve_figures(curves, short)
-    section.parts += [ShownTable(_balance(jobs)), ShownTable(_jobs(jobs, short))] if len(jobs) else []
+    section.parts += [_balance(jobs), trainings_table("jobs", jobs, short, "Validation accuracy")] if len(jobs) else []
     return section
+
+
+def read_trainings(runs: Sequence[Run], task: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the trainings of a task in these runs, and their curves."""
+    import pandas as pd
+
+    jobs = pd.concat([_frame(read_table(run.path / "jobs.parquet", JOBS)) for run in runs])
+    curves = pd.concat([_frame(Parts(run.path / "curves", CURVES).rows()) for run in runs])
+    jobs = jobs[jobs["task"] == task]
+    return jobs, curves[curves["job"].isin(jobs["job"])]
+
+
+def failed_trainings(failed: pd.DataFrame) -> Listing:
+    """Return the trainings that failed, with their errors."""
+    errors = [f"{row['job']}: {row['error']}" for row in failed.to_dict("records")]
+    return Listing(f"Trainings that failed ({len(failed)})", errors, open=len(failed) <= 6)
 
 
 def _frame(table: Any) -> pd.DataFrame:
@@ -103,97 +113,98 @@ def _lead(runs: Sequence[Run], jobs: pd.DataFrame) -> str:
 
 
 def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> list[Part]:
-    """Trained on originals against trained within, condition by condition."""
+    """Return training on originals against training within, condition by condition."""
     import pandas as pd
 
-    frame = within(
-        evidence.counts, outcome=evidence.outcome, average=evidence.average, resamples=evidence.resamples,
-        seed=evidence.seed,
-    )  # fmt: skip
+    frame = within(evidence.counts, **evidence.settings)
     both = frame.dropna(subset=["gain"])
     if len(both):
         mean = both.groupby("condition")["gain"].mean().sort_values()
         lead.append(
             f"Training within a condition instead of on originals gains {points(float(both['gain'].mean()))} on "
-            f"average: most under {shown(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
-            f"{shown(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). What it does not bring back is not in the "
-            "picture, or is too much for the network or for a training of this length."
+            f"average: most under {condition_label(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
+            f"{condition_label(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). What it does not bring back is "
+            "not in the picture, or is too much for the network or for a training of this length."
         )
     ways = {"originals": "on originals", "within": "within"}
     parts = []
     for way, words in ways.items():
-        there = frame.dropna(subset=[way])
+        known = frame.dropna(subset=[way])
         if way == "within" and len(both):
-            there = there[there["condition"] != ORIGINAL]  # the same models, shown once
+            known = known[known["condition"] != ORIGINAL]  # the same models, shown once
         parts.append(
-            there.assign(
-                model=[f"{short.get(name, name)}, {words}" for name in there["model"]],
-                row=there["condition"].map(shown), estimate=there[way], low=there[f"{way}_low"],
-                high=there[f"{way}_high"],
+            known.assign(
+                model=[f"{short.get(name, name)}, {words}" for name in known["model"]],
+                row=known["condition"].map(condition_label),
+                estimate=known[way],
+                low=known[f"{way}_low"],
+                high=known[f"{way}_high"],
             )[["model", "row", "estimate", "low", "high", "n"]]
-        )  # fmt: skip
+        )
     tidy = pd.concat(parts)
     order = [f"{short.get(name, name)}, {words}" for name in evidence.counts.models for words in ways.values()]
     models = [name for name in order if name in set(tidy["model"])]
-    rows = [shown(name) for name in _by_loss(frame)]
-    figure = Figure(
+    rows = [condition_label(name) for name in _by_loss(frame)]
+    figure = charts.dot_figure(
         "trained_within",
         "Accuracy of networks trained on originals and of the same networks trained within each condition",
         lead[-1],
-        lambda width: charts.dots(tidy, width, models=models, rows=rows, title="accuracy", domain=(0, 1)),
-        "Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds.",
+        tidy,
+        models=models,
+        rows=rows,
+        axis="accuracy",
+        domain=(0, 1),
+        note="Intervals are over photos; trainings differ, too, which the table of gains counts where there are folds.",
     )
     columns = [
-        Column("condition", "Condition", show=shown),
-        Column("model", "Network", show=lambda name: short.get(name, name)),
+        CONDITION,
+        model_column(short, "Network"),
         Column("originals", "On originals", "percent", "originals_low", "originals_high"),
         Column("within", "Within", "percent", "within_low", "within_high"),
         Column("gain", "Gain", "points", "low", "high"),
         Column("n", "Photos", "integer"),
     ]
     table = Table("trained_within", "Trained on originals and within each condition", frame, columns, folded=True)
-    return [ShownFigure(figure), ShownTable(table)]
+    return [figure, table]
 
 
 def _by_loss(frame: pd.DataFrame) -> list[str]:
-    """The original first, then what harms models trained on originals most."""
+    """Return the original first, then the conditions that harm models trained on originals most."""
     means = frame.groupby("condition")["originals"].mean().fillna(frame.groupby("condition")["within"].mean())
     return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
 
 
 def _curve_figures(curves: pd.DataFrame, short: dict[str, str]) -> list[Part]:
-    """Accuracy and loss by epoch, a panel a condition; means over folds."""
+    """Return accuracy and loss by epoch, a panel per condition; means over folds."""
     if curves.empty:
         return []
     mean = thinned(curves, ["loss", "accuracy"])
-    mean = mean.assign(model=mean["model"].map(short), panel=mean["trained_on"].map(shown))
+    mean = mean.assign(model=mean["model"].map(short), panel=mean["trained_on"].map(condition_label))
     conditions = sorted(mean["trained_on"].unique(), key=lambda name: (name != ORIGINAL, name))
-    order = {shown(name): place for place, name in enumerate(conditions)}
+    order = {condition_label(name): place for place, name in enumerate(conditions)}
     mean["position"] = mean["panel"].map(order)
     at_end = mean[mean["last"]].groupby("split")["accuracy"].mean()
-    said = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
+    at_last = listing([f"{100 * value:.0f} % on {name} images" for name, value in at_end.items()])
     figures = []
     for measure, title in (("accuracy", "Accuracy by epoch"), ("loss", "Loss by epoch")):
         rows = mean[["panel", "position", "model", "split", "epoch", measure]].rename(columns={measure: "value"})
         figures.append(
-            ShownFigure(
-                Figure(
-                    f"curves_{measure}",
-                    f"{title}, on training and validation images; a panel is what was trained on",
-                    f"{title} of every training, mean over folds. In the last epoch accuracy is {said}.",
-                    lambda width, rows=rows, share=measure == "accuracy": lines(  # type: ignore[misc]
-                        rows, width, models=list(dict.fromkeys(short.values())), share=share
-                    ),
-                    "Dashed: training images, as augmented; solid: validation images, as they are. Means over folds; "
-                    "tensorboard/ in the run's folder has every training by itself.",
-                )
+            Figure(
+                f"curves_{measure}",
+                f"{title}, on training and validation images; a panel is what was trained on",
+                f"{title} of every training, mean over folds. In the last epoch accuracy is {at_last}.",
+                lambda width, rows=rows, share=measure == "accuracy": lines(  # type: ignore[misc]
+                    rows, width, models=list(dict.fromkeys(short.values())), share=share
+                ),
+                "Dashed: training images, as augmented; solid: validation images, as they are. Means over folds; "
+                "tensorboard/ in the run's folder has every training by itself.",
             )
         )
     return list(figures)
 
 
 def thinned(curves: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
-    """Means over folds by epoch, few enough to be drawn; ``last`` where a curve ends, which may be early."""
+    """Return means over folds by epoch, few enough to be drawn; ``last`` marks where a curve ends."""
     keys = ["trained_on", "model", "split"]
     mean = curves.groupby([*keys, "epoch"], as_index=False)[measures].mean()
     mean["last"] = mean["epoch"] == mean.groupby(keys)["epoch"].transform("max")
@@ -202,11 +213,11 @@ def thinned(curves: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 
 
 def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool) -> Chart:
-    """Curves by epoch in small panels, a colour a model, dashed for training images.
+    """Return curves by epoch in small panels, a colour per model, dashed for training images.
 
     Args:
         frame: panel, position, model, split, epoch, value.
-        width: of the figure.
+        width: width of the figure.
         models: in order.
         share: whether values are shares, shown in per cent.
     """
@@ -230,23 +241,29 @@ def lines(frame: pd.DataFrame, width: int, *, models: Sequence[str], share: bool
             "x": {"field": "epoch", "type": "quantitative", "axis": axis | {"format": "d", "values": epochs}},
             "y": y,
             "color": {
-                "field": "model", "type": "nominal", "scale": {"domain": list(models), "range": colours},
+                "field": "model",
+                "type": "nominal",
+                "scale": {"domain": list(models), "range": colours},
                 "legend": legend,
             },
             "strokeDash": {"field": "split", "type": "nominal", "scale": dash, "legend": legend},
             "tooltip": tip,
         },
-    }  # fmt: skip
+    }
     facet: Chart = {"field": "panel", "type": "nominal", "sort": {"field": "position", "op": "min"}, "title": None}
     facet["header"] = {"labelAnchor": "start", "labelPadding": 3, "labelLimit": inner}
     return {
-        "data": {"name": "rows"}, "datasets": {"rows": charts.records(frame)}, "facet": facet, "columns": across,
-        "spacing": {"row": 12, "column": 16}, "spec": {"width": inner, "height": round(0.6 * inner), "layer": [layer]},
-    }  # fmt: skip
+        "data": {"name": "rows"},
+        "datasets": {"rows": charts.records(frame)},
+        "facet": facet,
+        "columns": across,
+        "spacing": {"row": 12, "column": 16},
+        "spec": {"width": inner, "height": round(0.6 * inner), "layer": [layer]},
+    }
 
 
 def _balance(jobs: pd.DataFrame) -> Table:
-    """How many training images each class had."""
+    """Return how many training images each class had."""
     import pandas as pd
 
     counts = pd.DataFrame([json.loads(text) for text in jobs["class_balance"].dropna()])
@@ -259,16 +276,17 @@ def _balance(jobs: pd.DataFrame) -> Table:
     return Table("class_balance", "Training images of each class", frame, columns, folded=True)
 
 
-def _jobs(jobs: pd.DataFrame, short: dict[str, str]) -> Table:
+def trainings_table(name: str, jobs: pd.DataFrame, short: dict[str, str], measure: str) -> Table:
+    """Return a row per training; ``measure`` names what was best on validation images."""
     columns = [
-        Column("model", "Network", show=lambda name: short.get(name, name)),
-        Column("trained_on", "Trained on", show=shown),
+        model_column(short, "Network"),
+        Column("trained_on", "Trained on", show=condition_label),
         Column("fold", "Test fold", "integer"),
         Column("status", "Status"),
         Column("epochs", "Epochs", "integer"),
         Column("best_epoch", "Best epoch", "integer"),
-        Column("validation", "Validation accuracy", "percent"),
+        Column("validation", measure, "percent"),
         Column("train_images", "Training images", "integer"),
         Column("seconds", "Seconds", "integer"),
     ]
-    return Table("jobs", "The trainings", jobs, columns, folded=True)
+    return Table(name, "The trainings", jobs, columns, folded=True)

@@ -1,4 +1,4 @@
-"""Charts of latent walks: tidy frame and width in pixels → Vega-Lite specification."""
+"""Charts of latent walks: a tidy frame and a width in pixels become a Vega-Lite specification."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ STOPS = {
     "fooled": ("model fooled", "#009e73"),
     "not_finite": ("not a number", "#1f2430"),
 }
-"""Why a walk stops: in words, and its colour."""
+"""Why a walk stops: the words and the colour of each reason."""
 
 BOUNDS = "#c3d3e0"
 BINS = 25
 
 
 def _rows(rows: Sequence[str], width: int) -> tuple[Chart, int]:
-    """The vertical axis of named rows, and the pixels it takes."""
+    """Return the vertical axis of named rows, and the pixels it takes."""
     label = room(rows, 190, 12) if width >= WIDE else room(rows, 138, 11)
     axis = {"ticks": False, "domain": False, "labelPadding": 6, "minExtent": label, "labelLimit": label}
     return {"field": "row", "type": "nominal", "scale": in_order(rows), "title": None, "axis": axis}, label
 
 
 def fmr(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """FMR with its interval, on the band that rejected images could move it in.
+    """Return FMR with its interval, on the band in which rejected images could move it.
 
     Args:
         frame: row, estimate, low, high, bound_low, bound_high.
-        width: of the figure.
+        width: width of the figure.
         rows: in order from the top.
     """
     y, _ = _rows(rows, width)
@@ -72,11 +72,11 @@ def fmr(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
 
 
 def stops(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """Shares of the reasons why walks stopped, stacked.
+    """Return the shares of the reasons why walks stopped, stacked.
 
     Args:
         frame: row, reason (in words), place (order of the reasons), share, n.
-        width: of the figure.
+        width: width of the figure.
         rows: in order from the top.
     """
     y, label = _rows(rows, width)
@@ -100,18 +100,18 @@ def stops(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
 
 
 def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
-    there = [look for look in STOPS.values() if look[0] in set(frame["reason"])]
-    scale = {"domain": [words for words, _ in there], "range": [colour for _, colour in there]}
-    legend = {"orient": "top", "title": None, "columns": len(there) if width >= WIDE else 1, "symbolType": "square"}
+    present = [look for look in STOPS.values() if look[0] in set(frame["reason"])]
+    scale = {"domain": [words for words, _ in present], "range": [colour for _, colour in present]}
+    legend = {"orient": "top", "title": None, "columns": len(present) if width >= WIDE else 1, "symbolType": "square"}
     return {"field": "reason", "type": "nominal", "scale": scale, "legend": legend}
 
 
 def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """How many steps lie behind the image that was kept, a panel a row, coloured by why the walk stopped.
+    """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped.
 
     Args:
         frame: row, position, reason, place, first, last (steps of the bin), start, end (where it is drawn), n.
-        width: of the figure.
+        width: width of the figure.
         rows: in order.
     """
     columns = min(len(rows), 3 if width >= WIDE else 1)
@@ -144,11 +144,11 @@ def steps(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
 
 
 def distances(frame: pd.DataFrame, width: int, *, rows: Sequence[str], measures: Sequence[tuple[str, str]]) -> Chart:
-    """Median, middle half and middle 80 % of each distance.
+    """Return median, middle half and middle 80 % of each distance.
 
     Args:
         frame: row, measure, p10, p25, p50, p75, p90.
-        width: of the figure.
+        width: width of the figure.
         rows: in order from the top.
         measures: (measure, title of its axis) in order.
     """

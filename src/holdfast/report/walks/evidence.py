@@ -1,4 +1,4 @@
-"""The latent walks of one or several runs: rows paired by image, details of the walks, and the frames kept of some."""
+"""The latent walks of one or several runs, and the FMR family of measures as a wide table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES, WALKS
+from holdfast.report.page.rows import Rows
+from holdfast.report.page.tables import Column, model_column
 from holdfast.report.page.words import short_names
-from holdfast.report.static.rows import Rows
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
 from holdfast.store import Run
 from holdfast.store.parts import Parts
@@ -28,7 +29,7 @@ SPACES = {"dataset": "the dataset's classes", "all": "all outputs of the model"}
 
 
 @dataclass(frozen=True)
-class Walked:
+class ReportWalks:
     """All walks of a report.
 
     Attributes:
@@ -37,8 +38,8 @@ class Walked:
             the perturbed row, and the columns of ``core.schema.WALKS``; ``walk`` is the setting's number from 1.
         settings: the parameters of every setting, in the order of their numbers.
         rows: the dynamic rows behind them.
-        folders: of the runs by row id, for the walks whose frames were kept.
-        frames: columns of ``core.schema.FRAMES``.
+        frames: the kept steps, with the columns of ``core.schema.FRAMES``.
+        folders: the run's folder by row id, for walks whose steps were kept.
     """
 
     runs: Sequence[Run]
@@ -50,18 +51,18 @@ class Walked:
 
     @cached_property
     def models(self) -> list[str]:
-        """Highest FMR first, those without one last."""
+        """Models, the highest FMR first, those without one last."""
         pooled = self.family[(self.family["label"] == "") & (self.family["measure"] == "fmr")]
         means = pooled.groupby("model")["estimate"].mean()
         return [str(name) for name in means.sort_values(ascending=False, kind="stable", na_position="last").index]
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Model → a name that fits beside a chart."""
+        """Names of models that fit beside a chart."""
         return short_names(self.models)
 
     def row(self, model: str, walk: int) -> str:
-        """How a chart calls a model under a setting."""
+        """Return the name of a model under a setting, for charts and tables."""
         return f"{self.short[model]} · walk {walk}" if self.several else self.short[model]
 
     @property
@@ -71,27 +72,27 @@ class Walked:
 
     @cached_property
     def order(self) -> list[tuple[str, int]]:
-        """(model, walk) in the order of charts and tables."""
-        there = set(self.images[["model", "walk"]].itertuples(index=False, name=None))
+        """(model, walk) pairs in the order of charts and tables."""
+        present = set(self.images[["model", "walk"]].itertuples(index=False, name=None))
         numbers = range(1, len(self.settings) + 1)
-        return [(model, walk) for model in self.models for walk in numbers if (model, walk) in there]
+        return [(model, walk) for model in self.models for walk in numbers if (model, walk) in present]
 
     @cached_property
     def family(self) -> pd.DataFrame:
-        """``stats.walks.fmr.fmr`` of every setting, behind ``walk``; right answers in each walk's own label space."""
+        """The FMR family of every setting; right answers count in each walk's own label space."""
         return families(self.images)
 
 
 def families(images: pd.DataFrame) -> pd.DataFrame:
-    """The FMR family of every setting, behind its number ``walk``."""
+    """Return the FMR family of every setting, with its number in ``walk``."""
     number = dict(zip(images["parameters"], images["walk"], strict=True))
     table = fmr_of_walks(images)
     table.insert(0, "walk", table["parameters"].map(number))
     return table
 
 
-def walked(rows: Rows) -> Walked | None:
-    """The walks among the rows; None where no walk ended."""
+def read_walks(rows: Rows) -> ReportWalks | None:
+    """Return the walks among the rows; None where no walk ended."""
     table = rows.dataset.to_table(
         columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
         filter=ds.field("kind") == DYNAMIC,
@@ -99,7 +100,7 @@ def walked(rows: Rows) -> Walked | None:
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ds.field("kind") == DYNAMIC)]
     try:
         images = paired(table)
-    except ValueError as error:  # parameters that are no JSON
+    except ValueError as error:  # the parameters are no JSON
         raise UserError(f"the walks of {', '.join(run.run_id for run in runs)} cannot be read: {error}") from error
     if images.empty:
         return None
@@ -116,7 +117,7 @@ def walked(rows: Rows) -> Walked | None:
     walks["stop"] = walks["stop"].astype(object)
     images = images.merge(walks.drop_duplicates("row_id"), on="row_id", how="left", suffixes=("", "_walk"))
     frames, folders = _frames(runs)
-    return Walked(runs, images, [json.loads(text) for text in settings], table, frames, folders)
+    return ReportWalks(runs, images, [json.loads(text) for text in settings], table, frames, folders)
 
 
 def _frames(runs: Sequence[Run]) -> tuple[pd.DataFrame, dict[str, Path]]:
@@ -132,14 +133,74 @@ def _frames(runs: Sequence[Run]) -> tuple[pd.DataFrame, dict[str, Path]]:
     return frames, folders
 
 
-def other_space(one: Walked) -> pd.DataFrame:
-    """The FMR family of every setting in both label spaces, behind ``counted`` (``dataset`` or ``all``)."""
+def both_spaces(walks: ReportWalks) -> pd.DataFrame:
+    """Return the FMR family of every setting in both label spaces, with ``counted`` (``dataset`` or ``all``)."""
     import pandas as pd
 
-    number = dict(zip(one.images["parameters"], one.images["walk"], strict=True))
-    found = []
+    number = dict(zip(walks.images["parameters"], walks.images["walk"], strict=True))
+    tables = []
     for space in SPACES:
-        images = paired(one.rows, space=space)
+        images = paired(walks.rows, space=space)
         table = families(images.assign(walk=images["parameters"].map(number)))
-        found.append(table.assign(counted=space))
-    return pd.concat(found, ignore_index=True)
+        tables.append(table.assign(counted=space))
+    return pd.concat(tables, ignore_index=True)
+
+
+def wide(walks: ReportWalks, family: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per model × walk × class: a column per measure, its interval (``_from``, ``_to``), the counts."""
+    import pandas as pd
+
+    records = []
+    for (model, walk, label), group in family.groupby(["model", "walk", "label"], observed=True, sort=False):
+        by = {row["measure"]: row for row in group.to_dict("records")}
+        record: dict[str, Any] = {
+            "model": model,
+            "walk": walk,
+            "label": label,
+            "n": by["standard_accuracy"]["n"],
+            "right": by["standard_accuracy"]["numerator"],
+            "validated": by["validation_rate"]["numerator"],
+            "right_validated": by["perturbed_accuracy"]["numerator"],
+            "reason": by["fmr"]["reason"],
+        }
+        for measure, row in by.items():
+            record |= {measure: row["estimate"], f"{measure}_from": row["low"], f"{measure}_to": row["high"]}
+        records.append(record)
+    frame = pd.DataFrame(records)
+    place = {pair: position for position, pair in enumerate(walks.order)}
+    frame["place"] = [place[pair] for pair in zip(frame["model"], frame["walk"], strict=True)]
+    frame = frame.sort_values(["place", "label"], kind="stable", ignore_index=True)
+    return frame.drop(columns="place")
+
+
+def first_columns(walks: ReportWalks, *, label: bool = False) -> list[Column]:
+    """Return the columns that say what a row is about."""
+    columns = [model_column(walks.short)]
+    if walks.several:
+        columns.append(Column("walk", "Walk", "integer"))
+    return [*columns, Column("label", "Class")] if label else columns
+
+
+def share(key: str, title: str, hint: str = "") -> Column:
+    """Return the column of a measure of ``wide`` with its interval."""
+    return Column(key, title, "percent", f"{key}_from", f"{key}_to", hint=hint)
+
+
+COUNTS = [
+    Column("n", "Images", "integer"),
+    Column("right", "right on the original", "integer"),
+    Column("validated", "validated", "integer", hint="images whose counterfactual the oracle accepted"),
+    Column("right_validated", "of those right", "integer", hint="right on the counterfactual"),
+]
+FAMILY = [
+    share("standard_accuracy", "SA", "accuracy on the originals"),
+    share("validation_rate", "VR", "share of images that the oracle accepted"),
+    share("perturbed_accuracy", "PA", "accuracy on the accepted counterfactuals"),
+    share("fmr", "FMR", "PA / SA"),
+]
+VARIANTS = [
+    share("fmr_low", "FMR_low", "all rejected images wrong"),
+    share("fmr_high", "FMR_high", "all rejected images right"),
+    share("fmr_algorithm1", "FMR_algorithm1", "rejected images count as their originals did"),
+    share("fmr_matched", "FMR_matched", "PA over SA of the same accepted images"),
+]

@@ -1,4 +1,4 @@
-"""Section: dynamic counterfactuals, how much accuracy survives as far as the oracle still agrees."""
+"""Section: latent walks, and how much accuracy is left on images that the oracle still accepts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.tables import Column, Table, model_column
 from holdfast.report.page.words import estimate, listing, percent, plural
 from holdfast.report.walks import charts as walk_charts
-from holdfast.report.walks.evidence import Walked
-from holdfast.report.walks.settings import how, settings_compared, spaces, told_apart, warnings
-from holdfast.report.walks.tables import COUNTS, FAMILY, VARIANTS, first_columns, share, wide
+from holdfast.report.walks.evidence import COUNTS, FAMILY, VARIANTS, ReportWalks, first_columns, share, wide
+from holdfast.report.walks.settings import how, setting_sentences, settings_compared, spaces, warnings
 from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED
 from holdfast.stats.walks.fmr_ranking import fmr_ranking
 
@@ -33,11 +32,11 @@ STAGES = (
 )
 
 
-def dynamic(walks: Walked, *, resamples: int, seed: int) -> Section:
-    """SA, PA, VR and FMR with all variants, baselines, ranks, and how the walks were made."""
+def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section:
+    """Return SA, PA, VR and FMR with all variants, baselines, ranks, and how the walks were made."""
     section = Section("dynamic", TITLE)
     frame = wide(walks, walks.family[walks.family["label"] == ""])
-    section.lead = [MEANING, *told_apart(walks), *_findings(walks, frame)]
+    section.lead = [MEANING, *setting_sentences(walks), *_findings(walks, frame)]
     section.parts = [
         *_missing(walks, frame),
         *warnings(walks),
@@ -52,12 +51,12 @@ def dynamic(walks: Walked, *, resamples: int, seed: int) -> Section:
     return section
 
 
-def _findings(walks: Walked, frame: pd.DataFrame) -> list[str]:
+def _findings(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
     known = frame[frame["reason"] == ""].sort_values("fmr", ascending=False, kind="stable")
     if known.empty:
         return []
     shown = known if len(known) <= 2 else known.iloc[[0, -1]]
-    said = [
+    findings = [
         f"{walks.row(row['model'], row['walk'])} keeps {estimate(row['fmr'], row['fmr_from'], row['fmr_to'])} of its "
         f"accuracy: {percent(row['standard_accuracy'])} of {row['n']:,} originals, "
         f"{percent(row['perturbed_accuracy'])} of the {row['validated']:,} accepted images"
@@ -66,12 +65,12 @@ def _findings(walks: Walked, frame: pd.DataFrame) -> list[str]:
     kinds = "walks" if walks.several else "models"
     start = "" if len(known) <= 2 else f"Of {len(known)} {kinds}, the most and the least: "
     return [
-        f"{start}{'; '.join(said)}. Rejected images leave PA, so a strict oracle moves FMR: read it beside VR and the "
-        "bounds."
+        f"{start}{'; '.join(findings)}. Rejected images leave PA, so a strict oracle moves FMR: read it beside VR and "
+        "the bounds."
     ]
 
 
-def _missing(walks: Walked, frame: pd.DataFrame) -> list[Part]:
+def _missing(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     texts = {
         NONE_VALIDATED: "the oracle accepted none of its {n} images (VR is 0), so there is no PA to divide",
         NONE_RIGHT: "it answered none of {n} originals rightly (SA is 0), so there is nothing that could be kept",
@@ -84,7 +83,7 @@ def _missing(walks: Walked, frame: pd.DataFrame) -> list[Part]:
     return parts
 
 
-def _fmr_parts(walks: Walked, frame: pd.DataFrame) -> list[Part]:
+def _fmr_parts(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     rows = [walks.row(model, walk) for model, walk in walks.order]
     tidy = frame.assign(
         row=[walks.row(row["model"], row["walk"]) for row in frame.to_dict("records")],
@@ -110,10 +109,10 @@ def _fmr_parts(walks: Walked, frame: pd.DataFrame) -> list[Part]:
         "images with their own originals."
     )
     variants = Table("fmr_variants", "The variants of FMR", frame, [*first, FAMILY[3], *VARIANTS], note)
-    return [ShownFigure(figure), ShownTable(main), ShownTable(variants)]
+    return [figure, main, variants]
 
 
-def _baselines(walks: Walked, frame: pd.DataFrame) -> list[Part]:
+def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     import pandas as pd
 
     stages = [(key, title) for key, title in STAGES if key in frame]
@@ -135,17 +134,19 @@ def _baselines(walks: Walked, frame: pd.DataFrame) -> list[Part]:
     start = "Accuracy" if len(frame) == 1 else f"Mean accuracy over the {'walks' if walks.several else 'models'}"
     finding = f"{start}: {means}."
     what = "A loss that the reconstruction or a random walk already brings is the generator's, not the model's."
-    figure = Figure(
+    figure = charts.dot_figure(
         "dynamic_stages",
         "Accuracy on the way: original, plain reconstruction, random walk, walk against the model",
         finding,
-        lambda width: charts.dots(
-            tidy, width, models=rows, rows=[title for _, title in stages], title="accuracy", domain=(0.0, 1.0)
-        ),
-        "Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted them. "
-        "A random walk has as many steps as the walk, or fewer where the oracle rejects one.",
+        tidy,
+        models=rows,
+        rows=[title for _, title in stages],
+        axis="accuracy",
+        domain=(0.0, 1.0),
+        note="Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted "
+        "them. A random walk has as many steps as the walk, or fewer where the oracle rejects one.",
     )
-    parts: list[Part] = [Heading("Baselines"), Text([f"{finding} {what}"]), ShownFigure(figure)]
+    parts: list[Part] = [Heading("Baselines"), Text([f"{finding} {what}"]), figure]
     columns = [*first_columns(walks), FAMILY[0]]
     for key, title in (("reconstruction", "Reconstruction"), ("random_walk", "Random walk")):
         if key in frame:
@@ -155,30 +156,30 @@ def _baselines(walks: Walked, frame: pd.DataFrame) -> list[Part]:
             parts.append(Notice(f"The baseline “{title.lower()}”: {why}."))
     caption = "Accuracy after encoding and decoding without a step, and after a random walk"
     if len(columns) > 2:
-        parts.append(ShownTable(Table("fmr_baselines", caption, frame, [*columns, FAMILY[2]])))
+        parts.append(Table("fmr_baselines", caption, frame, [*columns, FAMILY[2]]))
     return parts
 
 
-def _ranks(walks: Walked, resamples: int, seed: int) -> list[Part]:
+def _ranks(walks: ReportWalks, resamples: int, seed: int) -> list[Part]:
     if len(walks.models) < 2:
         return []
     parts: list[Part] = [Heading("Which models can be told apart")]
     for walk in range(1, len(walks.settings) + 1):
-        found = fmr_ranking(walks.images[walks.images["walk"] == walk], resamples=resamples, seed=seed)
+        ranking = fmr_ranking(walks.images[walks.images["walk"] == walk], resamples=resamples, seed=seed)
         where = f"Walk {walk}: " if walks.several else ""
-        if found.reason:
-            parts.append(Notice(f"Ranks. {where}{found.reason}"))
+        if ranking.reason:
+            parts.append(Notice(f"Ranks. {where}{ranking.reason}"))
             continue
-        first = found.table[found.table["rank_low"] == 1]
+        first = ranking.table[ranking.table["rank_low"] == 1]
         names = listing([walks.short[name] for name in first["model"]], 6)
-        images = plural(int(found.table["n"].iloc[0]), "image")
+        images = plural(int(ranking.table["n"].iloc[0]), "image")
         text = (
-            f"{names} is first, clearly ahead of the other{'s' if len(found.table) > 2 else ''} on {images}."
+            f"{names} is first, clearly ahead of the other{'s' if len(ranking.table) > 2 else ''} on {images}."
             if len(first) == 1
             else f"{names} share the first rank: {images} do not tell them apart."
         )
         columns = [
-            Column("model", "Model", show=lambda name: walks.short.get(name, name)),
+            model_column(walks.short),
             Column("rank", "Rank"),
             Column("fmr", "FMR", "percent", "low", "high"),
             Column("n", "Images", "integer"),
@@ -186,11 +187,11 @@ def _ranks(walks: Walked, resamples: int, seed: int) -> list[Part]:
         caption = f"{where}Ranks by FMR; models that cannot be told apart share theirs"
         name = "fmr_ranks" if not walks.several else f"fmr_ranks_{walk}"
         note = "Paired on the photo: max-t over all pairs in resamples of photos, on the images that every model has."
-        parts += [Text([where + text]), ShownTable(Table(name, caption, found.table, columns, note, folded=True))]
+        parts += [Text([where + text]), Table(name, caption, ranking.table, columns, note, folded=True)]
     return parts
 
 
-def _by_class(walks: Walked) -> list[Part]:
+def _by_class(walks: ReportWalks) -> list[Part]:
     frame = wide(walks, walks.family[walks.family["label"] != ""])
     known = frame[frame["reason"] == ""].sort_values("fmr", kind="stable")
     sentence = "No class has an FMR."
@@ -205,4 +206,4 @@ def _by_class(walks: Walked) -> list[Part]:
     columns = [*first_columns(walks, label=True), *COUNTS, *FAMILY, *VARIANTS]
     extra = [share(key, title) for key, title in STAGES[1:3] if key in frame]
     table = Table("fmr_by_class", "FMR by class", frame, [*columns, *extra], folded=True)
-    return [Heading("By class"), Text([sentence]), ShownTable(table)]
+    return [Heading("By class"), Text([sentence]), table]

@@ -1,4 +1,4 @@
-"""How walks were made: options, label spaces, oracle cards, warnings; and what other settings change."""
+"""Parts on how walks were made: options, label spaces, oracle cards, warnings, and what other settings change."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.page.parts import Heading, Listing, Notice, Part, ShownTable, Text
+from holdfast.report.page.parts import Heading, Listing, Notice, Part, Text
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import listing, number
-from holdfast.report.walks.evidence import SPACES, Walked, other_space
-from holdfast.report.walks.tables import FAMILY, first_columns, wide
+from holdfast.report.walks.evidence import FAMILY, SPACES, ReportWalks, both_spaces, first_columns, wide
 from holdfast.stats.models.between import kendall
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-MOST_TOLD = 6
-"""Ways to walk that are told apart before the figures; more would be in their way."""
+MOST_EXPLAINED = 6
+"""Settings that are explained before the figures; more would be in the way."""
 
 
-def warnings(walks: Walked) -> list[Part]:
-    """Kinship of model, oracle and generator as the runs recorded it, and label spaces that differ."""
+def warnings(walks: ReportWalks) -> list[Part]:
+    """Return warnings about related models, oracles and generators, and about label spaces that differ."""
     said: list[str] = []
     for run in walks.runs:
         given = run.spec().get("kinship")
@@ -36,13 +35,13 @@ def warnings(walks: Walked) -> list[Part]:
     return [Listing(f"What to bear in mind ({len(unique)})", unique, open=len(unique) <= 6)] if unique else []
 
 
-def told_apart(walks: Walked) -> list[str]:
-    """What the numbers of the walks stand for: the options in which they differ."""
+def setting_sentences(walks: ReportWalks) -> list[str]:
+    """Return what the numbers of the walks stand for: the options in which they differ."""
     if not walks.several:
         return []
     keys = [key for key in walks.settings[0] if not key.endswith("_fingerprint")]
-    moved = [key for key in keys if len({str(one.get(key)) for one in walks.settings}) > 1]
-    if not moved or len(walks.settings) > MOST_TOLD:
+    moved = [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
+    if not moved or len(walks.settings) > MOST_EXPLAINED:
         return [f"{len(walks.settings)} walks: what they stand for is said under “How the walks were made”."]
     said = [
         f"Walk {number_}: " + ", ".join(f"{key.replace('_', ' ')} {_value(setting.get(key))}" for key in moved)
@@ -52,18 +51,18 @@ def told_apart(walks: Walked) -> list[str]:
 
 
 def _space_names(setting: dict[str, Any]) -> tuple[str, str, str]:
-    """Label spaces of the loss, the oracle and the reported accuracy."""
+    """Return the label spaces of the loss, the oracle and the reported accuracy."""
     own = str(setting.get("space", ""))
     return str(setting.get("loss_space", own)), str(setting.get("oracle_space", own)), own
 
 
-def settings_compared(walks: Walked, frame: pd.DataFrame) -> list[Part]:
-    """FMR per generator and oracle, where there are several walks."""
+def settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
+    """Return FMR per generator and oracle, where there are several walks."""
     import pandas as pd
 
     if not walks.several:
         return []
-    told = pd.DataFrame(
+    options = pd.DataFrame(
         [
             {
                 "generator": str(setting.get("generator", "")),
@@ -74,46 +73,46 @@ def settings_compared(walks: Walked, frame: pd.DataFrame) -> list[Part]:
             for number_, setting in enumerate(walks.settings, 1)
         ]
     )
-    table = told.merge(frame, on="walk").sort_values(["generator", "oracle", "walk"], kind="stable")
+    table = options.merge(frame, on="walk").sort_values(["generator", "oracle", "walk"], kind="stable")
     table["model"] = table["model"].map(walks.short)
     columns = [Column("walk", "Walk", "integer"), Column("generator", "Generator"), Column("oracle", "Oracle")]
-    if told["other"].any():
+    if options["other"].any():
         columns.append(Column("other", "Else"))
     columns += [Column("model", "Model"), Column("n", "Images", "integer"), *FAMILY[1:]]
     caption = "FMR by generator and oracle"
     return [
         Heading("Other generators, other oracles"),
         Text(_agreement(walks, frame)),
-        ShownTable(Table("fmr_by_generator_and_oracle", caption, table, columns)),
+        Table("fmr_by_generator_and_oracle", caption, table, columns),
     ]
 
 
-def _differences(walks: Walked, setting: dict[str, Any]) -> str:
-    """Options, besides generator and oracle, in which the walks differ."""
+def _differences(walks: ReportWalks, setting: dict[str, Any]) -> str:
+    """Return the options, besides generator and oracle, in which the walks differ."""
     skipped = ("generator", "oracle", "generator_fingerprint", "oracle_fingerprint")
     keys = [key for key in setting if key not in skipped]
-    moved = [key for key in keys if len({str(one.get(key)) for one in walks.settings}) > 1]
+    moved = [key for key in keys if len({str(other.get(key)) for other in walks.settings}) > 1]
     return ", ".join(f"{key.replace('_', ' ')} {setting[key]}" for key in moved)
 
 
-def _agreement(walks: Walked, frame: pd.DataFrame) -> list[str]:
-    """Whether walks put the models into the same order."""
+def _agreement(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
+    """Return whether walks rank the models in the same order."""
     known = frame[frame["reason"] == ""]
     scores: dict[int, dict[str, float]] = {}
     for row in known.to_dict("records"):
         scores.setdefault(int(row["walk"]), {})[str(row["model"])] = float(row["fmr"])
     said = []
     for first, second in combinations(sorted(scores), 2):
-        found = kendall(scores[first], scores[second])
-        if not found["reason"] and int(found["n"]) > 2:
-            said.append(f"walks {first} and {second} τ = {number(float(found['tau']))} ({found['n']} models)")
+        agreement = kendall(scores[first], scores[second])
+        if not agreement["reason"] and int(agreement["n"]) > 2:
+            said.append(f"walks {first} and {second} τ = {number(float(agreement['tau']))} ({agreement['n']} models)")
     start = "FMR depends on who makes the images and who judges them."
     return [f"{start} Agreement of the models' order (Kendall): {listing(said, 10)}." if said else start]
 
 
-def spaces(walks: Walked) -> list[Part]:
-    """The same walks counted in both label spaces, where that makes a difference."""
-    both = other_space(walks)
+def spaces(walks: ReportWalks) -> list[Part]:
+    """Return the same walks counted in both label spaces, where that makes a difference."""
+    both = both_spaces(walks)
     pooled = both[both["label"] == ""]
     frames = [wide(walks, pooled[pooled["counted"] == space]).assign(counted=SPACES[space]) for space in SPACES]
     own = sorted({SPACES.get(str(setting.get("space")), "a space that was not stated") for setting in walks.settings})
@@ -127,11 +126,11 @@ def spaces(walks: Walked) -> list[Part]:
 
     columns = [*first_columns(walks), Column("counted", "Right among"), *FAMILY]
     caption = "The same walks, with right answers counted in either label space"
-    parts.append(ShownTable(Table("fmr_label_spaces", caption, pd.concat(frames, ignore_index=True), columns)))
+    parts.append(Table("fmr_label_spaces", caption, pd.concat(frames, ignore_index=True), columns))
     return parts
 
 
-def _space_lines(walks: Walked) -> list[str]:
+def _space_lines(walks: ReportWalks) -> list[str]:
     lines = []
     for number_, setting in enumerate(walks.settings, 1):
         loss, oracle, own = (SPACES.get(name, name or "not stated") for name in _space_names(setting))
@@ -140,8 +139,8 @@ def _space_lines(walks: Walked) -> list[str]:
     return lines
 
 
-def how(walks: Walked) -> list[Part]:
-    """Every option of the walks in a line, and the oracles' cards."""
+def how(walks: ReportWalks) -> list[Part]:
+    """Return every option of the walks, and the oracles' cards."""
     import pandas as pd
 
     lines = []
@@ -161,7 +160,7 @@ def how(walks: Walked) -> list[Part]:
         frame = pd.DataFrame([(str(row[0]), str(row[1])) for row in card], columns=["what", "value"])
         name = "oracle_card" if len(cards) == 1 else f"oracle_card_{place}"
         columns = [Column("what", "What"), Column("value", "Value")]
-        parts.append(ShownTable(Table(name, "The oracle's card", frame, columns)))
+        parts.append(Table(name, "The oracle's card", frame, columns))
     if not cards:
         parts.append(Notice("The oracle's card: the run did not record one."))
     return parts

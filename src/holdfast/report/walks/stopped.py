@@ -1,16 +1,16 @@
-"""Section: where latent walks stopped, and how far they went."""
+"""Section: why latent walks stopped, and how far they went."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import listing, number, percent, plural
 from holdfast.report.walks import charts
 from holdfast.report.walks.charts import BINS, STOPS
-from holdfast.report.walks.evidence import Walked
+from holdfast.report.walks.evidence import ReportWalks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +23,8 @@ DISTANCES = (
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
 
-def stopped(walks: Walked) -> Section:
-    """Stop reasons, steps and distances."""
+def stopped(walks: ReportWalks) -> Section:
+    """Return stop reasons, steps and distances."""
     section = Section("walks", "Where the walks stopped")
     known = walks.images[walks.images["stop"].notna()]
     if known.empty:
@@ -67,7 +67,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
     places = {words: place for place, (words, _) in enumerate(STOPS.values())}
     counted["place"] = counted["reason"].map(places).fillna(len(places))
     finding = "; ".join(
-        f"{row}: " + listing([f"{one['reason']} {percent(one['share'], 0)}" for one in part.to_dict("records")], 5)
+        f"{row}: " + listing([f"{cell['reason']} {percent(cell['share'], 0)}" for cell in part.to_dict("records")], 5)
         for row, part in list(counted.groupby("row"))[:8]
     )
     figure = Figure(
@@ -80,7 +80,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
     table = counted.pivot(index="row", columns="reason", values="n").reindex(rows)[reasons].fillna(0).astype(int)
     flat = pd.DataFrame({"row": rows} | {words: table[words].to_numpy() for words in reasons})
     flat["n"] = table.sum(axis=1).to_numpy()
-    rejected = known.groupby("row")["reconstruction_accepted"].agg(lambda one: int((one.dropna() == False).sum()))  # noqa: E712
+    rejected = known.groupby("row")["reconstruction_accepted"].agg(lambda values: int((values.dropna() == False).sum()))  # noqa: E712
     flat["reconstruction_rejected"] = rejected.reindex(rows).to_numpy()
     columns = [
         Column("row", "Model"),
@@ -88,7 +88,7 @@ def _stops(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         *(Column(words, words, "integer") for words in reasons),
         Column("reconstruction_rejected", "reconstruction already rejected", "integer"),
     ]
-    return [ShownFigure(figure), ShownTable(Table("walk_stops", "Stop reasons", flat, columns))]
+    return [figure, Table("walk_stops", "Stop reasons", flat, columns)]
 
 
 def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
@@ -115,7 +115,7 @@ def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
         sentence,
         lambda width: charts.steps(tidy, width, rows=rows),
     )
-    return [Heading("How many steps"), Text([sentence]), ShownFigure(figure)]
+    return [Heading("How many steps"), Text([sentence]), figure]
 
 
 def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
@@ -123,17 +123,17 @@ def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
 
     heading = Heading("How far the accepted images moved")
     moved = known[known["validated"]]
-    found = []
+    records = []
     measures = [(key, title) for key, title in DISTANCES if moved[key].notna().any()]
     for row in rows:
         for key, title in measures:
             values = moved.loc[moved["row"] == row, key].dropna()
             if len(values):
                 ends = {name: float(values.quantile(part)) for name, part in QUANTILES.items()}
-                found.append({"row": row, "measure": key, "title": title, "n": len(values), **ends})
-    if not found:
+                records.append({"row": row, "measure": key, "title": title, "n": len(values), **ends})
+    if not records:
         return [heading, Notice("No accepted image has a distance.")]
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(records)
     medians = frame.groupby("title", sort=False)["p50"].agg(["min", "max"])
     finding = "Medians by model: " + "; ".join(
         f"{title} {number(ends['min'], 3)} to {number(ends['max'], 3)}" for title, ends in medians.iterrows()
@@ -155,4 +155,4 @@ def _distances(known: pd.DataFrame, rows: list[str]) -> list[Part]:
             ("p90", "10 % above"))),
     ]  # fmt: skip
     table = Table("walk_distances", "Distances of the accepted images", frame, columns, folded=True)
-    return [heading, Text([finding + "."]), ShownFigure(figure), ShownTable(table)]
+    return [heading, Text([finding + "."]), figure, table]

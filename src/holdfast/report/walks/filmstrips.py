@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import SampleError
-from holdfast.report.page.parts import Answer, Filmstrip, Filmstrips, Frame, Notice, Section
-from holdfast.report.page.words import number, percent, plural
-from holdfast.report.walks.evidence import Walked
+from holdfast.report.page.gallery import judged
+from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile
+from holdfast.report.page.words import number, percent, plural, unbroken
+from holdfast.report.walks.evidence import ReportWalks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 STRIPS = 6
 FRAMES_SHOWN = 8
 SIDE = 112
-"""Pixels of a frame's longer side on the page."""
+"""Pixels of the longer side of a picture on the page."""
 
 MAX_PIXELS = 4_000_000
 MAX_BYTES = 20_000_000
-"""Of a frame's file; no generator here makes larger images, so a larger file is none of ours."""
+"""Limits of a frame's file; no generator here makes larger images, so a larger file is not ours."""
 
 
-def filmstrips(walks: Walked) -> Section:
-    """A few walks with the model's and the oracle's answer under each step."""
+def filmstrips(walks: ReportWalks) -> Section:
+    """Return a few walks with the model's and the oracle's answer under each step."""
     section = Section("filmstrips", "Walks, step by step")
     filmed = walks.images[walks.images["row_id"].isin(set(walks.frames["row_id"]))]
     if filmed.empty:
@@ -40,36 +41,36 @@ def filmstrips(walks: Walked) -> Section:
         "probability of the true class, and what the oracle says, with its own. The last accepted image counts; a "
         "dashed frame marks a wrong answer."
     ]
-    section.parts = [Filmstrips(strips)]
-    if not any(frame.picture for strip in strips for frame in strip.frames):
+    section.parts = [Gallery(strips, steps=True)]
+    if not any(step.picture for strip in strips for step in strip.tiles):
         section.parts.insert(0, Notice("The pictures: their files are not in the run folder any more."))
     return section
 
 
 def _picked(filmed: pd.DataFrame) -> pd.DataFrame:
-    """Up to three models fooled, two that held, one that was not validated; then whatever else there is."""
+    """Return up to three walks that fooled the model, two that did not, one not validated, then others."""
     held = filmed["right_perturbed"].fillna(0).astype(bool)
     right, validated = filmed["right_original"].astype(bool), filmed["validated"].astype(bool)
     groups = ((right & validated & ~held, 3), (validated & held, 2), (~validated, 1))
     taken: list[Any] = []
     for chosen, most in groups:
         part = filmed[chosen].sort_values(["walk", "sample_id", "model"], kind="stable")
-        varied = part.drop_duplicates("model")  # a strip a model first
+        varied = part.drop_duplicates("model")  # first one walk per model
         rest = part.drop(varied.index).drop_duplicates("label")
         taken += [*varied.index, *rest.index][:most]
     others = [index for index in filmed.index if index not in set(taken)]
     return filmed.loc[[*taken, *others][:STRIPS]]
 
 
-def _strip(walks: Walked, record: dict[Any, Any], frames: pd.DataFrame) -> Filmstrip:
+def _strip(walks: ReportWalks, record: dict[Any, Any], frames: pd.DataFrame) -> Photo:
     steps = frames.sort_values("step", kind="stable").drop_duplicates("step").reset_index(drop=True)
     label, validated = str(record["label"]), bool(record["validated"])
     kept = int(record["steps"]) if validated and record["steps"] == record["steps"] else None
     folder = walks.folders[record["row_id"]]
-    shown = [_frame(folder, row, label, kept) for row in steps.iloc[_chosen(steps, label, kept)].to_dict("records")]
-    return Filmstrip(
-        str(record["sample_id"]), label, walks.row(record["model"], record["walk"]), _summary(record), shown
-    )
+    chosen = steps.iloc[_chosen(steps, label, kept)].to_dict("records")
+    tiles = [_tile(folder, row, label, kept) for row in chosen]
+    against = walks.row(record["model"], record["walk"])
+    return Photo(str(record["sample_id"]), label, _summary(record), tiles, against=against)
 
 
 def _summary(record: dict[Any, Any]) -> str:
@@ -88,7 +89,7 @@ def _summary(record: dict[Any, Any]) -> str:
 
 
 def _chosen(steps: pd.DataFrame, label: str, kept: int | None) -> list[int]:
-    """Places of the frames to show: the ends, where the model's answer turns, what was kept; the rest evenly spread."""
+    """Return the frames to show: the ends, where the answer turns, the kept one, and others evenly spread."""
     last = len(steps) - 1
     wanted = {0, min(1, last), last}
     wrong = steps.index[steps["prediction"] != label]
@@ -99,28 +100,26 @@ def _chosen(steps: pd.DataFrame, label: str, kept: int | None) -> list[int]:
     return sorted(wanted | set(spread))
 
 
-def _frame(folder: Path, row: dict[Any, Any], label: str, kept: int | None) -> Frame:
+def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None) -> Tile:
     step = int(row["step"])
-    picture, width, height = _picture(folder, str(row["image"] or ""))
     right = row["prediction"] == label
     probability = "" if row["probability"] is None else f" · p\N{NO-BREAK SPACE}{number(float(row['probability']))}"
-    said = Answer(
-        "model", f"{'right' if right else 'wrong'}: {row['prediction']}{probability}", "✓" if right else "✗",
-        "right" if right else "wrong",
-    )  # fmt: skip
+    said = f"{'right' if right else 'wrong'}: {row['prediction']}{probability}"
     accepted = bool(row["accepted"])
-    score = (
-        ""
-        if row["oracle_score"] is None
-        else " " + percent(float(row["oracle_score"]), 0).replace(" ", "\N{NO-BREAK SPACE}")
+    score = "" if row["oracle_score"] is None else f" {unbroken(percent(float(row['oracle_score']), 0))}"
+    oracle = Answer(
+        "oracle",
+        ("accepts" if accepted else "rejects") + score,
+        "●" if accepted else "○",
+        "right" if accepted else "none",
     )
-    said_by_oracle = ("accepts" if accepted else "rejects") + score.replace(" %", "\N{NO-BREAK SPACE}%")
-    verdict = Answer("oracle", said_by_oracle, "●" if accepted else "○", "right" if accepted else "none")
-    return Frame(f"step {step}", picture, width, height, [said, verdict], not right, step == kept)
+    picture, width, height = _picture(folder, str(row["image"] or ""))
+    answers = [judged("model", said, right), oracle]
+    return Tile(f"step {step}", picture, width, height, answers, not right, mark="counts" if step == kept else "")
 
 
 def _picture(folder: Path, name: str) -> tuple[str, int, int]:
-    """A small JPEG in base64 with its size; empty for a file that is not there, too large, or outside the run."""
+    """Return a small JPEG in base64 with its size; empty for a file that is missing, too large, or outside the run."""
     import cv2
 
     from holdfast.data.images import decode_image, read_file

@@ -1,32 +1,48 @@
-"""Sections of a mined set's page: luck, where hard images come from, more surrogates, overlap of failures."""
+"""A mined hard set as ``holdfast mine`` wrote it, and the sections of its page that explain it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.report.hard import charts
-from holdfast.report.page.charts import dots
+from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Notice, Part, Section, ShownFigure, ShownTable
+from holdfast.report.page.gallery import Thumbnails, by_turns, grouped, judged, tile
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Tile
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import estimate, listing, number, p_value, percent, plural, span
+from holdfast.report.page.words import estimate, listing, number, p_value, percent, plural, sentence, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from holdfast.report.hard.mining import Evidence
-
 MOST_NUISANCES = 24
-"""In the chart; the table has them all."""
+"""Rows of the chart; the table has all of them."""
 
 
-def luck(evidence: Evidence) -> Section:
-    """What of a failure is the prompt's, and what was luck of the seed."""
+@dataclass(frozen=True)
+class MinedSet:
+    """What ``holdfast mine`` wrote: facts, tables, and names of models that fit beside a chart."""
+
+    facts: dict[str, Any]
+    tables: dict[str, pd.DataFrame]
+    short: dict[str, str]
+
+    def at(self, name: str, **values: str) -> pd.DataFrame:
+        """Return the rows of a table that have these values."""
+        frame = self.tables[name]
+        for column, value in values.items():
+            frame = frame[frame[column] == value]
+        return frame
+
+
+def luck(mined: MinedSet) -> Section:
+    """Return how much of a failure comes from the prompt, and how much from the seed."""
     section = Section("luck", "Prompt or luck")
-    frame = evidence.at("persistence", half="report")
-    alike = evidence.tables["luck"]
+    frame = mined.at("persistence", half="report")
+    alike = mined.tables["luck"]
     if frame.empty:
         section.parts = [Notice("The hard prompts were not painted anew, so this cannot be told.")]
     else:
@@ -39,7 +55,7 @@ def luck(evidence: Evidence) -> Section:
             "was luck of the seed."
         ]
         columns = [
-            Column("what", "Failure of", show=lambda value: evidence.short.get(value, value)),
+            Column("what", "Failure of", show=lambda value: mined.short.get(value, value)),
             Column("subset", "Images"),
             Column("pool", "Pool", "percent"),
             Column("mined", "Hard set", "percent"),
@@ -48,22 +64,22 @@ def luck(evidence: Evidence) -> Section:
             Column("n", "New images", "integer"),
             Column("prompts", "Prompts", "integer"),
         ]
-        section.parts = [ShownTable(Table("persistence", "Failures before and after painting anew", frame, columns))]
+        section.parts = [Table("persistence", "Failures before and after painting anew", frame, columns)]
     columns = [
-        Column("what", "What", show=lambda value: evidence.short.get(value, value)),
+        Column("what", "What", show=lambda value: mined.short.get(value, value)),
         Column("estimate", "Correlation within a prompt", "number", "low", "high", digits=2),
     ]
     note = "Between images of one prompt in the pool: 0 is luck of the seed, 1 a prompt that always or never fails."
-    section.parts.append(ShownTable(Table("luck", "How alike images of one prompt are", alike, columns, note)))
+    section.parts.append(Table("luck", "How alike images of one prompt are", alike, columns, note))
     return section
 
 
-def where(evidence: Evidence) -> Section:
-    """Hard rates by kind of nuisance, nuisance and category."""
+def where(mined: MinedSet) -> Section:
+    """Return the hard rates by kind of nuisance, nuisance and category."""
     section = Section("where", "Where hard images come from")
     parts: list[Part] = []
     for factor, title in (("kind", "kind of nuisance"), ("category", "category"), ("nuisance", "nuisance")):
-        frame = evidence.at(f"rates_{factor}", half="report", subset="valid")
+        frame = mined.at(f"rates_{factor}", half="report", subset="valid")
         over = [
             f"{row['value']} ({percent(row['estimate'])})"
             for row in frame[frame["stands_out"] == "over"].to_dict("records")
@@ -78,7 +94,7 @@ def where(evidence: Evidence) -> Section:
                 else "none is over-represented beyond what chance explains."
             )
         )
-        parts += [Heading(f"By {title}"), ShownFigure(_rates_figure(frame, factor, title))]
+        parts += [Heading(f"By {title}"), _rates_figure(frame, factor, title)]
         columns = [
             Column("value", title.capitalize()),
             Column("n", "Valid images", "integer"),
@@ -88,9 +104,59 @@ def where(evidence: Evidence) -> Section:
             Column("excess", "Against all others", "points", "excess_low", "excess_high", hint="simultaneous interval"),
             Column("stands_out", "Stands out"),
         ]
-        parts.append(ShownTable(Table(f"rates_{factor}", f"Hard rate by {title}", frame, columns, folded=True)))
+        parts.append(Table(f"rates_{factor}", f"Hard rate by {title}", frame, columns, folded=True))
     section.parts = parts
     return section
+
+
+def gallery(mined: MinedSet, images: pd.DataFrame, thumbnails: Thumbnails | None) -> Section:
+    """Return pictures of hard images by kind of nuisance, of rejected ones, and of controls.
+
+    Args:
+        mined: facts and names.
+        images: a row per image of the pool by sample_id: each model's answer, category, kind, prompt, valid, set, ….
+        thumbnails: makes JPEGs.
+    """
+    hard = images[images["set"] == "hard"]
+    kinds = [(sentence(str(kind)), "hard and valid", part) for kind, part in hard[hard["valid"]].groupby("kind")]
+    rejected = images[images["shared"] & ~images["valid"]]
+    groups = [
+        *kinds,
+        ("Rejected", "failed by as many, and rejected by the oracle", rejected),
+        ("Controls", "failed by too few surrogates", images[images["set"] == "control"]),
+    ]
+    picked = [
+        (
+            title,
+            f"{plural(len(part), 'image')} {what}",
+            [str(name) for name in by_turns(part.sort_index(), "category").index],
+        )
+        for title, what, part in groups
+        if len(part)
+    ]
+    section = Section("gallery", "What the images look like")
+    section.lead = [
+        "Picked by hash, a category at a time; hard images are not typical, they were chosen because they fail. Below "
+        "each picture its prompt, and what every model and the oracle said."
+    ]
+    section.parts = grouped(
+        picked, thumbnails, lambda _, name, jpeg: _tile(mined, images.loc[name], jpeg), missing="pool is"
+    )
+    return section
+
+
+def _tile(mined: MinedSet, row: Any, jpeg: bytes) -> Tile:
+    answers = [judged(short, str(row[model]), row[model] == row["category"]) for model, short in mined.short.items()]
+    wrong = sum(answer.kind == "wrong" for answer in answers)
+    saw = str(row["oracle_saw"]) or "nothing"
+    prompt = str(row["prompt"]) or f"{row['category']}, {row['kind']} {row['nuisance']}".strip()
+    return tile(
+        f"“{prompt}”",
+        jpeg,
+        [*answers, judged("oracle", f"saw {saw}", bool(row["valid"]))],
+        wrong=bool(wrong),
+        count=f"✗ {wrong} of {len(answers)} models wrong; oracle saw {saw}",
+    )
 
 
 def _rates_figure(frame: pd.DataFrame, factor: str, title: str) -> Figure:
@@ -98,38 +164,35 @@ def _rates_figure(frame: pd.DataFrame, factor: str, title: str) -> Figure:
     tidy = shown.assign(model="hard rate", row=shown["value"], solid=shown["stands_out"] != "")
     rows = list(shown["value"])
     cut = f"; the {MOST_NUISANCES} with the highest rates of {len(frame)}" if len(frame) > len(shown) else ""
-    return Figure(
+    return dot_figure(
         f"rates_{factor}",
         f"Share of valid images that are shared failures, by {title}{cut}",
         "; ".join(f"{row['value']} {percent(row['estimate'])}" for row in shown.head(8).to_dict("records")),
-        lambda width: dots(
-            tidy[["model", "row", "estimate", "low", "high", "solid"]],
-            width,
-            models=["hard rate"],
-            rows=rows,
-            title="hard rate",
-        ),
-        "Hollow: not told apart from all others.",
+        tidy,
+        models=["hard rate"],
+        rows=rows,
+        axis="hard rate",
+        note="Hollow: not told apart from all others.",
     )
 
 
-def surrogates_added(evidence: Evidence) -> Section:
-    """Accuracy against the number of surrogates, and each surrogate left out."""
-    short, facts = evidence.short, evidence.facts
+def surrogates_added(mined: MinedSet) -> Section:
+    """Return accuracies by the number of surrogates, and with each surrogate left out."""
+    short, facts = mined.short, mined.facts
     section = Section("surrogates", "One surrogate more, one less")
-    curve, subsets, fits = (evidence.tables[name] for name in ("curve", "curve_subsets", "curve_fit"))
+    curve, subsets, fits = (mined.tables[name] for name in ("curve", "curve_subsets", "curve_fit"))
     ends = {
         target: rows.sort_values("k").iloc[[0, -1]]
         for target, rows in curve.dropna(subset=["estimate"]).groupby("target")
     }
-    told = [
+    findings = [
         f"{short[str(target)]} from {percent(two.iloc[0]['estimate'])} with one to {percent(two.iloc[1]['estimate'])} "
         f"with {int(two.iloc[1]['k'])}"
         for target, two in ends.items()
     ]
     section.lead = [
         f"Mean accuracy on valid images that 1, 2, … surrogates all fail, over every subset of "
-        f"{len(facts['surrogates'])}: {'; '.join(told)}. The mean over subsets is the mean over all orders "
+        f"{len(facts['surrogates'])}: {'; '.join(findings)}. The mean over subsets is the mean over all orders "
         "in which surrogates can be added."
     ]
     section.lead += [
@@ -142,39 +205,36 @@ def surrogates_added(evidence: Evidence) -> Section:
         for row in fits.to_dict("records")
     ]
     models = [short[target] for target in facts["targets"]]
-    fitted = _fitted(evidence)
+    fitted = _fitted(mined)
     named, dotted = (frame.assign(model=frame["target"].map(short)) for frame in (curve, subsets))
     section.parts = [
-        ShownFigure(
-            Figure(
-                "curve",
-                "Accuracy of held-out targets by the number of surrogates that all fail",
-                "; ".join(told) or "no subset leaves an image",
-                lambda width: charts.curve(
-                    named[["model", "k", "estimate", "low", "high"]].dropna(),
-                    dotted[["model", "k", "accuracy"]].dropna(),
-                    fitted,
-                    width,
-                    models=models,
-                ),
-                "A faint dot is one subset of the surrogates; large marks are means with their interval from resampled "
-                "prompts; dashed, the fitted curve.",
-            )
+        Figure(
+            "curve",
+            "Accuracy of held-out targets by the number of surrogates that all fail",
+            "; ".join(findings) or "no subset leaves an image",
+            lambda width: charts.curve(
+                named[["model", "k", "estimate", "low", "high"]].dropna(),
+                dotted[["model", "k", "accuracy"]].dropna(),
+                fitted,
+                width,
+                models=models,
+            ),
+            "A faint dot is one subset of the surrogates; large marks are means with their interval from resampled "
+            "prompts; dashed, the fitted curve.",
         ),
-        ShownTable(Table("curve", "By number of surrogates", named, _curve_columns(), folded=True)),
-        *_left_out(evidence),
+        Table("curve", "By number of surrogates", named, _curve_columns(), folded=True),
+        *_left_out(mined),
     ]
     return section
 
 
-def _fitted(evidence: Evidence) -> pd.DataFrame:
-    """The fitted curves, drawn finely."""
+def _fitted(mined: MinedSet) -> pd.DataFrame:
     import pandas as pd
 
-    k = np.linspace(1, max(len(evidence.facts["surrogates"]), 2), 40)
+    k = np.linspace(1, max(len(mined.facts["surrogates"]), 2), 40)
     parts = [
-        pd.DataFrame({"model": evidence.short[row["target"]], "k": k, "fitted": _curve(row, k)})
-        for row in evidence.tables["curve_fit"].to_dict("records")
+        pd.DataFrame({"model": mined.short[row["target"]], "k": k, "fitted": _curve(row, k)})
+        for row in mined.tables["curve_fit"].to_dict("records")
     ]
     return pd.concat(parts) if parts else pd.DataFrame(columns=["model", "k", "fitted"])
 
@@ -197,10 +257,10 @@ def _curve_columns() -> list[Column]:
     ]
 
 
-def _left_out(evidence: Evidence) -> list[Part]:
-    short = evidence.short
-    frame = evidence.tables["leave_one_out"].copy()
-    frame["left_out"] = [short.get(one, "none") for one in frame["left_out"]]
+def _left_out(mined: MinedSet) -> list[Part]:
+    short = mined.short
+    frame = mined.tables["leave_one_out"].copy()
+    frame["left_out"] = [short.get(model, "none") for model in frame["left_out"]]
     frame["model"] = frame["model"].map(short)
     columns = [
         Column("left_out", "Left out"),
@@ -213,9 +273,7 @@ def _left_out(evidence: Evidence) -> list[Part]:
     note = "Where m was all of the surrogates, it is all of those that are left."
     return [
         Heading("Each surrogate left out"),
-        ShownTable(
-            Table("leave_one_out", "The set that the other surrogates leave, valid images", frame, columns, note)
-        ),
+        Table("leave_one_out", "The set that the other surrogates leave, valid images", frame, columns, note),
     ]
 
 
@@ -245,49 +303,45 @@ _KIN = (
 )
 
 
-def overlap_of_failures(evidence: Evidence) -> Section:
-    """Whether models fail on the same images, and whether kin do more."""
+def overlap_of_failures(mined: MinedSet) -> Section:
+    """Return whether models fail on the same images, and whether related models do so more often."""
     import pandas as pd
 
-    short, facts = evidence.short, evidence.facts
+    short, facts = mined.short, mined.facts
     section = Section("overlap", "Do models fail on the same images")
-    frame = evidence.tables["overlap"]
+    frame = mined.tables["overlap"]
     most = frame.sort_values("jaccard", ascending=False).iloc[0]
     section.lead = [
         f"Of the valid images that {short[most['first']]} or {short[most['second']]} fails, both fail "
         f"{estimate(most['jaccard'], most['jaccard_low'], most['jaccard_high'])}: the largest overlap of two models; "
         f"by chance it would be {percent(most['by_chance'])}."
     ]
-    section.lead += [_kin_sentence(row) for row in evidence.tables["kin"].to_dict("records")]
+    section.lead += [_kin_sentence(row) for row in mined.tables["kin"].to_dict("records")]
     models = [short[model] for model in (*facts["surrogates"], *facts["targets"])]
     cells = pd.concat(
         [
             pd.DataFrame(
-                {"row": frame[one].map(short), "column": frame[other].map(short), "estimate": frame["jaccard"]}
+                {"row": frame[row].map(short), "column": frame[column].map(short), "estimate": frame["jaccard"]}
             )
-            for one, other in (("first", "second"), ("second", "first"))
+            for row, column in (("first", "second"), ("second", "first"))
         ]
     )
     cells["shown"] = [f"{100 * value:.0f}" if value == value else "–" for value in cells["estimate"]]
     section.parts = [
-        ShownFigure(
-            Figure(
-                "overlap",
-                "Overlap of failures (Jaccard, per cent), valid images",
-                f"from {percent(frame['jaccard'].min())} to {percent(frame['jaccard'].max())}",
-                lambda width: charts.overlap(cells, width, models=models),
-                "Of the images that one of two models fails, the share that both fail.",
-            )
+        Figure(
+            "overlap",
+            "Overlap of failures (Jaccard, per cent), valid images",
+            f"from {percent(frame['jaccard'].min())} to {percent(frame['jaccard'].max())}",
+            lambda width: charts.overlap(cells, width, models=models),
+            "Of the images that one of two models fails, the share that both fail.",
         ),
-        ShownTable(Table("overlap", "Every two models", frame, _overlap_columns(short), folded=True)),
-        ShownTable(
-            Table(
-                "kin",
-                "Agreement of surrogates and targets (κ of failures), where they have something in common",
-                evidence.tables["kin"],
-                _KIN,
-                "The interval is for these models and other prompts; p deals the fact anew to the models.",
-            )
+        Table("overlap", "Every two models", frame, _overlap_columns(short), folded=True),
+        Table(
+            "kin",
+            "Agreement of surrogates and targets (κ of failures), where they have something in common",
+            mined.tables["kin"],
+            _KIN,
+            "The interval is for these models and other prompts; p deals the fact anew to the models.",
         ),
     ]
     return section

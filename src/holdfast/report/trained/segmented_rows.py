@@ -1,4 +1,4 @@
-"""The segmented rows of a report and what follows from them, each computed when it is first asked for."""
+"""The segmented rows of a report, and the statistics of them, each computed when it is first used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.words import plural, short_names
-from holdfast.report.static.evidence import RESAMPLES
-from holdfast.report.static.rows import Rows
+from holdfast.report.page.evidence import RESAMPLES
+from holdfast.report.page.rows import Rows
+from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.effects.segments import (
     COLUMNS,
     SEGMENT,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SEGMENTED = ds.field("task") == SEGMENT
 
 _SIZES = re.compile(r"(_patch\d+)?(_window\d+)?(_\d{3})?(\?.*)?$")
-"""What timm and options add to the name of an encoder."""
+"""What timm and the options add to the name of an encoder."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,11 @@ class Segmented:
     """The segmented rows of a report.
 
     Attributes:
-        runs: those that have some.
-        frame: the columns of stats.segments.measured, under the names of ``experiments``.
-        rows: all of them, those without an answer as well.
-        resamples: of every bootstrap; ``seed`` of it.
-        seed: see there.
-        title: of a page that is about nothing else.
+        runs: the runs that have segmented rows.
+        frame: the columns of ``stats.effects.segments.measured``, under the names of ``experiments``.
+        rows: all rows, also those without an answer.
+        resamples, seed: of every bootstrap.
+        title: title of a page that is about segmentation only.
     """
 
     runs: Sequence[Run]
@@ -61,29 +60,29 @@ class Segmented:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """What came out, per model and condition, in the order of ``models`` and ``conditions``."""
+        """Measures per model and condition."""
         return segments(self.frame, resamples=self.resamples, seed=self.seed)
 
     @cached_property
     def classes(self) -> pd.DataFrame:
-        """The same per class."""
+        """Measures per model, condition and class."""
         return by_class(self.frame, resamples=self.resamples, seed=self.seed)
 
     @cached_property
     def models(self) -> list[str]:
-        """The best on average first."""
+        """Models, the best on average first."""
         means = self.table.groupby("model")["miou"].mean().sort_values(ascending=False, kind="stable")
         return [str(name) for name in means.index]
 
     @cached_property
     def conditions(self) -> list[str]:
-        """The original first, then the most harmful."""
+        """Conditions: the original first, then the most harmful."""
         means = self.table.groupby("condition")["miou"].mean()
         return sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Model → a name that fits beside a chart: without options and sizes where names stay distinct without them."""
+        """Names that fit beside a chart: without options and sizes where names stay distinct."""
         networks = {name: name.removesuffix(WITHIN) for name in self.models}
         cut = {name: _SIZES.sub("", network).replace("@tu-", "@") for name, network in networks.items()}
         if len(set(cut.values())) < len(set(networks.values())):
@@ -97,19 +96,18 @@ class Segmented:
         return fit(cells_from_segments(self.frame))
 
     def facts(self) -> list[tuple[str, str]]:
-        """The numbers at the top of a page that is about segmentation only."""
+        """Return the numbers at the top of a page that is about segmentation only."""
         good = self.rows[self.rows["status"] == "ok"]
-        numbers = (
-            (self.rows["model"].nunique(), "model", "models"),
-            (good["source_id"].nunique(), "photo", "photos"),
+        return page_facts(
+            (self.rows["model"].nunique(), "model"),
+            (good["source_id"].nunique(), "photo"),
             (self.rows["label"].nunique(), "class", "classes"),
-            (self.rows["condition"].nunique(), "condition", "conditions"),
-            (len(good), "segmented picture", "segmented pictures"),
+            (self.rows["condition"].nunique(), "condition"),
+            (len(good), "segmented picture"),
         )
-        return [(f"{count:,}", one if count == 1 else many) for count, one, many in numbers]
 
     def limits(self) -> str:
-        """What the numbers are about."""
+        """Return what the numbers mean."""
         text = (
             "Pixels are summed over photos before they are divided; every class, and the background, counts the same. "
             "Intervals are at the 95 % level and treat photos, not pixels, as independent. What "
@@ -121,11 +119,11 @@ class Segmented:
         )
 
 
-def found_in(rows: Rows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
-    """The segmented rows of a report, None where there are none."""
+def read_segments(rows: Rows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
+    """Return the segmented rows of a report, None where there are none."""
     if not rows.dataset.count_rows(filter=SEGMENTED):
         return None
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=SEGMENTED)]
-    told = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
+    details = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
     table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
-    return Segmented(runs, experiments(measured(table, told)), segmented(table), resamples, seed)
+    return Segmented(runs, experiments(measured(table, details)), segmented(table), resamples, seed)

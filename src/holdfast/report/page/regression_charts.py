@@ -1,36 +1,41 @@
-"""Charts of the regression and of confidence: tidy frame and width in pixels → Vega-Lite specification."""
+"""Charts of a regression: a tidy frame and a width in pixels become a Vega-Lite specification."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.report.page.charts import in_order, panel_of, placed, records, room, rule_at
-from holdfast.report.page.figures import COLOURS, INK, MUTED, WIDE, Chart
+from holdfast.report.page.charts import SIGNED, dashed_line, in_order, records, room, rule_at
+from holdfast.report.page.figures import COLOURS, WIDE, Chart
 
 if TYPE_CHECKING:
     import pandas as pd
 
+GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}
+"""Kinds of terms, and the headings of their panels."""
+
 RESIDUALS_SHOWN = 1500
-"""Dots of a residual plot; of more, every n-th is drawn, so that the page stays small."""
+"""Dots of a residual plot; where there are more, every n-th is drawn, so that the page stays small."""
+
+
+def term_parts(terms: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return the kind (model, scenario, class) and the level of each term such as ``class[dog]``."""
+    parts = terms.str.extract(re.compile(r"^(model|scenario|class)\[(.*)\]$", re.DOTALL))
+    return parts[0], parts[1]
 
 
 def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str]) -> Chart:
-    """Coefficients with intervals in points, one panel a group (model, scenario, class) under another.
+    """Return coefficients with intervals in points, with a panel per group (models, scenarios, classes).
 
     Args:
         frame: group, row, estimate, low, high, stars; in the order to be shown.
-        width: of the figure.
+        width: width of the figure.
         groups: in order.
     """
     low, high = float(frame["low"].min()), float(frame["high"].max())
     scale = {"domain": [min(low, 0.0), max(high, 0.0)], "nice": True}
-    axis = {
-        "labelExpr": "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')",
-        "domain": False,
-        "ticks": False,
-        "tickCount": 8 if width >= WIDE else 4,
-    }
+    axis = SIGNED | {"domain": False, "ticks": False, "tickCount": 8 if width >= WIDE else 4}
     label = room(list(frame["row"]), 190, 12) if width >= WIDE else room(list(frame["row"]), 138, 11)
     inner = width - label - 24
     parts = []
@@ -75,11 +80,11 @@ def coefficients(frame: pd.DataFrame, width: int, *, groups: Sequence[str]) -> C
 
 
 def residuals(frame: pd.DataFrame, width: int) -> Chart:
-    """The four plots: residuals, their absolute values, the Q–Q plot, residuals in order.
+    """Return the four plots: residuals, their absolute values, the Q–Q plot, residuals in order.
 
     Args:
         frame: model, condition, label, fitted, residual, absolute, quantile, order.
-        width: of the figure.
+        width: width of the figure.
     """
     step = -(-len(frame) // RESIDUALS_SHOWN)
     shown = frame.iloc[::step]
@@ -106,68 +111,7 @@ def residuals(frame: pd.DataFrame, width: int) -> Chart:
             layers.insert(0, rule_at(zero, "y"))
         if title.startswith("Normal"):
             ends = [float(shown["quantile"].min()), float(shown["quantile"].max())]
-            layers.insert(0, _line([{"x": end, "y": end} for end in ends]))
+            layers.insert(0, dashed_line([{"x": end, "y": end} for end in ends]))
         parts.append({"title": {"text": title, "fontSize": 12}, "width": inner, "height": 150, "layer": layers})
     data = {"data": {"name": "rows"}, "datasets": {"rows": records(shown)}}
     return data | {"concat": parts, "columns": columns, "spacing": 14, "resolve": {"scale": {"x": "independent"}}}
-
-
-def _line(values: list[dict[str, float]]) -> Chart:
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "color": MUTED, "strokeDash": [3, 3], "strokeWidth": 1},
-        "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}},
-    }
-
-
-def confidence(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Accuracy against mean confidence, a dot per condition; honest confidence lies on the diagonal.
-
-    Args:
-        frame: model, row (condition), confidence, estimate (accuracy), low, high, label (empty where none is written).
-        width: of the figure.
-        models: in order.
-    """
-    panels = len(models) > 1
-    columns = min(len(models), 3 if width >= WIDE else 1)
-    inner = min(400, (width - 60) // columns - 30) if panels else min(520, width - 60)
-    percent = {"format": "%", "domain": False, "ticks": False, "tickCount": 5}
-    axis = {"type": "quantitative", "scale": {"domain": [0, 1]}}
-    x = axis | {"field": "confidence", "title": "mean confidence", "axis": percent}
-    y = axis | {"title": "accuracy", "axis": percent}
-    tip: list[Chart] = [{"field": "model"}, {"field": "row", "title": "condition"}]
-    for field, title in (
-        ("confidence", "mean confidence"),
-        ("estimate", "accuracy"),
-        ("low", "95 % from"),
-        ("high", "to"),
-    ):
-        tip.append({"field": field, "type": "quantitative", "title": title, "format": ".1%"})
-    blue = {"color": COLOURS[0]}
-    halo: Chart = {"type": "text", "stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
-    ink: Chart = {"type": "text", "color": INK}
-    layers: list[Chart] = [
-        _line([{"x": 0, "y": 0}, {"x": 1, "y": 1}]),
-        {
-            "mark": {"type": "rule", "strokeWidth": 1, **blue},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1, **blue},
-            "encoding": {"x": x, "y": y | {"field": "estimate"}, "tooltip": tip},
-        },
-        *(
-            {
-                "transform": [{"filter": f"datum.label !== '' && datum.confidence {side}"}],
-                "mark": look | {"align": align, "dx": dx, "fontSize": 11, "limit": inner // 2},
-                "encoding": {"x": x, "y": y | {"field": "estimate"}, "text": {"field": "label"}},
-            }
-            for side, align, dx in (("<= 0.55", "left", 8), ("> 0.55", "right", -8))
-            for look in (halo, ink)
-        ),
-    ]  # fmt: skip
-    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(placed(frame, models))}}
-    if not panels:
-        return data | {"width": inner, "height": int(0.8 * inner), "layer": layers}
-    spec = {"width": inner, "height": int(0.8 * inner), "layer": layers}
-    return data | {"facet": panel_of(inner), "columns": columns, "spacing": {"row": 18, "column": 24}, "spec": spec}

@@ -1,4 +1,4 @@
-"""The rows of one or several runs, counted once; and the answers to a few photos."""
+"""The rows of one or several runs, each row once, and the answers to a few photos."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows, and where they come from."""
+    """All rows, and the runs they come from."""
 
     runs: Sequence[Run]
     dataset: ds.Dataset
 
 
-def join(runs: Sequence[Run]) -> Rows:
-    """The rows of all runs, each row once.
+def join_runs(runs: Sequence[Run]) -> Rows:
+    """Return the rows of all runs, each row once.
 
-    Raises UserError where there is no run, where the runs are of different datasets (their photos cannot be paired),
+    Raises UserError where there is no run, where the runs have different datasets (their photos cannot be paired),
     and where they hold different rows for the same model, photo and condition.
     """
     if not runs:
@@ -44,7 +44,7 @@ def join(runs: Sequence[Run]) -> Rows:
     names = {run.spec().get("dataset") for run in runs}
     if len(names) > 1:
         known = ", ".join(sorted(str(name) for name in names))
-        raise UserError(f"these runs are of different datasets ({known}): make a report of each")
+        raise UserError(f"these runs have different datasets ({known}): make one report per dataset")
     parts = [run.predictions.dataset() for run in runs]
     ids = pa.chunked_array([chunk for part in parts for chunk in part.to_table(columns=["row_id"])["row_id"].chunks])
     whole = ds.dataset(parts)
@@ -70,13 +70,13 @@ def _check_keys(rows: ds.Dataset) -> None:
         ).fetchone()
     if twice:
         raise UserError(
-            f"two of these runs answer differently for {twice[0]} under {twice[1]} on the same photo (other weights or "
-            "changed photos): make a report of each"
+            f"two of these runs have different answers of {twice[0]} under {twice[1]} to the same photo (other weights "
+            "or changed photos): make one report per run"
         )
 
 
 def answers(rows: Rows, sources: Collection[str], conditions: Collection[str]) -> pd.DataFrame:
-    """The rows of some photos, with ``name``: the condition as in ``stats.core.reduce``."""
+    """Return the rows of some photos, with ``name``: the condition's name as in ``stats.core.reduce``."""
     wanted = ds.field("source_id").isin(sorted(sources)) & (ds.field("task") == "classify")
     frame: pd.DataFrame = rows.dataset.to_table(columns=_COLUMNS, filter=wanted).to_pandas()
     for column in ("condition", "variant", "parameters", "model", "label", "prediction", "prediction_restricted"):

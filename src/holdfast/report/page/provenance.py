@@ -1,4 +1,4 @@
-"""Sections: errors and skipped images, and what was run."""
+"""Two sections of every report: errors and skipped images, and what was run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.report.page.parts import Code, Heading, Section, ShownTable, Text
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.evidence import Evidence
+from holdfast.report.page.parts import Code, Heading, Section, Text
+from holdfast.report.page.tables import CONDITION, Column, Table
 from holdfast.report.page.words import listing, percent, plural
-from holdfast.report.static.evidence import Evidence, shown
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ _REJECTED = "rejected"
 
 
 def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Section:
-    """Rows without an answer, by reason; ``ended`` rows of walks that were rejected at once are none of them."""
+    """Return the section on rows without an answer, by reason.
+
+    ``ended`` counts the walks that were rejected at their first image: those are outcomes, not errors.
+    """
     import pandas as pd
 
     section = Section("errors", "Errors and skipped images")
@@ -46,13 +49,11 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
             Column("error", "Reason"),
             Column("status", "Status"),
             Column("model", "Model"),
-            Column("condition", "Condition", show=shown),
+            CONDITION,
             Column("n", "Rows", "integer"),
             Column("example", "For example"),
         ]
-        section.parts.append(
-            ShownTable(Table("errors", "Rows without an answer, by reason", frame.fillna(""), columns))
-        )
+        section.parts.append(Table("errors", "Rows without an answer, by reason", frame.fillna(""), columns))
     if len(filtered):
         _add_rejected(section, evidence, filtered)
     if ended:
@@ -71,13 +72,13 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
         caption = "Images that could not be used"
         section.lead.append(f"{plural(len(problems), 'image')} could not be used when the run was planned.")
         section.parts.append(
-            ShownTable(Table("unusable_images", caption, pd.DataFrame(problems), columns, folded=len(problems) > 10))
+            Table("unusable_images", caption, pd.DataFrame(problems), columns, folded=len(problems) > 10)
         )
     return section
 
 
 def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) -> None:
-    """Painted pictures that the stated filter left out: the same ones for every model, so counted once."""
+    """Add the painted pictures that the filter rejected; they are the same for every model, so they count once."""
     by_model = filtered.groupby(["condition", "error", "model"], as_index=False).agg({"n": "sum", "example": "min"})
     pictures = by_model.groupby(["condition", "error"], as_index=False).agg({"n": "max", "example": "min"})
     cells = evidence.counts.cells
@@ -90,16 +91,16 @@ def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) 
         "is about the others."
     )
     columns = [
-        Column("condition", "Condition", show=shown),
+        CONDITION,
         Column("error", "Reason"),
         Column("n", "Pictures", "integer"),
         Column("example", "For example"),
     ]
-    section.parts.append(ShownTable(Table("rejected", "Pictures rejected by the filter, by reason", pictures, columns)))
+    section.parts.append(Table("rejected", "Pictures rejected by the filter, by reason", pictures, columns))
 
 
 def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any]) -> Section:
-    """Specification, versions, hashes and the command to repeat each run."""
+    """Return the section with the specification, versions, hashes and command of each run."""
     section = Section("run", "What was run")
     section.lead = [
         f"{plural(len(runs), 'run')}: {listing([run.run_id for run in runs], 8)}. The commands below repeat what was "
@@ -111,7 +112,7 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
         spec, machine = run.spec(), _environment(run)
         if len(runs) > 1:
             section.parts.append(Heading(run.run_id))
-        section.parts.append(ShownTable(_facts(run, spec, machine, f"run_{runs.index(run) + 1}")))
+        section.parts.append(_facts(run, spec, machine, f"run_{runs.index(run) + 1}"))
         if machine.get("command"):
             section.parts.append(Code(f"To repeat {run.run_id}", str(machine["command"])))
         section.parts.append(
@@ -164,11 +165,11 @@ def _environment(run: Run) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf8")))
     except (OSError, ValueError, TypeError):
-        return {}  # a report does without it
+        return {}  # the page is written without it
 
 
 def _shortened(spec: dict[str, Any]) -> dict[str, Any]:
-    """Long lists (a thousand classes) by their beginning."""
+    """Return the specification with long lists cut."""
     return {
         key: [*value[:20], f"… {len(value) - 20:,} more"] if isinstance(value, list) and len(value) > 20 else value
         for key, value in spec.items()
@@ -180,7 +181,7 @@ def _sha256(path: Path) -> str:
 
 
 def _rows_digest(run: Run) -> str:
-    """Row ids name their key, image, mask and weights: equal digests mean that the same things were measured."""
+    """Return a digest of all row ids; equal digests mean that the same things were measured."""
     digest = hashlib.sha256()
     for identifier in sorted(run.predictions.stored_ids()):
         digest.update(identifier.encode())

@@ -1,4 +1,4 @@
-"""Section: FMR when only images that people confirm count as validated."""
+"""Section: FMR where only images that people confirm count as validated."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from holdfast.core.votes import Votes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Notice, Section, ShownFigure, ShownTable, Text
+from holdfast.report.page.parts import Notice, Section, Text
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import estimate, percent, plural
-from holdfast.report.walks.evidence import Walked
+from holdfast.report.walks.evidence import ReportWalks
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
 if TYPE_CHECKING:
@@ -28,15 +28,8 @@ ASSUMED = (
 )
 
 
-def corrected(walks: Walked, votes: Votes, *, resamples: int, seed: int) -> Section:
-    """False accepts of the oracle, and VR, PA and FMR without them.
-
-    Args:
-        walks: of the report.
-        votes: of a campaign on their accepted images.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-    """
+def corrected_by_people(walks: ReportWalks, votes: Votes, *, resamples: int, seed: int) -> Section:
+    """Return the oracle's false accepts, and VR, PA and FMR without them; ``votes`` are on the accepted images."""
     number = dict(zip(walks.images["parameters"], walks.images["walk"], strict=True))
     judged = judged_walks(walks.rows.select(COLUMNS), votes)
     section = Section("people", TITLE, lead=[MEANING])
@@ -50,54 +43,57 @@ def corrected(walks: Walked, votes: Votes, *, resamples: int, seed: int) -> Sect
     section.lead += _findings(pooled)
     rows = [walks.row(model, walk) for model, walk in walks.order]
     section.parts = [
-        ShownFigure(_figure(pooled, walks, rows)),
-        ShownTable(_table("fmr_people", pooled)),
+        _figure(pooled, walks, rows),
+        _table("fmr_people", pooled),
         Text([ASSUMED]),
     ]
     by_class = table[(table["label"] != "") & (table["judged"] > 0)]
     if len(by_class):
-        section.parts.append(ShownTable(_table("fmr_people_by_class", by_class)))
+        section.parts.append(_table("fmr_people_by_class", by_class))
     return section
 
 
 def _findings(pooled: pd.DataFrame) -> list[str]:
-    said = []
+    findings = []
     for row, group in pooled.groupby("row", sort=False):
         by = {record["measure"]: record for record in group.to_dict("records")}
         wrong, new = by["false_accepts"], by["fmr"]
         judged = f"people judged {int(wrong['judged']):,} of {plural(int(wrong['validated']), 'accepted image')}"
         if wrong["reason"]:
-            said.append(f"{row}: {judged}; no corrected value, because {wrong['reason']}.")
+            findings.append(f"{row}: {judged}; no corrected value, because {wrong['reason']}.")
             continue
-        said.append(
+        findings.append(
             f"{row}: {judged} and do not confirm {estimate(wrong['estimate'], wrong['low'], wrong['high'])}; FMR "
             f"{percent(new['by_oracle'])} by the oracle alone, {estimate(new['estimate'], new['low'], new['high'])} "
             "corrected."
         )
-    return said
+    return findings
 
 
-def _figure(pooled: pd.DataFrame, walks: Walked, rows: list[str]) -> Figure:
+def _figure(pooled: pd.DataFrame, walks: ReportWalks, rows: list[str]) -> Figure:
     import pandas as pd
 
-    found = pooled[pooled["measure"] == "fmr"]
+    corrected = pooled[pooled["measure"] == "fmr"]
     plain = walks.family[(walks.family["label"] == "") & (walks.family["measure"] == "fmr")]
     plain = plain.assign(
         row=[walks.row(model, walk) for model, walk in zip(plain["model"], plain["walk"], strict=True)]
     )
-    kinds = {"by the oracle alone": plain, "confirmed by people": found[found["reason"] == ""]}
+    kinds = {"by the oracle alone": plain, "confirmed by people": corrected[corrected["reason"] == ""]}
     columns = ["row", "estimate", "low", "high"]
     frame = pd.concat([part[columns].assign(model=kind) for kind, part in kinds.items()], ignore_index=True)
     frame["high"] = frame["high"].clip(upper=1.2)
-    return Figure(
+    return charts.dot_figure(
         "fmr_people",
         "FMR by the oracle alone, and where people confirm",
         "; ".join(
-            f"{one['row']} {percent(one['by_oracle'])} → {percent(one['estimate'])}" for one in found.to_dict("records")
+            f"{row['row']} {percent(row['by_oracle'])} → {percent(row['estimate'])}"
+            for row in corrected.to_dict("records")
         ),
-        lambda width: charts.dots(
-            frame, width, models=list(kinds), rows=rows, title="FMR", domain=(0, max(1.0, float(frame["high"].max())))
-        ),
+        frame,
+        models=list(kinds),
+        rows=rows,
+        axis="FMR",
+        domain=(0, max(1.0, float(frame["high"].max()))),
     )
 
 

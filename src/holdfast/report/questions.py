@@ -1,0 +1,372 @@
+"""Section on questions to models: accuracy read strictly and leniently, position bias, refusals, examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from holdfast.core.schema import ANSWERS
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.gallery import RunPictures, judged, tile
+from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
+from holdfast.report.page.rows import Rows
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
+from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
+from holdfast.store import Parts, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "What the models answer"
+ASKED = ds.field("task") == QUESTION
+KINDS = {"two_way": "two-way", "full_list": "full list"}
+PLACES = {"first_place": "truth in the first half", "second_place": "truth in the second half"}
+SAID = 15
+"""Rows of the table of refusals and unmatched answers on the page."""
+
+IMAGES_SHOWN, LONGEST_ANSWER = 6, 90
+"""Images of the gallery, and characters of an answer in it."""
+
+
+_KIND = Column("kind", "Question", show=lambda kind: KINDS.get(kind, kind))
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of a report: ``frame`` has the columns of ``stats.hard.questions.answered``."""
+
+    runs: Sequence[Run]
+    frame: pd.DataFrame
+    title: str = TITLE
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Accuracies and rates per model and kind of question, the best model first."""
+        table = questions(self.frame)
+        table["order"] = table["kind"].map({kind: place for place, kind in enumerate(KINDS)})
+        return table.sort_values(["order", "strict", "lenient"], ascending=[True, False, False]).drop(columns="order")
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """Names of models that fit beside a chart."""
+        return short_names([str(name) for name in dict.fromkeys(self.table["model"])])
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the numbers at the top of a page that is about questions only."""
+        good = self.frame[self.frame["status"] == "ok"]
+        return page_facts(
+            (self.frame["model"].nunique(), "model"),
+            (good["source_id"].nunique(), "photo"),
+            (self.frame["label"].nunique(), "class", "classes"),
+            (self.frame["kind"].nunique(), "kind of question", "kinds of question"),
+            (len(good), "answer"),
+        )
+
+    def limits(self) -> str:
+        """Return what right means on such a page."""
+        return (
+            "Right means that the answer names the true class and no other option; what names none, or refuses, is "
+            "wrong. Intervals are at the 95 % level and treat photos, not answers, as independent. "
+            f"What {plural(self.frame['source_id'].nunique(), 'photo')} cannot show, this report does not claim."
+        )
+
+
+def read_questions(rows: Rows) -> Questions | None:
+    """Return the questions among the rows, None where there are none."""
+    if not rows.dataset.count_rows(filter=ASKED):
+        return None
+    runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=ASKED)]
+    answers = pa.concat_tables([Parts(run.path / "details" / "answers", ANSWERS).rows() for run in runs])
+    frame = answered(rows.dataset.to_table(columns=COLUMNS, filter=ASKED), answers)
+    return Questions(runs, frame)
+
+
+def question_section(asked: Questions, pictures: RunPictures | None) -> Section:
+    """Return accuracies, position bias, refusals, and some questions with every model's answer."""
+    section = Section("questions", "Questions")
+    if not (asked.frame["status"] == "ok").any():
+        section.parts = [Notice("No question was answered; the reasons are below."), *_errors(asked)]
+        return section
+    section.lead = [*_findings(asked), _how(asked)]
+    section.parts = [
+        _accuracy_chart(asked),
+        _accuracy_table(asked),
+        *_by_condition(asked),
+        *_positions(asked),
+        *_unread(asked),
+        *_gallery(asked, pictures),
+        *_errors(asked),
+    ]
+    return section
+
+
+def _findings(asked: Questions) -> list[str]:
+    texts = []
+    for kind, words in KINDS.items():
+        table = asked.table[(asked.table["kind"] == kind) & (asked.table["n"] > 0)]
+        if table.empty:
+            continue
+        shown = table if len(table) <= 4 else table.iloc[[0, 1, -1]]
+        said = [
+            f"{asked.short[row['model']]} {estimate(row['strict'], row['strict_low'], row['strict_high'])}"
+            for row in shown.to_dict("records")
+        ]
+        more = f" (the first two and the last of {len(table)})" if len(table) > len(shown) else ""
+        chance = percent(1 / float(table["choices"].iloc[0]))
+        texts.append(f"Right on {words} questions, read strictly: {listing(said)}{more}. A guess is right in {chance}.")
+    pulled = asked.table[(asked.table["position_bias_low"] > 0) | (asked.table["position_bias_high"] < 0)]
+    return texts + [
+        f"{asked.short[row['model']]} leans on the place of an option ({KINDS[row['kind']]}): it is right in "
+        f"{percent(row['first_place'])} where the truth stands in the first half and in "
+        f"{percent(row['second_place'])} where it stands in the second."
+        for row in pulled.to_dict("records")[:3]
+    ]
+
+
+def _how(asked: Questions) -> str:
+    # Two-way questions come first: they say where the wrong class is from.
+    first = asked.frame.sort_values("kind", ascending=False).iloc[0]
+    parameters = json.loads(str(first["parameters"]))
+    distractor = parameters.get("distractor")
+    text = f"The question reads “{parameters.get('template', '')}”"
+    if "two_way" in set(asked.frame["kind"]):
+        who = "ImageNet-D's question files" if distractor == "questions" else distractor
+        pairs = asked.frame[asked.frame["kind"] == "two_way"]
+        both = pairs.groupby(["model", "sample_id"])["protocol"].nunique().min() == 2
+        order = "each is asked both ways round" if both else "which of them comes first is drawn by seed"
+        text += f" Two-way questions offer the truth and one wrong class, chosen by {who}; {order}."
+    if "full_list" in set(asked.frame["kind"]):
+        text += " Full-list questions offer every class, in an order drawn by seed."
+    return text + " Every answer counts: refusals and answers that name no option are wrong."
+
+
+def _accuracy_chart(asked: Questions) -> Figure:
+    import pandas as pd
+
+    rows, tidy = [], []
+    for kind, words in KINDS.items():
+        if kind not in set(asked.table["kind"]):
+            continue
+        for name in ("strict", "lenient"):
+            rows.append(f"{words}, {name}")
+            tidy += [
+                {"model": asked.short[row["model"]], "row": rows[-1], "estimate": row[name]}
+                | {"low": row[f"{name}_low"], "high": row[f"{name}_high"]}
+                for row in asked.table[asked.table["kind"] == kind].to_dict("records")
+            ]
+    frame, models = pd.DataFrame(tidy), list(asked.short.values())
+    best = asked.table.iloc[0]
+    return charts.dot_figure(
+        "question_accuracy",
+        "Accuracy on questions, read strictly and leniently, with 95 % intervals",
+        f"The highest is {asked.short[best['model']]} with {percent(best['strict'])} ({KINDS[best['kind']]}, strict).",
+        frame,
+        models=models,
+        rows=rows,
+        axis="accuracy",
+        domain=(0, 1),
+    )
+
+
+def _accuracy_table(asked: Questions) -> Table:
+    columns = [
+        model_column(asked.short),
+        _KIND,
+        Column("n", "Answers", "integer"),
+        Column("strict", "Strict", "percent", "strict_low", "strict_high"),
+        Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"),
+        Column(
+            "strict_corrected", "Strict beyond chance", "percent", "strict_corrected_low", "strict_corrected_high",
+            hint="(accuracy − chance) / (1 − chance): 0 for a guess, 100 for always right",
+        ),
+        Column("refusal", "Refused", "percent", "refusal_low", "refusal_high"),
+        Column("unmatched", "Unmatched", "percent", "unmatched_low", "unmatched_high"),
+        *([Column("errors", "No answer", "integer")] if asked.table["errors"].any() else []),
+    ]  # fmt: skip
+    note = (
+        "Strict: the answer is one of the options and nothing else. Lenient: exactly one of them, or a synonym, occurs "
+        "in it. A classifier is scored on the same options: of a full list, strict means its best output of all, "
+        "lenient its best among the options. Questions without any answer (an error) are counted apart."
+    )
+    return Table("questions", "What came out, by model and kind of question", asked.table, columns, note)
+
+
+def _by_condition(asked: Questions) -> list[Part]:
+    if asked.frame["condition"].nunique() < 2:
+        return []
+    table = questions(asked.frame, by=["condition"])
+    columns = [
+        CONDITION,
+        model_column(asked.short),
+        _KIND,
+        Column("n", "Answers", "integer"),
+        Column("strict", "Strict", "percent", "strict_low", "strict_high"),
+        Column("lenient", "Lenient", "percent", "lenient_low", "lenient_high"),
+    ]
+    return [Table("questions_by_condition", "The same by condition", table, columns, folded=True)]
+
+
+def _positions(asked: Questions) -> list[Part]:
+    import pandas as pd
+
+    # The chart shows one kind of question; the table has both.
+    kind = next(kind for kind in KINDS if kind in set(asked.table["kind"]))
+    drawn = asked.table[(asked.table["n"] > 0) & (asked.table["kind"] == kind)].to_dict("records")
+    rows = [asked.short[row["model"]] for row in drawn]
+    tidy = [
+        {"model": words, "row": asked.short[row["model"]], "estimate": row[name]}
+        | {"low": row[f"{name}_low"], "high": row[f"{name}_high"]}
+        for row in drawn
+        for name, words in PLACES.items()
+    ]
+    frame = pd.DataFrame(tidy)
+    finding = "No model was asked with the truth in both halves."
+    known = asked.table[asked.table["position_bias"].notna()].sort_values("position_bias", key=abs, ascending=False)
+    if len(known):
+        most = known.iloc[0]
+        difference = points(most["position_bias"])
+        finding = (
+            f"The largest difference is that of {asked.short[most['model']]} ({KINDS[most['kind']]}): {difference}."
+        )
+    figure = charts.dot_figure(
+        "question_positions",
+        f"Accuracy (lenient) on {KINDS[kind]} questions by the place of the truth among the options",
+        finding,
+        frame,
+        models=list(PLACES.values()),
+        rows=rows,
+        axis="accuracy",
+        domain=(0, 1),
+        note="Two marks far apart: the place of an option moves the answer. Of two options, the first is the first "
+        "half.",
+    )
+    columns = [
+        model_column(asked.short),
+        _KIND,
+        Column("first_place", "Truth in first half", "percent", "first_place_low", "first_place_high"),
+        Column("second_place", "in second half", "percent", "second_place_low", "second_place_high"),
+        Column("position_bias", "Position bias", "points", "position_bias_low", "position_bias_high",
+               hint="the difference: 100 for who always says the first of two"),
+        Column("says_first", "Names the first option", "percent", "says_first_low", "says_first_high",
+               hint="of the answers that name an option"),
+    ]  # fmt: skip
+    table = Table("question_positions", "Position bias", asked.table, columns, "Classifiers see no order.")
+    return [Heading("Does the place of an option matter?"), Text([finding]), figure, table]
+
+
+def _unread(asked: Questions) -> list[Part]:
+    import pandas as pd
+
+    said = [
+        examples(asked.frame, column, 200).assign(what=words)
+        for column, words in (("refusal", "refusal"), ("unmatched", "names no option, or several"))
+    ]
+    frame = pd.concat(said, ignore_index=True)
+    parts: list[Part] = [Heading("Refusals and answers that name no option")]
+    if frame.empty:
+        return [*parts, Text(["There are none."])]
+    frame["raw_text"] = [text if text.strip() else "(nothing)" for text in frame["raw_text"]]
+    frame = frame.sort_values(["n", "model"], ascending=[False, True])
+    first = frame.iloc[0]
+    text = (
+        f"{plural(int(frame['n'].sum()), 'answer')} in words count as wrong because they name no option, or several. "
+        f"The most common, {first['n']:,} times: “{_cut(first['raw_text'], 120)}” ({asked.short[first['model']]})."
+    )
+    columns = [
+        Column("raw_text", "Answer", show=lambda words: _cut(words, 240)),
+        Column("what", "Read as"),
+        model_column(asked.short),
+        _KIND,
+        Column("n", "Times", "integer"),
+        Column("example", "For example"),
+    ]
+    table = Table("unmatched_answers", "The most common of them", frame, columns, shown=SAID)
+    return [*parts, Text([text]), table]
+
+
+def _errors(asked: Questions) -> list[Part]:
+    failed = asked.frame[asked.frame["status"] != "ok"]
+    if failed.empty:
+        return []
+    grouped = failed.assign(error=failed["error"].fillna("")).groupby(["error", "model", "kind"], sort=False)
+    frame = (
+        grouped.agg(n=("row_id", "size"), example=("sample_id", "min")).reset_index().sort_values("n", ascending=False)
+    )
+    columns = [
+        Column("error", "Reason"),
+        Column("model", "Model"),
+        _KIND,
+        Column("n", "Questions", "integer"),
+        Column("example", "For example"),
+    ]
+    text = (
+        f"{len(failed):,} of {len(asked.frame):,} questions have no answer; they count in no statistic. holdfast ask "
+        "with --retry-errors asks them again."
+    )
+    return [
+        Heading("Questions without an answer"),
+        Text([text]),
+        Table("question_errors", "By reason", frame, columns),
+    ]
+
+
+def _cut(text: Any, length: int) -> str:
+    plain = " ".join(str(text).split())
+    return plain if len(plain) <= length else f"{plain[: length - 1]}…"
+
+
+def _gallery(asked: Questions, pictures: RunPictures | None) -> list[Part]:
+    """Return the images that most answers are wrong about, one per class as far as possible."""
+    good = asked.frame[asked.frame["status"] == "ok"]
+    wrong = good.assign(wrong=~good["lenient"].astype(bool)).groupby(["sample_id", "label"], sort=True)["wrong"].sum()
+    ordered = wrong[wrong > 0].reset_index().sort_values(["wrong", "sample_id"], ascending=[False, True])
+    if ordered.empty:
+        return []
+    picked = [*ordered.drop_duplicates("label")["sample_id"], *ordered["sample_id"]]
+    chosen = list(dict.fromkeys(picked))[:IMAGES_SHOWN]
+    some = good[good["sample_id"].isin(chosen)]
+    images: dict[tuple[str, str], bytes] = {}
+    if pictures is not None:
+        for run in asked.runs:
+            images = pictures(run, set(some["source_id"])) | images
+    photos = [_photo(some[some["sample_id"] == name], asked.short, images) for name in chosen]
+    text = (
+        f"{plural(len(chosen), 'image')} that most answers are wrong about, with the options and every answer. They "
+        "were picked because they fail, so they are not typical. ✓ right, ✗ wrong, – names no option."
+    )
+    return [Heading("Questions and answers"), Text([text]), Gallery(photos)]
+
+
+def _photo(rows: pd.DataFrame, short: Mapping[str, str], images: Mapping[tuple[str, str], bytes]) -> Photo:
+    first = rows.iloc[0]
+    jpeg = images.get((str(first["sample_id"]), str(first["condition"])), b"")
+    groups = sorted(rows.groupby("protocol"), key=lambda pair: pair[0] == "full_list")
+    tiles = [_tile(group, short, b"" if place else jpeg) for place, (_, group) in enumerate(groups)]
+    wrong = int((~rows["lenient"].astype(bool)).sum())
+    summary = f"{wrong} of {plural(len(rows), 'answer')} {'is' if wrong == 1 else 'are'} wrong."
+    return Photo(str(first["sample_id"]), str(first["label"]), summary, tiles)
+
+
+def _tile(rows: pd.DataFrame, short: Mapping[str, str], jpeg: bytes) -> Tile:
+    options = [str(option) for option in rows["options"].iloc[0]]
+    title = f"{options[0]} or {options[1]}?" if rows["kind"].iloc[0] == "two_way" else listing(options, 5) + "?"
+    answers = [_answer(row, short) for row in rows.sort_values("model").to_dict("records")]
+    right = sum(answer.kind == "right" for answer in answers)
+    return tile(title, jpeg, answers, wrong=right < len(answers), count=f"{right} of {len(answers)} right")
+
+
+def _answer(row: dict[Any, Any], short: Mapping[str, str]) -> Answer:
+    text = row["raw_text"] if isinstance(row["raw_text"], str) else row["matched"]
+    said = _cut(text or "", LONGEST_ANSWER) or "(nothing)"
+    who = short.get(row["model"], row["model"])
+    if not row["lenient"] and not isinstance(row["matched"], str):
+        return Answer(who, said, "–", "none")
+    return judged(who, said, bool(row["lenient"]))

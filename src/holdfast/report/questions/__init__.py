@@ -1,1 +1,0 @@
-"""The section on questions that were asked of vision-language models."""

@@ -15,6 +15,7 @@ from test_model_contract import save_onnx, save_vit
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models import load_classifier
+from holdfast.models.onnx import external_files
 from holdfast.models.scores import probabilities
 
 
@@ -165,6 +166,59 @@ def test_onnx_external_weights_stay_in_the_folder(tmp_path: Path) -> None:
         (folder / "outside.onnx").write_bytes(outside.SerializeToString())
         with pytest.raises(UserError, match="outside its own folder"):
             load_classifier(f"onnx:{folder / 'outside.onnx'}", device="cpu")
+
+
+def test_onnx_external_weights_count_in_any_order_of_fields(tmp_path: Path) -> None:
+    import onnx
+
+    file, weights = tmp_path / "net.onnx", tmp_path / "weights.bin"
+    onnx.save(onnx.load(save_onnx(file)), file, save_as_external_data=True, location=weights.name, size_threshold=0)
+    key, value = b"\x0a\x08location", b"\x12\x0bweights.bin"
+    content = file.read_bytes()
+    assert content.count(key + value) == 1
+    file.write_bytes(content.replace(key + value, value + key))  # protobuf leaves the order to the writer
+    assert external_files(file) == [weights]
+    fingerprints = set()
+    for byte in (0, 1):
+        weights.write_bytes(bytes([byte]) + weights.read_bytes()[1:])
+        fingerprints.add(load_classifier(f"onnx:{file}", device="cpu").fingerprint)
+    assert len(fingerprints) == 2
+
+
+def test_onnx_external_weights_are_found_wherever_a_model_has_tensors(tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    def tensor(location: str, *, external: bool = True) -> onnx.TensorProto:
+        (tmp_path / location).write_bytes(b"1234")
+        made = onnx.TensorProto(name=location, data_type=1, dims=[1])
+        for key, value in (("offset", "0"), ("location", "replaced"), ("location", location)):
+            made.external_data.add(key=key, value=value)
+        made.data_location = onnx.TensorProto.EXTERNAL if external else onnx.TensorProto.DEFAULT
+        return made
+
+    branch = helper.make_graph([], "branch", [], [], [tensor("in_branch")])
+    nodes = [
+        helper.make_node("If", ["x"], ["y"], then_branch=branch),
+        helper.make_node("Constant", [], ["z"], value=tensor("in_attribute")),
+    ]
+    graph = helper.make_graph(nodes, "main", [], [], [tensor("in_graph"), tensor("unused", external=False)])
+    graph.sparse_initializer.add(values=tensor("in_sparse_values"), indices=tensor("in_sparse_indices"))
+    model = helper.make_model(graph)
+    model.functions.add(name="f").node.append(helper.make_node("Constant", [], ["z"], value=tensor("in_function")))
+    model.training_info.add(algorithm=helper.make_graph([], "step", [], [], [tensor("in_training")]))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    names = {path.name for path in external_files(tmp_path / "net.onnx")}
+    assert names == {f"in_{place}" for place in (
+        "branch", "attribute", "graph", "sparse_values", "sparse_indices", "function", "training"
+    )}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"\xff" * 40, b"\x3a\x10ab", b"\x0b\x0c", (b"\x3a\x7e" * 64)[:128], b"\x08"])
+def test_onnx_bytes_that_are_no_protobuf_are_a_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(content)
+    with pytest.raises(UserError, match=r"net\.onnx is not an ONNX model"):
+        load_classifier(f"onnx:{tmp_path / 'net.onnx'}", device="cpu")
 
 
 @pytest.mark.parametrize(

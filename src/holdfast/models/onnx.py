@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,27 +119,95 @@ def load(name: Name, *, device: str) -> OnnxClassifier:
 
 
 def external_files(file: Path) -> list[Path]:
-    """The weight files an ONNX file points to; one outside its folder is refused.
+    """Return the weight files that an ONNX file points to.
 
-    Found by the protobuf encoding of the key "location", which spares the onnx package. onnxruntime checks again.
+    Raises:
+        UserError: a file is missing or outside the folder, or the ONNX file is broken.
     """
-    content = file.read_bytes()
-    locations = set()
-    for match in re.finditer(rb"\x0a\x08location\x12", content):
-        length, start = content[match.end()], match.end() + 1
-        if length & 0x80:  # a second byte of the length
-            length, start = (length & 0x7F) | (content[start] << 7), start + 1
-        locations.add(content[start : start + length].decode("utf-8", errors="replace"))
+    content = memoryview(file.read_bytes())
+    try:
+        # ONNX Runtime's own format is no protobuf; it keeps its weights inside.
+        locations = set() if content[4:8] == b"ORTM" else set(_locations(content, "model"))
+    except ValueError as error:
+        raise UserError(f"{file.name} is not an ONNX model that onnxruntime can load: {error}") from error
     folder = file.resolve().parent
-    found = []
+    paths = []
     for location in sorted(locations):
-        target = (folder / location).resolve()
-        if not target.is_relative_to(folder):
+        path = (folder / location).resolve()
+        if not path.is_relative_to(folder):
             raise UserError(f"{file.name} keeps weights outside its own folder ({location}), which is refused")
-        if not target.is_file():
+        if not path.is_file():
             raise UserError(f"{file.name} needs the file {location} beside it")
-        found.append(target)
-    return found
+        paths.append(path)
+    return paths
+
+
+# Where onnx.proto has tensors: for each message, which message the field of a number holds.
+_MESSAGES = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+_EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
+_DEEPEST = 100  # as deep as protobuf itself reads
+
+
+def _locations(message: memoryview, kind: str, depth: int = 0) -> Iterator[str]:
+    """Yield the file names in the external data of every tensor of a message."""
+    if depth > _DEEPEST:
+        raise ValueError("its graphs are nested too deeply")
+    if kind == "tensor":
+        entries, is_external = dict[bytes, bytes](), False
+        for number, value in _fields(message):
+            if number == _EXTERNAL_DATA and isinstance(value, memoryview):
+                entry = {key: bytes(text) for key, text in _fields(value) if isinstance(text, memoryview)}
+                entries[entry.get(1, b"")] = entry.get(2, b"")
+            elif number == _DATA_LOCATION:
+                is_external = value == _EXTERNAL
+        if is_external:
+            yield entries.get(b"location", b"").decode(errors="replace")
+        return
+    for number, value in _fields(message):
+        inner = _MESSAGES[kind].get(number)
+        if inner is not None and isinstance(value, memoryview):
+            yield from _locations(value, inner, depth + 1)
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of every field of a protobuf message, in the order they are written."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, place = _varint(message, place)
+            yield number, value
+            continue
+        if wire == 2:
+            size, place = _varint(message, place)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError("it is not a protobuf message")
+        if size > len(message) - place:
+            raise ValueError("it ends in the middle of a field")
+        yield number, message[place : place + size]
+        place += size
+
+
+def _varint(message: memoryview, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(message) and shift < 70:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+    raise ValueError("it is not a protobuf message")
 
 
 def _session(file: Path, device: str) -> Any:

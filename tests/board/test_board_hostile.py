@@ -120,7 +120,7 @@ def test_bytes_that_are_no_text_are_refused(entry: Path) -> None:
 
 def test_html_in_names_is_text(tmp_path: Path) -> None:
     board = tmp_path / "board"
-    said = {"label": "<b>x</b>", "prediction": "<b>x</b>", "prediction_restricted": "<b>x</b>"}
+    said = {"label": "<b>x</b>", "prediction": "<b>x</b>", "prediction_restricted": "<b>x</b>", "topk": ["<b>x</b>"]}
     rows = [
         row | said | {"correct": True, "correct_restricted": True}
         for row in static_rows("python:<script>alert(1)</script>")
@@ -145,7 +145,14 @@ def _column(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
 def _relabelled(table: pa.Table) -> pa.Table:
     for name in ("label", "prediction", "prediction_restricted"):
         table = _column(name, "nobody")(table)
-    return table
+    return _column("topk", ["nobody"])(table)
+
+
+def _surer(table: pa.Table) -> pa.Table:
+    """Every answer more probable than the class that it is counted for."""
+    return table.set_column(
+        table.schema.get_field_index("confidence"), "confidence", pa.array([0.9] * len(table), "f4")
+    )
 
 
 def _nulls(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
@@ -177,6 +184,10 @@ def _nulls(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
         (_column("error", "turned \u202e round"), "control character"),
         (_column("topk", ["\x1b[31m"]), "control character in its topk"),
         (_column("topk", ["x" * 5000]), "5000 characters"),
+        (_column("topk", ["nobody", "dog"]), "not the first of its topk"),
+        (_column("topk", []), "not the first of its topk"),
+        (_column("topk", None), "not the first of its topk"),
+        (_surer, "more probable than its own class"),
         (_column("prediction", "nobody"), "counts an answer as right"),
         (_column("correct", lambda values: not values[0]), "counts an answer as right"),
         (_column("sample_id", "x" * 5000), "5000 characters"),

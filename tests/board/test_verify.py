@@ -26,7 +26,7 @@ from holdfast.board.entry import Score, entry_id, entry_json, read_entry
 from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
 from holdfast.board.numbers import numbers
 from holdfast.board.table import packed, read_table, run_fingerprint
-from holdfast.board.verify import _difference, stratified, upper_bound, verify, write_rows
+from holdfast.board.verify import _difference, chance_to_find, stratified, upper_bound, verify, write_rows
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
@@ -196,6 +196,31 @@ def test_another_model_under_the_entrys_name_is_found_out(static: Path) -> None:
     assert any("weights" in sentence for sentence in found.sentences())
 
 
+def test_rows_of_another_name_need_a_flag(static: Path, tmp_path: Path) -> None:
+    """Answers that agree are not enough: the ids say whose weights they are."""
+
+    def rename(rows: Rows) -> None:
+        for row in rows:
+            row["row_id"] = hashlib.sha256(row["row_id"].encode()).hexdigest()[:32]
+
+    entry = forged(static, tmp_path / "board", rename)
+    words = ["verify", str(entry), "--data", DATA, "--rows", "60", "--seed", "0", "--device", "cpu", "-q"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 1
+    assert "60 of 60 rows have another id here" in refused.output and "--renamed allows it" in refused.output
+    accepted = CliRunner().invoke(app, [*words, "--renamed"])
+    assert accepted.exit_code == 0
+    assert ": agrees." in accepted.output and "60 of 60 rows have another id here" in accepted.output
+
+
+def test_the_chance_to_find_forged_rows_is_stated(static: Path) -> None:
+    assert chance_to_find(0.01, 200, 4320) == pytest.approx(0.87, abs=0.005)
+    assert chance_to_find(0.01, 50, 50) == 1
+    stated = verify(static, DATA, rows=18, seed=0, device="cpu").sentences()[2]
+    # two of 180 rows are forged: neither is drawn in 162/180 · 161/179 of the draws
+    assert stated == "If 1 % of all 180 rows were forged, such a draw would find one of them with a chance of 19 %."
+
+
 def test_walks_are_walked_again(dynamic: Path, tmp_path: Path) -> None:
     found = verify(dynamic, "diorama:test?n=6", rows=12, device="cpu")
     assert found.agrees, found.sentences()
@@ -231,7 +256,8 @@ def test_hard_sets_are_evaluated_again(photos: Path, toy_models: str, tmp_path: 
 
     def worsen(rows: Rows) -> None:
         for row in rows:
-            row |= {"prediction": "cross", "correct": row["label"] == "cross"}
+            row |= {"prediction": "cross", "correct": row["label"] == "cross", "topk": ["cross"]}
+            row["probability_of_label"] = row["confidence"]
 
     assert not verify(forged(entry, tmp_path / "false", worsen), str(manifest), model=f"{toy_models}:colour").agrees
     (photos / "images" / "disc" / "0.png").write_bytes((photos / "images" / "disc" / "1.png").read_bytes())

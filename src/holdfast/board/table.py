@@ -31,6 +31,9 @@ MAX_TEXT = 4_000
 """Characters of any text in a table: parameters are JSON."""
 
 CUT = 200
+ROUNDING = 0.001
+"""By how much probabilities of one row may differ that were summed in another order."""
+
 PAINTED = "generated_background"
 """The condition that is made here of photos, and so static, though its rows are of kind ``generated``."""
 
@@ -207,7 +210,7 @@ def _texts(values: pa.ChunkedArray, column: str, name: str) -> None:
 
 
 def _answers(rows: pa.Table, name: str) -> None:
-    """What is counted as right has to be: an answer that is right bears its class's name, whichever output it was."""
+    """Check that the columns of an answer agree: the label if it is right, the first of the most probable ones."""
     fine = equals(rows, "status", "ok")
     label, labels = codes_of(rows, "label")
     place = {text: number for number, text in enumerate(labels)}
@@ -221,3 +224,23 @@ def _answers(rows: pa.Table, name: str) -> None:
         said = np.array([*(place.get(text, -1) for text in texts), -1], np.intp)[numbers] == label
         if (fine & (said != counted.to_numpy())).any():
             raise UserError(f"{name} counts an answer as right that is not its label, or the other way round")
+    answered, words = codes_of(rows, "prediction")
+    best, best_words = coded(_first_of_topk(rows["topk"]))
+    place = {text: number for number, text in enumerate(words)}
+    known = np.array([*(place.get(text, -2) for text in best_words), -1], np.intp)
+    if (fine & (known[best] != answered)).any():
+        raise UserError(f"{name} has a row whose prediction is not the first of its topk")
+    of_label, of_answer = (rows[column].fill_null(0).to_numpy() for column in ("probability_of_label", "confidence"))
+    right = rows["correct"].fill_null(False).to_numpy(zero_copy_only=False)
+    if (fine & right & (of_label < of_answer - ROUNDING)).any():
+        raise UserError(f"{name} has a right answer that is more probable than its own class")
+
+
+def _first_of_topk(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the first text of every list; null where the list is null or empty."""
+    first = []
+    for chunk in lists.chunks:
+        starts = pa.array(chunk.offsets.to_numpy()[:-1])
+        filled = pc.greater(pc.list_value_length(chunk).fill_null(0), 0)
+        first.append(chunk.values.take(pc.if_else(filled, starts, None)))
+    return pa.chunked_array(first, lists.type.value_type)

@@ -11,7 +11,7 @@ import csv
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 LEVEL = 0.95
 ROWS = 200
 TOLERANCE = 0.01
+FORGED = 0.01
+"""The share of forged rows for which the chance to find one is stated."""
 
 _NUMBERS = ("confidence", "confidence_restricted", "probability_of_label")
 _ANSWERS = (
@@ -46,7 +48,8 @@ class Compared:
         agrees: prediction, correctness, status and probabilities, within the tolerance.
         why: what does not.
         same_pixels: whether the picture is the same to the last bit; None where one of the two has none.
-        same_id: whether the row's name comes out the same: then picture, mask, label, settings and weights are.
+        same_id: whether the row's id comes out the same: then picture, mask, label, settings and weights are the
+            same; None if the row does not exist here.
         told, found: probability of the true class, the entry's and ours.
     """
 
@@ -55,7 +58,7 @@ class Compared:
     agrees: bool
     why: str
     same_pixels: bool | None
-    same_id: bool
+    same_id: bool | None
     told: float | None
     found: float | None
 
@@ -75,6 +78,7 @@ class Verified:
         seed: of the drawing.
         problems: what is wrong with all rows taken together, in sentences.
         allow: share that may disagree.
+        renamed: whether rows may have other ids here.
     """
 
     entry: Entry
@@ -88,23 +92,30 @@ class Verified:
     seed: int
     problems: list[str] = field(default_factory=list)
     allow: float = 0.0
+    renamed: bool = False
 
     @property
     def agrees(self) -> bool:
         """The verdict."""
-        return not self.problems and self.wrong <= self.allow * self.drawn
+        return not self.problems and self.wrong <= self.allow * self.drawn and (self.renamed or not self.other_ids)
+
+    @property
+    def other_ids(self) -> int:
+        """How many of the rows that were compared have another id here."""
+        return sum(row.same_id is False for row in self.rows)
 
     def sentences(self) -> list[str]:
         """The verdict and what it rests on."""
         alike = [row for row in self.rows if row.same_pixels is not None]
         pixels = sum(bool(row.same_pixels) for row in alike)
-        named = sum(row.same_id for row in self.rows)
         share = (
             "" if self.drawn == self.of else f"; at most {100 * self.at_most:.1f} % of all {self.of:,} are false (95 %)"
         )
         found = [
             f"{self.entry.id}: {'agrees' if self.agrees else 'disagrees'}.",
             f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
+            f"If {FORGED:.0%} of all {self.of:,} {self.unit} were forged, such a draw would find one of them with a "
+            f"chance of {chance_to_find(FORGED, self.drawn, self.of):.0%}.".replace("%", " %"),
             f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
         ]
         if self.entry.protocol.settings.get("fast"):
@@ -112,10 +123,11 @@ class Verified:
                 "The entry was measured with --fast, which hashes no pictures and may compute in bfloat16: here "
                 "its rows were measured exactly. --tolerance and --allow say how far apart they may be."
             )
-        if named < len(self.rows):
+        if self.other_ids:
             found.append(
-                f"{len(self.rows) - named} of {len(self.rows)} rows have another name here: weights, class names, "
-                "donors, colour behind transparent pictures or scenarios are not the ones of the entry."
+                f"{self.other_ids} of {len(self.rows)} rows have another id here: weights, class names, donors, colour "
+                "behind transparent pictures or scenarios are not the ones of the entry. "
+                + ("--renamed allows it." if self.renamed else "So this is not the entry's model; --renamed allows it.")
             )
         return found + self.problems
 
@@ -128,6 +140,7 @@ def verify(
     seed: int | None = None,
     tolerance: float = TOLERANCE,
     allow: float = 0.0,
+    renamed: bool = False,
     progress: Progress = silent,
     **options: Any,
 ) -> Verified:
@@ -140,6 +153,8 @@ def verify(
         seed: of the drawing, to draw the same again; by default one that nobody could know beforehand.
         tolerance: by which probabilities may differ. Other hardware and libraries give other last digits.
         allow: share of what is drawn that may disagree.
+        renamed: accept rows whose ids differ here, because of other weights, class names or donors, if their answers
+            agree.
         progress: told how far it is.
         **options: fields of ``rerun.Given``: masks, labels, device, model, …
     """
@@ -157,8 +172,10 @@ def verify(
     given = rerun.Given(data, **options)
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
         if told.protocol.name == "dynamic":
-            return _walks(told, table, given, rows, seed, tolerance, allow, Path(folder), progress)
-        return _rows(told, table, given, rows, seed, tolerance, allow, Path(folder), progress)
+            verified = _walks(told, table, given, rows, seed, tolerance, Path(folder), progress)
+        else:
+            verified = _rows(told, table, given, rows, seed, tolerance, Path(folder), progress)
+    return replace(verified, allow=allow, renamed=renamed)
 
 
 def _entry_file(path: Path) -> Path:
@@ -173,8 +190,8 @@ def _entry_file(path: Path) -> Path:
 
 
 def _rows(
-    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, allow: float,
-    folder: Path, progress: Progress,
+    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    progress: Progress,
 ) -> Verified:  # fmt: skip
     again = rerun.Evaluated.of(told, table, given, folder, progress)
     records = table.to_pylist()
@@ -186,12 +203,12 @@ def _rows(
     compared = [_compared(row, found.get(rerun.key_of(row)), tolerance) for row in chosen]
     wrong = sum(not row.agrees for row in compared)
     bound = upper_bound(wrong, len(compared))
-    return Verified(told, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems, allow)
+    return Verified(told, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems)
 
 
 def _walks(
-    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, allow: float,
-    folder: Path, progress: Progress,
+    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    progress: Progress,
 ) -> Verified:  # fmt: skip
     records = table.to_pylist()
     conditions = {row["condition"] for row in records}
@@ -207,7 +224,7 @@ def _walks(
     ]
     wrong = len({row.sample_id for row in compared if not row.agrees})
     bound = upper_bound(wrong, len(chosen))
-    return Verified(told, compared, len(table), "walks", len(chosen), len(images), wrong, bound, seed, problems, allow)
+    return Verified(told, compared, len(table), "walks", len(chosen), len(images), wrong, bound, seed, problems)
 
 
 def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
@@ -235,10 +252,17 @@ def upper_bound(wrong: int, drawn: int, level: float = LEVEL) -> float:
     return 1.0 if wrong >= drawn else float(beta.ppf(level, wrong + 1, drawn - wrong))
 
 
+def chance_to_find(share: float, drawn: int, total: int) -> float:
+    """Return the chance that rows drawn without repeats have at least one of the forged ones (hypergeometric)."""
+    from scipy.stats import hypergeom
+
+    return 1 - float(hypergeom.pmf(0, total, max(1, round(share * total)), drawn))
+
+
 def _compared(told: Mapping[str, Any], found: Mapping[str, Any] | None, tolerance: float) -> Compared:
     name = condition_name(told["condition"], told["variant"])
     if found is None:
-        return Compared(told["sample_id"], name, False, "has no such row here", None, False, _number(told), None)
+        return Compared(told["sample_id"], name, False, "has no such row here", None, None, _number(told), None)
     one, other = told.get("image_sha256"), found.get("image_sha256")
     why = _difference(told, found, tolerance)
     same = one == other if one and other else None

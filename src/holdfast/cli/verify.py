@@ -28,6 +28,9 @@ def verify(
     ] = None,
     tolerance: Annotated[float, Option(min=0, max=1, help="By which probabilities may differ.")] = 0.01,
     allow: Annotated[float, Option(min=0, max=1, help="Share of what is drawn that may disagree.")] = 0.0,
+    renamed: Annotated[
+        bool, Option("--renamed", help="Accept rows with other ids here, such as those of other weights.")
+    ] = False,
     model: Annotated[str, Option(help="How its model is loaded here, if not by its name.", show_default=False)] = "",
     generator: Annotated[str, Option(help="The same for its generator.", show_default=False)] = "",
     oracle: Annotated[str, Option(help="The same for its oracle.", show_default=False)] = "",
@@ -51,10 +54,10 @@ def verify(
 
     with TerminalProgress(quiet=quiet) as progress:
         found = check_rows(
-            entry, data, rows=rows, seed=seed, tolerance=tolerance, allow=allow, progress=progress, masks=text(masks),
-            labels=text(labels), backgrounds=text(backgrounds), split=split, limit=limit, max_pixels=max_pixels,
-            model=model, generator=generator, oracle=oracle, prompts=text(prompts), sparse=text(sparse), device=device,
-            batch_size=batch_size,
+            entry, data, rows=rows, seed=seed, tolerance=tolerance, allow=allow, renamed=renamed, progress=progress,
+            masks=text(masks), labels=text(labels), backgrounds=text(backgrounds), split=split, limit=limit,
+            max_pixels=max_pixels, model=model, generator=generator, oracle=oracle, prompts=text(prompts),
+            sparse=text(sparse), device=device, batch_size=batch_size,
         )  # fmt: skip
     for sentence in found.sentences():
         typer.echo(sentence)

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 import torch
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, load_classifier
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, picture, resolve_device
@@ -158,7 +158,7 @@ def test_out_of_memory_halves_the_batch_and_remembers(error: type[Exception]) ->
 
 
 def test_out_of_memory_with_one_image_is_a_sentence() -> None:
-    with pytest.raises(UserError, match="single image"):
+    with pytest.raises(MachineError, match="single image"):
         hungry(0)[0].predict([np.zeros((4, 4, 3), np.uint8)] * 3)
 
 

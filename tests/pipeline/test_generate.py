@@ -20,7 +20,7 @@ from generate_world import Toy, tiny_pipeline
 import holdfast
 from commands import run
 from holdfast import registry
-from holdfast.core.errors import UserError
+from holdfast.core.errors import MachineError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
 from holdfast.data.labels import read_label_file
@@ -188,7 +188,7 @@ def test_running_out_of_memory_says_what_to_do(tmp_path: Path, lists: dict[str, 
         def generate(self, prompts: Any, seeds: Any) -> Any:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(UserError, match="smaller --batch-size"):
+    with pytest.raises(MachineError, match="smaller --batch-size"):
         generate(GenerateSpec("toy:", **lists), tmp_path / "pool", maker=Huge())
 
 

@@ -272,7 +272,7 @@ class Flat:
 
     def generate(self, prompts, seeds):  # type: ignore[no-untyped-def]
         if any("trouble" in prompt for prompt in prompts):
-            raise RuntimeError("out of memory\nand more")
+            raise RuntimeError("no such word\nand more")
         self.seeds += seeds
         blank = np.zeros((20, 30, 3), np.uint8)
         return [
@@ -305,7 +305,7 @@ def test_a_blank_picture_is_made_once_more(photos: Path) -> None:
     mask = np.eye(48, 64, dtype=bool)
     with pytest.raises(SampleError, match="blank background, and another"):
         Painter(Flat(always=True), Prompts("{class}")).paint(first, first.image.load(), mask)  # type: ignore[arg-type]
-    with pytest.raises(SampleError, match=r"RuntimeError: out of memory$"):
+    with pytest.raises(SampleError, match=r"RuntimeError: no such word$"):
         Painter(Flat(), Prompts("trouble {class}")).paint(first, first.image.load(), mask)  # type: ignore[arg-type]
 
 

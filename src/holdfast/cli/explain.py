@@ -57,6 +57,6 @@ def explain(
                 f"{row['model']}{trained}, {row['method']}: {row['share']:.0%} of the map on the foreground, which is "
                 f"{row['area']:.0%} of the picture ({row['n']} originals)"
             )
-    typer.echo(f"{found.summary.rows} made, {found.summary.already} there already; {run}/details/attributions")
+    typer.echo(f"{found.summary.line()}; {run}/details/attributions")
     echo_trouble(found.summary)
     typer.echo(str((out or run / "explain") / "index.html"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing.util
 import os
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast.cli import annotate as annotating
 from holdfast.cli import ask as questions
@@ -35,7 +35,7 @@ from holdfast.cli import study as studies
 from holdfast.cli import train as training
 from holdfast.cli import verify as verifying
 from holdfast.cli.progress import TerminalProgress, echo_trouble
-from holdfast.core.errors import DamageWarning, HoldfastError, UserError
+from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
 from holdfast.core.extras import missing_extra
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
@@ -44,8 +44,19 @@ from holdfast.core.places import shown
 if TYPE_CHECKING:
     from holdfast.pipeline.jobs.summary import Summary
 
+
+class _Commands(TyperGroup):
+    """The commands, in which nothing but typer itself ends the process."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a model that calls ``sys.exit`` fails it."""
+        with no_exit():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="holdfast",
+    cls=_Commands,
     help="Does my vision model see the object, or lean on everything around it?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -350,7 +361,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _print_summary(summary: Summary, where: str) -> None:
-    typer.echo(f"{summary.rows} made, {summary.already} there already; {where}")
+    typer.echo(f"{summary.line()}; {where}")
     for note in summary.notes:
         typer.echo(note)
     echo_trouble(summary)
@@ -378,8 +389,9 @@ def main() -> None:
             raise
         if isinstance(error, BrokenPipeError):
             os._exit(0)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail("the disk is full; what was finished is kept: free some space and run the same command again", 1)
+        trouble = None if isinstance(error, (HoldfastError, PermissionError)) else machine_trouble(error)
+        if trouble is not None:
+            _fail(str(trouble), 1)
         _fail(str(error), 2 if isinstance(error, (UserError, FileNotFoundError, PermissionError)) else 1)
     except Exception as error:
         if debug:
@@ -387,6 +399,9 @@ def main() -> None:
         missing = missing_extra(error) if isinstance(error, ImportError) else None
         if missing is not None:
             _fail(str(missing), 2)
+        trouble = machine_trouble(error)
+        if trouble is not None:
+            _fail(str(trouble), 1)
         _fail(f"this should not have happened ({type(error).__name__}: {error}); --debug shows where", 1)
 
 

@@ -255,7 +255,7 @@ def _print_run(run: Run, summary: Summary, warnings: list[str]) -> None:
     for sentence in warnings:
         typer.echo(f"warning: {sentence}")
     _print_fmr(run)
-    typer.echo(f"{summary.rows} made, {summary.already} there already; {run.path}")
+    typer.echo(f"{summary.line()}; {run.path}")
     echo_trouble(summary)
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class HoldfastError(Exception):
     """Anything Holdfast raises on purpose."""
@@ -19,9 +25,8 @@ class RejectedError(SampleError):
     """A picture that a stated filter leaves out, with the reason: an outcome, in a row with status ``rejected``."""
 
 
-def first_line(error: BaseException) -> str:
-    """The beginning of a library's message, short enough for one sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+class MachineError(HoldfastError):
+    """The machine cannot go on (disk, memory, permission, a store that is away): the command ends, no row is made."""
 
 
 class PromiseError(HoldfastError):
@@ -30,3 +35,116 @@ class PromiseError(HoldfastError):
 
 class DamageWarning(UserWarning):
     """A damaged file was set aside and its contents are made again."""
+
+
+_GO_ON = "what was finished is kept: run the same command again"
+DISK_FULL = f"the disk is full; free some space; {_GO_ON}"
+OUT_OF_MEMORY = f"memory ran out; use a smaller --batch-size or fewer --workers; {_GO_ON}"
+_NUMBERS = {
+    errno.ENOSPC: DISK_FULL,
+    errno.EDQUOT: f"the disk quota is used up; free some space; {_GO_ON}",
+    errno.EFBIG: f"a file would be larger than this disk or `ulimit -f` allows; {_GO_ON}",
+    errno.ENOMEM: OUT_OF_MEMORY,
+} | dict.fromkeys(
+    (
+        errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENXIO,
+        errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH,
+        errno.ECONNREFUSED,
+    ),
+    "",
+)  # fmt: skip
+"""Error numbers for which the machine is to blame, with a sentence where the system's own words are not enough."""
+
+_PHRASES = {os.strerror(number).lower(): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE)}
+_WRITER = re.compile(r"inline_container.*(unexpected pos|failed writing|write failed)", re.DOTALL)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on whatever device."""
+    text = str(error).lower()
+    signs = (
+        "out of memory",
+        "can't allocate memory",
+        "cannot allocate memory",
+        "not enough memory",
+        "failed to allocate",
+        "alloc_failed",
+    )
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+
+
+def machine_trouble(error: BaseException) -> MachineError | None:
+    """Return a MachineError if the machine is to blame for an error or for what caused it, else None.
+
+    Libraries wrap the system's errors in their own, so causes and texts are looked at, too.
+    """
+    for cause in _causes(error):
+        if isinstance(cause, MachineError):
+            return cause
+        if isinstance(cause, (UserError, SampleError)):  # somebody has decided already
+            return None
+        sentence = _sentence(cause)
+        if sentence:
+            return MachineError(sentence)
+    return None
+
+
+def half_may_work(error: BaseException) -> bool:
+    """Return whether a part of a batch may succeed where the whole batch failed with this error."""
+    if isinstance(error, (UserError, MachineError)):
+        return False
+    return out_of_memory(error) or machine_trouble(error) is None
+
+
+def stop_or_sentence(error: Exception) -> str:
+    """Return the sentence for a row with status ``error``; raise what has to end the command instead.
+
+    A UserError and trouble of the machine end it; everything else is about one picture or one answer.
+    """
+    if isinstance(error, UserError):
+        raise error
+    trouble = machine_trouble(error)
+    if trouble is not None:
+        raise trouble from error
+    message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+    return message[:500]
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Turn a SystemExit inside the block into a HoldfastError: a model must not end a command as if all were done."""
+    try:
+        yield
+    except SystemExit as stop:
+        said = f": {stop.code}" if isinstance(stop.code, str) else ""
+        raise HoldfastError(f"a model or another plug-in called sys.exit(){said}; {_GO_ON} without it") from stop
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of a library's message, short enough for one sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno in _NUMBERS:
+        where = f"{error.filename}: " if error.filename else ""
+        return _NUMBERS[error.errno] or f"{where}{os.strerror(error.errno).lower()}; {_GO_ON}"
+    if out_of_memory(error):
+        return f"{OUT_OF_MEMORY} ({first_line(error)})"
+    text = str(error)
+    if _WRITER.search(text):  # torch's writer says no more where a disk is full
+        return f"a file could not be written, perhaps because the disk is full ({first_line(error)}); {_GO_ON}"
+    for phrase, number in _PHRASES.items():
+        if phrase in text.lower():
+            return _NUMBERS[number] or f"{first_line(error)}; {_GO_ON}"
+    if "cuda error" in text.lower():  # after one, every call of this process fails
+        return f"the GPU failed ({first_line(error)}); {_GO_ON}"
+    return ""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line
+from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError, first_line
 
 SCHEMES = {
     "s3": "s3fs",
@@ -137,7 +137,10 @@ def read_object(path: str, start: int | None = None, end: int | None = None) -> 
         sentence = _sentence(error, url)
         if _is_setup(error):
             raise UserError(sentence) from error
-        raise SampleError(f"{Path(url).name} cannot be read: {_reason(error)}") from error
+        if isinstance(error, FileNotFoundError):
+            raise SampleError(f"{Path(url).name} cannot be read: {_reason(error)}") from error
+        # The store is away, or refuses: that is no fault of this image.
+        raise MachineError(f"{url} cannot be read: {_reason(error)}; run the same command again later") from error
 
 
 def folders_and_files(folder: str | Path) -> tuple[list[str], list[str]]:

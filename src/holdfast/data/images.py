@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageOps, TiffImagePlugin, WebPImagePlugin
 
-from holdfast.core.errors import SampleError
+from holdfast.core.errors import HoldfastError, MachineError, SampleError, machine_trouble
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.places import address, read_object
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Image
@@ -84,7 +84,10 @@ def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
             picture = ImageOps.exif_transpose(picture)
         return picture
     except MemoryError:
-        raise SampleError(f"the image is {picture.width} × {picture.height} pixels, more than memory holds") from None
+        raise MachineError(
+            f"memory ran out with an image of {picture.width} × {picture.height} pixels; use fewer --workers, or leave "
+            "out large images with a lower --max-pixels"
+        ) from None
     except Exception as error:  # decoders of untrusted bytes raise nearly anything
         raise SampleError(f"the image is cut short or damaged ({_reason(error)})") from error
 
@@ -174,7 +177,7 @@ def read_file(path: str | Path) -> bytes:
         with open(path, "rb") as file:  # noqa: PTH123  (Path costs more than a small file takes to read)
             return file.read()
     except OSError as error:
-        raise SampleError(f"{Path(path).name} cannot be read: {_os_reason(error)}") from error
+        raise _unreadable(path, error) from error
 
 
 def read_range(path: str | Path, offset: int, size: int) -> bytes:
@@ -187,14 +190,16 @@ def read_range(path: str | Path, offset: int, size: int) -> bytes:
                 file.seek(offset)
                 data = file.read(size)
     except OSError as error:
-        raise SampleError(f"{Path(path).name} cannot be read: {_os_reason(error)}") from error
+        raise _unreadable(path, error) from error
     if len(data) != size:
         raise SampleError(f"{Path(path).name} ends inside this member; the archive is cut short")
     return data
 
 
-def _os_reason(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else "input/output error"
+def _unreadable(path: str | Path, error: OSError) -> HoldfastError:
+    reason = os.strerror(error.errno).lower() if error.errno else "input/output error"
+    kind = MachineError if machine_trouble(error) else SampleError
+    return kind(f"{Path(path).name} cannot be read: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

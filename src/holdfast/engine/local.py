@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, no_exit
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -190,7 +190,9 @@ class LocalExecutor:
         if self.shares_memory:
             keep_memory()
             for shard in shards:
-                yield work(shard)
+                with no_exit():
+                    result = work(shard)
+                yield result
             return
         pool = Processes(work, workers)
         pending: set[Future[Result]] = set()
@@ -203,6 +205,9 @@ class LocalExecutor:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
+        except SystemExit:
+            with no_exit():
+                raise
         except BrokenProcessPool as error:
             raise HoldfastError(
                 "a worker process was killed (out of memory?); what it had finished is kept: "

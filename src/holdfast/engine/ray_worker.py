@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import HoldfastError, UserError, no_exit
 from holdfast.engine.local import keep_memory, limit_process, take_share
 
 NUMBER, SHARD, ANSWER = "number", "shard", "answer"
@@ -135,7 +135,8 @@ class Worker:
             if self._work is None:
                 _settle(self._surroundings)
                 self._work = ray.cloudpickle.loads(ray.get(self._sent))
-            return sealed((True, self._work(opened(shard))))
+            with no_exit():
+                return sealed((True, self._work(opened(shard))))
         except Exception as error:
             return sealed((False, portable(_placed(error, self._surroundings.machine))))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError, first_line, out_of_memory
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image
@@ -99,6 +99,8 @@ class OnnxClassifier:
         try:
             answer = self._session.run(None, {self._input: np.ascontiguousarray(batch)})[0]
         except Exception as error:  # onnxruntime's errors share no base class of their own
+            if out_of_memory(error):
+                raise
             raise UserError(f"{self.name} cannot be run: {first_line(error)}") from error
         scores: NDArray[Any] = np.asarray(answer)
         return scores.reshape(len(batch), -1)

@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import MachineError, SampleError, UserError, out_of_memory
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Image, LabelSpace
 
@@ -217,14 +217,7 @@ class TorchClassifier:
         import torch
 
         if failed == 1:
-            raise UserError(f"{self.name} runs out of memory on {self.device} with a single image; try --device cpu")
+            raise MachineError(f"{self.name} runs out of memory on {self.device} with a single image; try --device cpu")
         self.batch_size = failed // 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on whatever device."""
-    text = str(error).lower()
-    signs = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(sign in text for sign in signs)

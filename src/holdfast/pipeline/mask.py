@@ -68,6 +68,9 @@ def make_masks(
         # Another mask maker, or another image, writes to the same file: what is recorded of the old mask is over.
         names = {sample.sample_id for sample in ids.values()}
         parts.drop_ids([row["row_id"] for row in stored if row["row_id"] not in ids and row["sample_id"] in names])
+        for row in rows.values():
+            if row["status"] != "ok":
+                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
         there = {one for one, row in rows.items() if row["status"] != "ok" or (out / row["path"]).is_file()}
         owed = [(one, sample) for one, sample in ids.items() if one not in there]
         summary.already = len(there)
@@ -76,11 +79,8 @@ def make_masks(
         for made in executor.map(seeing(Masking(spec, out), collection.samples, executor), shards):
             parts.write(pa.Table.from_pylist(made, schema=MASKS))
             rows.update({row["row_id"]: row for row in made})
-            summary.rows += len(made)
+            summary.count(made)
             progress("mask", summary.rows, len(owed))
-        for row in rows.values():
-            if row["status"] != "ok":
-                summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
         ordered = sorted(rows.values(), key=lambda row: (row["confidence"], row["path"]))
         text = pa.BufferOutputStream()
         pacsv.write_csv(pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]), text)

@@ -86,7 +86,7 @@ def measure(
             found[name] = _measured(text, classes, device, batch_size, timed)
         except HoldfastError as error:
             found[name] = Cost(reason=str(error))
-        except Exception as error:  # a library's own: one model, not the choice
+        except Exception as error:  # of a library, about one model
             found[name] = Cost(reason=f"{type(error).__name__}: {first_line(error)}")
     progress("speed", len(names), len(names))
     return found

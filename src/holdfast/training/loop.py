@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.seeds import seed_from
-from holdfast.models.torch_classifier import out_of_memory
 from holdfast.training import checkpoint
 from holdfast.training.averaging import averaging
 from holdfast.training.pieces import length, pieces_of
@@ -36,7 +35,7 @@ class DivergedError(HoldfastError):
     """The loss is no longer a number. The last checkpoint is from before."""
 
 
-class TooLargeError(HoldfastError):
+class TooLargeError(MachineError):
     """Memory runs out even with the smallest pieces of a batch."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError, half_may_work, machine_trouble
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import core_count
@@ -29,6 +29,7 @@ from holdfast.pipeline.ask.wording import (
 )
 from holdfast.pipeline.evaluate.worker import load_models
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.store import Run, writing
@@ -84,9 +85,9 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
             "questions": list(spec.questions),
         }
         begin_run(run, recorded, prepared, summary, same=_SAME)
-        if spec.retry_errors:
-            run.predictions.drop((pc.field("task") == TASK) & (pc.field("status") == "error"))
         recorder = Recorder(spec, prepared, run, distractors, synonyms)
+        if spec.retry_errors:
+            drop_errors(run.predictions, _planned(spec, recorder, collection.samples, models))
         jobs, owed, there = _plan(spec, recorder, collection.samples, models)
         recorder.clear()
         summary.already = len(there)
@@ -114,6 +115,14 @@ def _load(spec: AskSpec, collection: Collection) -> tuple[list[Asked], Distracto
     if len(set(names)) < len(names):
         raise UserError(f"two of the models have one name: {', '.join(names)}; ?name= gives one another")
     return models, distractors
+
+
+def _planned(spec: AskSpec, recorder: Recorder, samples: Sequence[Sample], models: Sequence[Asked]) -> Iterator[str]:
+    """Yield the row ids of this command, stored or not."""
+    for sample in samples:
+        for protocol in protocols(spec, sample):
+            for model in models:
+                yield recorder.row_id(sample, protocol, model)
 
 
 def _plan(
@@ -166,10 +175,7 @@ def _ask_all(
             _set_questions(spec, recorder, shard)
             for place, model in enumerate(models):
                 rows, trouble = _turn(spec, recorder, model, place, shard)
-                summary.rows += len(rows)
-                for row in rows:
-                    if row["status"] != "ok":
-                        summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+                summary.count(rows)
                 if trouble is not None:
                     raise trouble
                 progress("ask", summary.rows, owed)
@@ -200,7 +206,7 @@ def _set_questions(spec: AskSpec, recorder: Recorder, shard: Sequence[_Pictured]
 
 def _turn(
     spec: AskSpec, recorder: Recorder, model: Asked, place: int, shard: Sequence[_Pictured]
-) -> tuple[list[dict[str, Any]], UserError | None]:
+) -> tuple[list[dict[str, Any]], HoldfastError | None]:
     """One model's rows of a shard, written; and what should stop the run after that."""
     rows, answers = [], []
     for one in shard:
@@ -209,7 +215,7 @@ def _turn(
     mine = [(one, asked) for one in shard for name, asked in one.questions.items() if place in one.job.owed[name]]
     made = _scores(model, mine) if model.classifier is not None else _texts(spec, model, mine)
     for (one, asked), said in zip(mine, made, strict=True):
-        if isinstance(said, UserError):
+        if isinstance(said, (UserError, MachineError)):
             continue
         if isinstance(said, Exception):
             rows.append(recorder.failed(one.job.sample, asked.protocol, model, _words(said)))
@@ -219,7 +225,7 @@ def _turn(
         rows.append(row)
         answers += [detail] if detail is not None else []
     recorder.write(rows, answers)
-    return rows, next((said for said in made if isinstance(said, UserError)), None)
+    return rows, next((said for said in made if isinstance(said, (UserError, MachineError))), None)
 
 
 def _scores(model: Asked, mine: Sequence[tuple[_Pictured, Question]]) -> list[Any]:
@@ -228,10 +234,8 @@ def _scores(model: Asked, mine: Sequence[tuple[_Pictured, Question]]) -> list[An
     predict = model.classifier.classifier.predict
     images = {id(one): one.image for one, _ in mine if one.image is not None}
     seen = dict(zip(images, _in_halves(lambda some: list(predict(some)), list(images.values())), strict=True))
-    # What a classifier calls a user's mistake (no memory for one image) is that image's trouble here, as in eval.
     made = [seen[id(one)] for one, _ in mine]
-    return [SampleError(str(one)) if isinstance(one, UserError) else one if isinstance(one, Exception) else one[None]
-            for one in made]  # fmt: skip
+    return [one if isinstance(one, Exception) else one[None] for one in made]
 
 
 def _texts(spec: AskSpec, model: Asked, mine: Sequence[tuple[_Pictured, Question]]) -> list[str | Exception]:
@@ -263,17 +267,15 @@ def _checked(answers: Sequence[Any], count: int) -> list[str]:
 def _in_halves(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Item]) -> list[Made | Exception]:
     """``work`` of the items; where it fails, of halves of them, down to the items that it fails on.
 
-    A batch that does not fit into memory comes out of this, too. A user's mistake is nothing that halves would mend.
+    A UserError or MachineError is returned for every item that it leaves unanswered.
     """
     if not items:
         return []
     try:
         return list(work(items))
-    except UserError as error:
-        return [error] * len(items)
     except Exception as error:
-        if len(items) == 1:
-            return [error]
+        if len(items) == 1 or not half_may_work(error):
+            return [machine_trouble(error) or error] * len(items)
     half = len(items) // 2
     return _in_halves(work, items[:half]) + _in_halves(work, items[half:])
 

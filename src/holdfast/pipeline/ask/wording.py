@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.seeds import generator, seed_from
@@ -115,10 +115,10 @@ class Distractors:
             scores = best_of_class(self.model.classifier.predict(images), self.model.labels)
         except Exception as error:
             # A model that fails on a batch must not take the rest of the run with it.
-            if len(images) > 1:
+            if len(images) > 1 and half_may_work(error):
                 half = len(images) // 2
                 return self.choose(samples[:half], images[:half]) + self.choose(samples[half:], images[half:])
-            return [SampleError(f"the distractor's model fails: {type(error).__name__}: {error}"[:500])]
+            return [SampleError(f"the distractor's model fails: {stop_or_sentence(error)}"[:500])]
         return [self._best_wrong(sample, row) for sample, row in zip(samples, scores, strict=True)]
 
     def _best_wrong(self, sample: Sample, scores: NDArray[np.float32]) -> str | SampleError:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
+from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan, planned_ids
 from holdfast.pipeline.evaluate.worker import (
     EvaluateSpec,
     Evaluation,
@@ -24,6 +24,7 @@ from holdfast.pipeline.evaluate.worker import (
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
@@ -73,8 +74,6 @@ def evaluate(
             recorded["model_names"] = [model.classifier.name for model in tested]
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, _jsonable(recorded), prepared, summary, same=("verb", "dataset", "classes", "seed"))
-            if spec.retry_errors:
-                run.predictions.drop(pc.field("status") == "error")
             setup = _Setup(spec, prepared, tested, run, summary, progress, fast)
             summary.already = _passes(setup, conditions, painter, executor)
         finally:
@@ -136,6 +135,8 @@ def _pass(
     names = Names(setup.spec, setup.prepared, setup.tested, painter)
     already = 0
     for portion in _portions(setup, tuple(conditions)):
+        if setup.spec.retry_errors:
+            drop_errors(setup.run.predictions, planned_ids(names, setup.prepared, portion))
         plan = make_plan(setup.run, names, setup.prepared, setup.tested, portion, setup.progress)
         already += plan.already
         results: Iterator[Summary]

@@ -192,6 +192,13 @@ def make_plan(
     return Plan(prepared, portion, names, stored, owed, already, jobs)
 
 
+def planned_ids(names: Names, prepared: Prepared, portion: Portion) -> Iterator[str]:
+    """Yield the row ids of a portion, stored or not."""
+    for sample, conditions in _wanted(prepared, portion):
+        for condition in conditions:
+            yield from names.of(sample, condition, portion.positions)
+
+
 def _wanted(prepared: Prepared, portion: Portion) -> Iterator[tuple[Sample, list[Condition]]]:
     samples = prepared.collection.samples
     stored = stored_conditions(samples)

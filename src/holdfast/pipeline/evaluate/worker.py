@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.errors import HoldfastError, SampleError, UserError, half_may_work, stop_or_sentence
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.protocols import Classifier, StagedClassifier
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
@@ -243,10 +243,7 @@ class Evaluation:
         # Some at a time: of many images, conditions and models, a shard has more rows than memory holds as objects.
         while rows := list(islice(rest, _TOGETHER)):
             batches.append(pa.RecordBatch.from_pylist(rows, schema=PREDICTIONS))
-            summary.rows += len(rows)
-            for row in rows:
-                if row["status"] != "ok":
-                    summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
+            summary.count(rows)
         Run(self.run).predictions.write(pa.Table.from_batches(batches, PREDICTIONS).unify_dictionaries())
         return summary
 
@@ -334,14 +331,13 @@ class Evaluation:
                 raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
         except Exception as error:
             # A model that fails on a batch must not take the rest of the run with it: find the images it fails on.
-            if len(batch) > 1:
+            if len(batch) > 1 and half_may_work(error):
                 half = len(batch) // 2
                 yield from self._predict(position, batch[:half])
                 yield from self._predict(position, batch[half:])
                 return
-            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
             ready, one, _ = batch[0]
-            yield self._row(ready, position, one) | {"status": "error", "error": message[:500]}
+            yield self._row(ready, position, one) | {"status": "error", "error": stop_or_sentence(error)}
             return
         labels = [ready.job.sample.label for ready, _, _ in batch]
         columns = outcomes(probabilities, model.labels, labels)

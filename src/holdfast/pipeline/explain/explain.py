@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
@@ -190,6 +190,8 @@ class _Work:
                 subject = self._subject(model, trained_on, fold)
                 for method in self.methods:
                     method.check(subject.network)
+            except MachineError:
+                raise
             except HoldfastError as error:
                 failed.append(str(error))
                 summary.add(left[0][0].sample_id, f"error: {model} is not explained: {error}", len(left))
@@ -265,10 +267,7 @@ class _Work:
         waiting: list[dict[str, Any]] = []
         for items in _batches(self._items(subject, model, left, kept, summary), self.spec.batch_size):
             made = looking.rows(items, done)
-            for row in made:
-                if row["status"] != "ok":
-                    summary.add(row["row_id"], f"{row['status']}: {row['error']}")
-            summary.rows += len(made)
+            summary.count(made, key="row_id")
             waiting += made
             if len(waiting) >= _PART:
                 self._write(waiting)
@@ -308,7 +307,7 @@ class _Work:
                     continue
                 try:
                     view, mask = subject.see(image), subject.see_mask(made.mask)
-                except HoldfastError as error:
+                except SampleError as error:
                     summary.add(sample.sample_id, f"error: {error}")
                     continue
                 yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept, self._cascaded(row))

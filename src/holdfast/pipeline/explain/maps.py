@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.errors import half_may_work, stop_or_sentence
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Image, Mask
@@ -98,15 +98,12 @@ class Looking:
             return []
         try:
             return list(self._measured(method, items))
-        except UserError:
-            raise  # what is wrong with a method is wrong with every picture
         except Exception as error:
             # One picture must not take the others with it, nor a batch that memory does not hold.
-            if len(items) > 1:
+            if len(items) > 1 and half_may_work(error):
                 half = len(items) // 2
                 return self._method(method, items[:half]) + self._method(method, items[half:])
-            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-            return [self._row(items[0], method) | {"status": "error", "error": message[:500]}]
+            return [self._row(items[0], method) | {"status": "error", "error": stop_or_sentence(error)}]
 
     def _measured(self, method: Method, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
         import torch

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import HoldfastError, SampleError
+from holdfast.core.errors import SampleError, stop_or_sentence
 from holdfast.pipeline.evaluate.worker import EvaluateSpec
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
@@ -282,9 +282,9 @@ class Flow:
             with torch.no_grad():
                 packed = answers.pack(network.probabilities(batch), subject.groups, truths)[:filled]
         except Exception as error:  # a network that fails on a batch must not take the rest of the run with it
-            message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            message = stop_or_sentence(error)
             for number, places, _ in self._by_chunk(numbers):
-                self._chunks[number][1].fail_rows(places, "error", message[:500])
+                self._chunks[number][1].fail_rows(places, "error", message)
                 self._finish(number)
             return
         self._fetch(packed, numbers)

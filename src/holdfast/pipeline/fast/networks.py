@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import first_line
+from holdfast.core.errors import first_line, out_of_memory
 from holdfast.engine import core_count, end_with_parent
-from holdfast.models.torch_classifier import Geometry, TorchClassifier, out_of_memory
+from holdfast.models.torch_classifier import Geometry, TorchClassifier
 from holdfast.pipeline.fast.views import KNOWN, blank
 from holdfast.scenarios.tensors.compiled import with_own_code
 

@@ -159,10 +159,12 @@ class Recording:
             sample_of = np.nonzero(chunk.owed)[0]
             for row, (status, reason) in chunk.failed.items():
                 summary.add(chunk.samples[sample_of[row]].sample_id, f"{status}: {reason}")
+                summary.errors += status == "error"
             unusable = chunk.packed[:, answers.USABLE] == 0
             unusable[list(chunk.failed)] = False
             for row in np.flatnonzero(unusable).tolist():
                 summary.add(chunk.samples[sample_of[row]].sample_id, f"error: {NOT_PROBABILITIES}")
+                summary.errors += 1
         return written or table, summary
 
     def table(self, chunks: Sequence[Finished], run_id: str) -> pa.Table:

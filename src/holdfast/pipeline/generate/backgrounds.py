@@ -11,7 +11,7 @@ from typing import Any, cast
 import cv2
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line
+from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.seeds import generator, seed_from
@@ -205,7 +205,10 @@ class Painter:
                 made = self.maker.generate(prompts, seeds)
         except HoldfastError:
             raise
-        except Exception as error:  # a library's own, out of memory among them: one image, not the run
+        except Exception as error:  # of a library, about one image
+            trouble = machine_trouble(error)
+            if trouble is not None:
+                raise trouble from error
             raise SampleError(f"the generator failed: {type(error).__name__}: {first_line(error)}") from error
         return [cover(picture, *mask.shape) for picture, mask in zip(made, masks, strict=True)]
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, UserError, first_line
+from holdfast.core.errors import HoldfastError, UserError, first_line, machine_trouble
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
@@ -175,17 +175,16 @@ def _batches(maker: TextToImage, requests: Iterable[Request], *, seed: int, batc
 
 def _attempt(maker: TextToImage, requests: Sequence[Request], seed: int, attempt: int) -> list[Made]:
     """One try at every request; where the generator fails on a batch, one at a time, to find the prompt it is about."""
-    import torch
-
     seeds = [one.seed(seed) + attempt for one in requests]
     start = time.perf_counter()
     try:
         images = maker.generate([one.prompt for one in requests], seeds)
-    except torch.OutOfMemoryError as error:
-        raise UserError(f"memory runs out with {len(requests)} images at a time; try a smaller --batch-size") from error
     except HoldfastError:
         raise
     except Exception as error:
+        trouble = machine_trouble(error)
+        if trouble is not None:
+            raise trouble from error
         if len(requests) > 1:
             return [made for one in requests for made in _attempt(maker, [one], seed, attempt)]
         return [Made(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
@@ -330,6 +329,7 @@ class _Writer:
             if row["status"] == "ok":
                 self._summary.rows += 1
             else:
+                self._summary.errors += row["attempt"] > 0  # the first failure is tried again
                 again = "; made once more with the next seed" if row["attempt"] == 0 else "; the second time, too"
                 self._summary.add(row["prompt"], row["error"] + again)
 

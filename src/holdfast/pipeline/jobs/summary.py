@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class Summary:
-    """Rows made now and found from before, and trouble by message with one example each."""
+    """Rows made now and found from before, and trouble by message with one example each.
+
+    ``rows`` counts every row that was made, ``errors`` those of them with status ``error``; for ``generate``, ``rows``
+    counts images and ``errors`` requests without one.
+    """
 
     rows: int = 0
     already: int = 0
@@ -17,15 +23,31 @@ class Summary:
     examples: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what went another way than one might think
     times: dict[str, float] = field(default_factory=dict)  # seconds, by what they were spent on
+    errors: int = 0
 
     def add(self, sample_id: str, message: str, rows: int = 1) -> None:
         """Count rows that went wrong for one reason."""
         self.trouble[message] += rows
         self.examples.setdefault(message, sample_id)
 
+    def count(self, rows: Sequence[Mapping[str, Any]], *, key: str = "sample_id") -> None:
+        """Count rows that were made, and what is wrong with those whose status is not ``ok``."""
+        self.rows += len(rows)
+        for row in rows:
+            if row["status"] != "ok":
+                self.add(str(row[key]), f"{row['status']}: {row['error']}")
+                self.errors += row["status"] == "error"
+
+    def line(self, noun: str = "", *, made: int | None = None) -> str:
+        """Return how many rows were made, failed and were there before, for a command's last line."""
+        made = self.rows - self.errors if made is None else made
+        failed = f", {self.errors} error{'s' if self.errors > 1 else ''}" if self.errors else ""
+        return f"{made} {noun}made{failed}, {self.already} there already"
+
     def merge(self, other: Summary) -> None:
         """Add what a shard did."""
         self.rows += other.rows
+        self.errors += other.errors
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
         told = set(map(_plainly, self.notes))  # by another of many workers

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
@@ -20,6 +19,7 @@ from holdfast.models import load_segmenter
 from holdfast.pipeline.evaluate.worker import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
@@ -83,13 +83,13 @@ def _evaluate(
         recorded |= {"models": list(spec.models), "architectures": [], "matte": list(spec.matte), "tests": "given"}
         same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
         begin_run(run, recorded, prepared, summary, same=same)
-        if spec.retry_errors:
-            run.predictions.drop(pc.field("status") == "error")
         plans = [
             (place, condition, _plan(spec, prepared, model, condition))
             for place, model in enumerate(tested)
             for condition in conditions.values()
         ]
+        if spec.retry_errors:
+            drop_errors(run.predictions, (one for *_, plan in plans for one in plan.values()))
         _forget(run, [(tested[place], condition, plan) for place, condition, plan in plans])
         stored = run.predictions.stored_ids()
         by_id = {sample.sample_id: sample for sample in collection.samples}
@@ -212,7 +212,6 @@ class Showings:
             (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
         ]
         found += list(testing.outcomes(model, pictures, collection.classes, ids, kept))
-        summary = Summary(len(found))
         rows: list[dict[str, Any]] = []
         counted: list[dict[str, Any]] = []
         for sample, outcome in found:
@@ -220,9 +219,9 @@ class Showings:
             key = _key(spec, self.prepared, (sample, made_of[sample.sample_id]), model.segmenter.name)
             known = {"row_id": ids[sample.sample_id], "run_id": run.run_id, "schema_version": SCHEMA_VERSION}
             rows.append(key | {"label": sample.label} | known | outcome)
-            if outcome["status"] != "ok":
-                summary.add(sample.sample_id, f"{outcome['status']}: {outcome['error']}")
         # The details first: a row that is there has its counts.
         testing.details(run.path).write(pa.Table.from_pylist(counted, schema=SEGMENTS), of=ids.values())
         run.predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
+        summary = Summary()
+        summary.count(rows)
         return summary

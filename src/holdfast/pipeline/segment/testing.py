@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
 from holdfast.core.files import write_atomic
 from holdfast.core.protocols import Segmenter
 from holdfast.core.schema import SEGMENTS
@@ -99,10 +99,9 @@ def answers(tested: Tested, images: Sequence[Image]) -> list[Map | str]:
                 raise SampleError(f"the model answered with a map of shape {one.shape}, or with unknown classes")
         return [tested.places[one] for one in maps]
     except Exception as error:
-        if len(images) > 1:
+        if len(images) > 1 and half_may_work(error):
             return [answer for image in images for answer in answers(tested, [image])]
-        message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-        return [message[:500]]
+        return [stop_or_sentence(error)]
 
 
 def outcomes(

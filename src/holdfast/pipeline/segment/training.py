@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.core.errors import out_of_memory
 from holdfast.core.files import safe_part
 from holdfast.core.schema import SEGMENTS
-from holdfast.models.torch_classifier import out_of_memory
 from holdfast.models.torch_segmenter import TorchSegmenter
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.train.fitting import MOVES, Fit, on_device

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
@@ -22,6 +21,7 @@ from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.generate.review import REVIEW, check_review, settle
 from holdfast.pipeline.jobs.progress import Progress, silent, told
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
@@ -99,7 +99,6 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
     summary = Summary()
     with writing(out):
         _claim(out, spec, painter)
-        parts.drop(pc.field("status") == "error")  # another --max-pixels or more memory may do it
         if spec.verify:
             broken = broken_rows(out, spec.format, parts, progress)
             for one in broken:
@@ -107,6 +106,8 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
         wanted = Wanted(spec, prepared, conditions, painter)
+        # Another --max-pixels may do it.
+        drop_errors(parts, (one for own in wanted.ids() for one in own))
         ids = told(wanted.ids(), progress, "compare", len(prepared.collection.samples))
         drop_superseded(out, spec.format, parts, ids, wanted.names())
         _write(spec, wanted, Synthesis(spec, prepared, out), executor, summary, progress)
@@ -256,6 +257,7 @@ class Synthesis:
                     write_atomic(f"{self.out}/{REVIEW}/{row['path']}", content)
                 elif row["status"] != "ok":
                     summary.add(order.sample.sample_id, f"{row['status']}: {row['error']}")
+                    summary.errors += row["status"] == "error"
                 elif self.spec.format in SHARD_FORMATS:
                     files.append((row, content, mask))
                 else:

@@ -11,18 +11,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError, UserError
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.schema import CURVES
 from holdfast.core.seeds import seed_from
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
-from holdfast.models.torch_classifier import out_of_memory
 from holdfast.pipeline.jobs.environment import version
 from holdfast.pipeline.train import architectures, recipes
 from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import Job, TrainSpec
 from holdfast.pipeline.train.recipes import Recipe
+from holdfast.store import write_table
 from holdfast.training import augment, checkpoint
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
 from holdfast.training.saving import DRAWN_WORLD, write_model
@@ -127,6 +130,9 @@ class Fit:
                     module, self.batches, self.loss, optimiser, options, schedule=recipe.schedule,
                     on_epoch=self.on_epoch, stop=self.stop,
                 )  # fmt: skip
+        except BaseException:
+            self.write_curve()  # it shows where the loss grew
+            raise
         finally:
             if self._writer:
                 self._writer.close()
@@ -234,7 +240,7 @@ class Fit:
                 return found
             batch = batch // 2
             if not batch:
-                raise UserError("memory runs out with a single validation image; train with smaller images")
+                raise MachineError("memory runs out with a single validation image; train with smaller images")
 
     def _attempt(self, module: torch.nn.Module, size: int) -> dict[str, float] | None:
         import torch
@@ -322,8 +328,15 @@ class Fit:
             raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
         facts = self.facts(best, seconds)
         weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+        # The model last: once it is there, nobody trains again, and a curve that is missing stays so.
+        self.write_curve()
         self.write(self.folder, module, weights, facts)
         return facts
+
+    def write_curve(self) -> None:
+        """Write the epochs so far, if there are any."""
+        if self.rows:
+            write_table(self.run / "curves" / f"part-{self.job.name}.parquet", curves(self.job, self.rows))
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """The folder of the trained network."""
@@ -397,3 +410,15 @@ def _tensorboard(folder: Path, first: int) -> Any:
     except ImportError:
         return False
     return SummaryWriter(str(folder), purge_step=first + 1 if first else None)
+
+
+def curves(job: Job, history: Sequence[Mapping[str, float]]) -> pa.Table:
+    """Return the rows of ``curves/``, one per epoch and split."""
+    about = {"job": job.name, "model": job.architecture.name, "trained_on": job.trained_on, "fold": job.fold}
+    rows = []
+    for number, row in enumerate(history, 1):
+        for split, prefix in (("train", ""), ("validation", "validation_")):
+            if f"{prefix}loss" in row:
+                measured = {name: row.get(f"{prefix}{name}") for name in ("loss", "accuracy", "miou")}
+                rows.append(about | {"epoch": number, "split": split, "seconds": row.get("seconds")} | measured)
+    return pa.Table.from_pylist(rows, schema=CURVES)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
@@ -18,6 +17,7 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
@@ -35,6 +35,7 @@ from holdfast.pipeline.train.plan import (
     with_folds,
 )
 from holdfast.pipeline.train.worker import Owed, Training
+from holdfast.scenarios import Condition
 from holdfast.store import Run, write_table, writing
 
 __all__ = ["TrainSpec", "train"]
@@ -105,9 +106,11 @@ def train(
         recorded |= {"models": names, "trained_by": asdict(recipe), "scenarios": scenarios_text(spec)}
         recorded |= {"matte": list(spec.matte), "architectures": list(spec.architectures)}
         begin_run(run, recorded, prepared, summary, same=SAME)
-        if spec.retry_errors:
-            run.predictions.drop(pc.field("status") == "error")
         jobs = make_jobs(spec, prepared, conditions, networks)
+        if spec.retry_errors:
+            drop_errors(
+                run.predictions, (one for job in jobs for _, ids in _planned(spec, prepared, job) for one in ids)
+            )
         owed, summary.already = _owed(spec, prepared, jobs, run.predictions.stored_ids())
         for part in _work(spec, prepared, owed, run, device, progress, kind, executor):
             summary.merge(part)
@@ -120,8 +123,7 @@ def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[
     owed, already = [], 0
     for job in jobs:
         missing = []
-        for name, condition in job.tested:
-            ids = ids_of(spec, prepared, job, tested_on(job, condition, prepared.collection.samples))
+        for (name, condition), ids in _planned(spec, prepared, job):
             there = sum(one in stored for one in ids)
             already += there
             if there < len(ids):
@@ -130,6 +132,12 @@ def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[
         if missing:
             owed.append(Owed(job, tuple(missing)))
     return owed, already
+
+
+def _planned(spec: TrainSpec, prepared: Prepared, job: Job) -> Iterator[tuple[tuple[str, Condition], list[str]]]:
+    """Yield the conditions that a job is tested under, with the row ids of each."""
+    for name, condition in job.tested:
+        yield (name, condition), ids_of(spec, prepared, job, tested_on(job, condition, prepared.collection.samples))
 
 
 def _work(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, first_line
+from holdfast.core.errors import HoldfastError, first_line, machine_trouble
 from holdfast.core.files import safe_part
 from holdfast.core.names import Name
-from holdfast.core.schema import CURVES, PREDICTIONS, SCHEMA_VERSION
+from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.engine import core_count, share_of
@@ -113,10 +113,7 @@ class Training:
             except Exception as error:
                 rows = self._failed(owed, name, _reason(error))
             self._write(job, name, rows)
-            summary.rows += len(rows)
-            for row in rows:
-                if row["status"] != "ok":
-                    summary.add(row["sample_id"] if model else job.name, f"{row['status']}: {row['error']}")
+            summary.count(rows if model else [row | {"sample_id": job.name} for row in rows])
         return summary
 
     def _failed(self, owed: Owed, name: str, message: str) -> list[dict[str, Any]]:
@@ -135,11 +132,7 @@ class Training:
         source, samples, left_out = self._source(job)
         places = places_of(samples, job, self.classes, self.spec)
         fitting = self.fitting(self.spec, job, self.classes, source, places, self.run, self.device, self._watch)
-        try:
-            facts = facts or fitting.train()
-        finally:
-            if fitting.rows:
-                write_table(self.run / "curves" / f"part-{job.name}.parquet", curves(job, fitting.rows))
+        facts = facts or fitting.train()
         tested = sum(sample.fold == job.fold for sample in samples)
         known = {key: facts[key] for key in _FACTS}
         done = {"validation": facts["validation_accuracy"], "test_images": tested, "left_out": left_out}
@@ -219,9 +212,10 @@ _FACTS = ("epochs", "best_epoch", "train_images", "validation_images", "pieces",
 
 
 def _reason(error: Exception) -> str:
-    """Why a job has no answers, in a sentence; what no job is to blame for is raised again."""
-    if isinstance(error, OSError):  # a full disk, say
-        raise error
+    """Return why a job has no answers; raise trouble of the machine, for which no job is to blame."""
+    trouble = machine_trouble(error)
+    if trouble is not None:
+        raise trouble from error
     message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {first_line(error)}"
     return message[:500]
 
@@ -234,15 +228,3 @@ def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tenso
         torch.tensor(values).view(-1, 1, 1) for values in (classifier.preprocessing.mean, classifier.preprocessing.std)
     )
     return images.float().div_(255).sub_(mean).div_(std)
-
-
-def curves(job: Job, history: Sequence[Mapping[str, float]]) -> pa.Table:
-    """A row an epoch and split."""
-    about = {"job": job.name, "model": job.architecture.name, "trained_on": job.trained_on, "fold": job.fold}
-    rows = []
-    for number, row in enumerate(history, 1):
-        for split, prefix in (("train", ""), ("validation", "validation_")):
-            if f"{prefix}loss" in row:
-                measured = {name: row.get(f"{prefix}{name}") for name in ("loss", "accuracy", "miou")}
-                rows.append(about | {"epoch": number, "split": split, "seconds": row.get("seconds")} | measured)
-    return pa.Table.from_pylist(rows, schema=CURVES)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.pipeline.evaluate.worker import Tested
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import elsewhere, seeing, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import prepare, sample_batches
@@ -106,8 +107,13 @@ def perturb(
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
-            mine = [setting.parameters_json(name) for name in (ORIGINAL, PERTURBED)]
-            run.predictions.drop((pc.field("status").isin(["error", "skipped"])) & pc.field("parameters").isin(mine))
+            planned = (
+                recorder.row_id(one, name, model)
+                for model in tested
+                for one in chosen
+                for name in (*WALKED, RANDOM_WALK)
+            )
+            drop_errors(run.predictions, planned, statuses=("error", "skipped"))
         _clear(work, tested)
         _walk_all(work, tested, executor)
         if spec.random_walk and spec.walk.direction != "random":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import half_may_work, stop_or_sentence
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import parse_name
@@ -297,9 +297,8 @@ def _predicted(model: Tested, images: Sequence[Image], labels: Sequence[str]) ->
         columns = outcomes(seen(model.classifier, images), model.labels, labels)
     except Exception as error:
         # A model that fails on a batch must not take the rest of the run with it.
-        if len(images) > 1:
+        if len(images) > 1 and half_may_work(error):
             half = len(images) // 2
             return _predicted(model, images[:half], labels[:half]) + _predicted(model, images[half:], labels[half:])
-        message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-        return [{"status": "error", "error": message[:500]}]
+        return [{"status": "error", "error": stop_or_sentence(error)}]
     return [{name: values[index] for name, values in columns.items()} for index in range(len(images))]

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError
+from holdfast.core.errors import HoldfastError, SampleError, machine_trouble, stop_or_sentence
 from holdfast.core.types import Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
@@ -152,8 +152,6 @@ class Walking:
         finished: list[Finished],
     ) -> Iterator[Walked]:
         """The walks; where something fails, those under way walk alone, to find the image it is about."""
-        import torch
-
         options, main = self._options(walks), not walks.baseline
         stepper = self._stepper(walks)
 
@@ -166,20 +164,19 @@ class Walking:
             try:
                 yield from walked(walkers)
                 return
-            except (HoldfastError, torch.OutOfMemoryError) as error:
-                if isinstance(error, HoldfastError):
-                    raise
-                raise UserError(
-                    f"memory runs out with {options.batch_size} walks at a time; try a smaller --batch-size"
-                ) from error
-            except Exception:
+            except HoldfastError:
+                raise
+            except Exception as error:
+                trouble = machine_trouble(error)
+                if trouble is not None:
+                    raise trouble from error
                 alone = [walker for walker, _ in on_the_way.values()]
             for walker in alone:
                 try:
                     yield from walked([walker])
                 except Exception as error:
                     one = on_the_way.pop(walker.key)[1]
-                    one.error = f"{type(error).__name__}: {error}"[:500]
+                    one.error = stop_or_sentence(error)
                     finished.append(one)
 
     def _write(self, walks: Walks, finished: Sequence[Finished]) -> Part:
@@ -189,6 +186,7 @@ class Walking:
         for row in rows:
             if row["status"] == "error":
                 summary.add(row["sample_id"], f"{row['condition']}: {row['error']}")
+                summary.errors += 1
         return len({row["sample_id"] for row in rows}), summary
 
     def _walkers(

@@ -1,0 +1,176 @@
+"""What must end a command instead of becoming rows: full disks, models that exit, mistakes of the user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import holdfast
+from commands import run
+from holdfast.core.errors import MachineError, UserError
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
+from holdfast.store import Run
+from shapes import make_photos
+
+MODELS = """
+import errno, os, sys
+import numpy as np
+from holdfast.core.errors import UserError
+
+
+class Model:
+    labels = ("cross", "disc", "square")
+
+    def __init__(self, trouble=None, after=0):
+        self.trouble, self.left = trouble, after
+
+    def predict(self, images):
+        for image in images:
+            self.left -= 1
+            if self.trouble and self.left < 0:
+                self.trouble()
+        return np.full((len(images), 3), 1 / 3, np.float32)
+
+
+def leaves():
+    sys.exit()
+
+
+def fills():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def wrong():
+    raise UserError("the labels file does not fit these weights")
+
+
+def breaks():
+    if not os.environ.get("MENDED"):
+        raise ValueError("an odd picture")
+
+
+good, leaving, filling, mistaken = Model(), Model(leaves, 6), Model(fills, 6), Model(wrong, 6)
+broken, broken_too, odd = Model(breaks, 0), Model(breaks, 0), Model(breaks, 11)
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "troubled_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.delitem(sys.modules, "troubled_models", raising=False)
+    return "python:troubled_models"
+
+
+def _statuses(out: Path) -> list[tuple[str, str, str]]:
+    rows = Run.open(out).rows(["model", "condition", "status"]).to_pylist()
+    return sorted((row["model"], row["condition"], row["status"]) for row in rows)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_exits_fails_the_command(workers: str, models: str, photos: Path, tmp_path: Path) -> None:
+    words = ["eval", photos, "--models", f"{models}:leaving", "--scenarios", "original", "--batch-size", "2"]
+    ended = run(*words, "--workers", workers, "--out", tmp_path / "run", "-q", code=1)
+    assert "called sys.exit()" in ended.stderr
+
+
+def test_a_full_disk_inside_a_model_is_no_row(models: str, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="disk is full"):
+        holdfast.evaluate(photos, models=f"{models}:filling", scenarios="original", out=tmp_path / "run")
+    assert not Run(tmp_path / "run").rows().num_rows
+
+
+def test_a_user_error_inside_a_model_is_no_row(models: str, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the labels file does not fit"):
+        holdfast.evaluate(photos, models=f"{models}:mistaken", scenarios="original", out=tmp_path / "run")
+    assert not Run(tmp_path / "run").rows().num_rows
+
+
+def test_retrying_leaves_errors_of_other_models_and_conditions(
+    models: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    both = f"{models}:broken,{models}:broken_too"
+    holdfast.evaluate(photos, models=both, scenarios="original,grey", out=out)
+    before = _statuses(out)
+    assert len(before) == 48 and {status for *_, status in before} == {"error"}
+    monkeypatch.setenv("MENDED", "yes")
+    holdfast.evaluate(photos, models=f"{models}:broken", scenarios="original", out=out, retry_errors=True)
+    mended = (f"{models}:broken", "original")
+    assert _statuses(out) == sorted((*key, "ok" if tuple(key) == mended else "error") for *key, _ in before)
+
+
+def test_the_last_line_tells_rows_with_errors_apart(models: str, photos: Path, tmp_path: Path) -> None:
+    words = ["eval", photos, "--models", f"{models}:odd", "--scenarios", "original", "--batch-size", "1"]
+    assert "11 made, 1 error, 0 there already" in run(*words, "--out", tmp_path / "run", "-q").stdout
+    assert "0 made, 12 there already" in run(*words, "--out", tmp_path / "run", "-q").stdout
+    (photos / "images" / "disc" / "0.png").write_bytes(b"no image")
+    made = run("synth", photos, "--scenarios", "original", "--out", tmp_path / "synth", "-q").stdout
+    assert "11 made, 1 error, 0 there already" in made
+
+
+SMALL: dict[str, Any] = {"size": 32, "batch_size": 8, "device": "cpu", "folds": 2, "epochs": 2}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2300k", "tmpfs", str(mount)], capture_output=True
+    ).returncode:
+        pytest.skip("a full disk needs the right to mount one")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_training_on_a_full_disk_ends_and_goes_on_later(tmp_path: Path, small_disk: Path) -> None:
+    photos, out = make_photos(tmp_path / "shapes", 6), small_disk / "run"
+    spec = TrainSpec(str(photos), architectures=("timm:test_resnet",), scenarios="original", **SMALL)
+    with pytest.raises(MachineError, match="disk is full"):
+        train(spec, out)
+    assert not Run(out).rows().num_rows, "no row says that there was no space"
+    subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
+    done, summary = train(spec, out)
+    assert (summary.rows, summary.errors) == (18, 0)
+    assert set(done.rows(["status"])["status"].to_pylist()) == {"ok"}
+
+
+DIES = """
+import os, sys
+from holdfast.pipeline.train.fitting import Fit
+from holdfast.pipeline.train.plan import TrainSpec
+from holdfast.pipeline.train.train import train
+
+write = Fit.write
+
+
+def write_and_die(self, *given):
+    write(self, *given)
+    os._exit(9)
+
+
+Fit.write = write_and_die
+train(eval(sys.argv[1]), __import__("pathlib").Path(sys.argv[2]))
+"""
+
+
+def test_a_training_killed_after_its_model_has_its_curve(tmp_path: Path) -> None:
+    photos, out = make_photos(tmp_path / "shapes", 6), tmp_path / "run"
+    spec = TrainSpec(str(photos), architectures=("timm:test_resnet",), scenarios="original", **SMALL)
+    assert subprocess.run([sys.executable, "-c", DIES, repr(spec), str(out)]).returncode == 9
+    assert len(list((out / "models").rglob("README.md"))) == 1
+    train(spec, out)
+    curves = pq.read_table(out / "curves").to_pandas()
+    assert sorted(set(zip(curves["fold"], curves["epoch"], strict=True))) == [(0, 1), (0, 2), (1, 1), (1, 2)]

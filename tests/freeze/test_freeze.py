@@ -136,9 +136,10 @@ def run(verb: str, out: Path) -> tuple[str, str]:
     """Run a verb; return the figures of its summary: rows made and stored before, and rows per kind of trouble."""
     result = CliRunner().invoke(app, [*COMMANDS[verb], "--out", str(out), "--quiet"])
     assert result.exit_code == 0, result.output
-    summary = re.search(r"^(\d+) [^,\n]*, (\d+) ", result.output, re.MULTILINE)
+    summary = re.search(r"^(\d+) [^,\n]*(?:, (\d+) errors?)?, (\d+) ", result.output, re.MULTILINE)
+    made, errors, already = (int(figure or 0) for figure in summary.groups()) if summary else (0, 0, 0)
     trouble = re.findall(r"^ *(\d+) ×", result.output, re.MULTILINE)
-    return " ".join(summary.groups() if summary else ()), " ".join(trouble)
+    return f"{made + errors} {already}" if summary else "", " ".join(trouble)
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

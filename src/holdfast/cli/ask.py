@@ -66,7 +66,7 @@ def ask(
         run, summary = run_ask(spec, out, progress=progress)
     if not quiet:
         _print_questions(run)
-    typer.echo(f"{summary.rows} asked, {summary.already} there already; {out}")
+    typer.echo(f"{summary.line('asked')}; {out}")
     echo_trouble(summary)
 
 

@@ -76,7 +76,7 @@ def generate(
     where = engines.opened(out, engine=engine, address=address, workers=workers, gpus=gpus, cpus=cpus)
     with where as (folder, executor), TerminalProgress(quiet=quiet) as progress:
         summary = run_generate(spec, folder, progress=progress, executor=executor)
-    typer.echo(f"{summary.line('images ', made=summary.rows)}; {shown(out)}/manifest.csv")
+    typer.echo(f"{summary.line('images made', made=summary.rows)}; {shown(out)}/manifest.csv")
     for message, count in summary.trouble.most_common(20):
         times = f"{count} × " if count else ""
         typer.echo(f"  {times}{message} ({'first: ' if count > 1 else ''}{summary.examples[message]})")

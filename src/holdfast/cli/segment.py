@@ -92,7 +92,7 @@ def segment(
         run, summary = run_segment(spec, folder, progress=progress, executor=executor)
     if not quiet:
         _print_segments(run)
-    typer.echo(f"{summary.line('rows ')}; {shown(out)}")
+    typer.echo(f"{summary.line('rows made')}; {shown(out)}")
     echo_trouble(summary)
     typer.echo(f"holdfast report {shown(out)} makes the page")
 

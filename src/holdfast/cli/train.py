@@ -75,7 +75,7 @@ def train(
         run, summary = run_train(spec, folder, progress=progress, executor=executor)
     if not quiet:
         _print_accuracy(run)
-    typer.echo(f"{summary.line('rows ')}; {shown(out)}")
+    typer.echo(f"{summary.line('rows made')}; {shown(out)}")
     echo_trouble(summary)
     typer.echo(f"{shown(out)}/models holds a folder a job; holdfast report {shown(out)} makes the page")
 

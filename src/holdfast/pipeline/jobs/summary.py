@@ -38,11 +38,11 @@ class Summary:
                 self.add(str(row[key]), f"{row['status']}: {row['error']}")
                 self.errors += row["status"] == "error"
 
-    def line(self, noun: str = "", *, made: int | None = None) -> str:
+    def line(self, done: str = "made", *, made: int | None = None) -> str:
         """Return how many rows were made, failed and were there before, for a command's last line."""
         made = self.rows - self.errors if made is None else made
         failed = f", {self.errors} error{'s' if self.errors > 1 else ''}" if self.errors else ""
-        return f"{made} {noun}made{failed}, {self.already} there already"
+        return f"{made} {done}{failed}, {self.already} there already"
 
     def merge(self, other: Summary) -> None:
         """Add what a shard did."""

@@ -25,6 +25,7 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.words import estimate, percent, plural, points
 from holdfast.report.study import about_world
 from holdfast.scenarios import parse_conditions
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import MARGIN, ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.models.power import photos_to_settle
@@ -34,7 +35,6 @@ DOUBTFUL = 0.5
 """Automatic masks less sure than this are doubtful: ``holdfast mask`` lists the same ones."""
 
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
-RESAMPLES = 2000
 MOST_PHOTOS = 100_000
 """Nobody gathers more to settle one verdict."""
 

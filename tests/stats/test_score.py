@@ -13,7 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.score import robustness_score, scores
-from holdfast.stats.effects.score_interval import spread_interval
+from holdfast.stats.effects.score_spread import spread_interval
 
 DROPS = np.array([0.02, 0.05, 0.1, 0.08, 0.5, 0.25])
 CONDITIONS = ["original", *[f"scene_{number}" for number in range(len(DROPS))]]

@@ -8,8 +8,7 @@ from made_rows import table
 from scipy.stats import norm
 
 from holdfast.stats.core.reduce import reduce
-from holdfast.stats.effects.score import robustness_score, scores
-from holdfast.stats.effects.score_parts import WHOLE, score_parts
+from holdfast.stats.effects.score import WHOLE, robustness_score, score_parts, scores
 
 SCENES = ("original", "a", "b", "c")
 ACROSS, WITHIN = np.array([0.9, 0.88, 0.6, 0.3]), np.array([0.9, 0.95, 0.85, 0.5])

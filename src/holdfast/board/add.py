@@ -35,7 +35,7 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import speed
 from holdfast.pipeline.jobs.environment import version
-from holdfast.stats.core.quick import coded, keep
+from holdfast.stats.core.columns import coded, keep
 from holdfast.store import Run
 
 WHITE = [255, 255, 255]

@@ -33,7 +33,8 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
 from holdfast.data.imagenet_d import NUISANCES
 from holdfast.engine import few_threads
-from holdfast.stats.core.quick import codes_of, numbered
+from holdfast.stats.core.bootstrap import codes
+from holdfast.stats.core.columns import codes_of
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK, RECONSTRUCTION
 from holdfast.store.foreign import parse_foreign_json
 
@@ -317,12 +318,12 @@ def _whole(rows: pa.Table) -> list[str]:
     for numbers_of, names in (
         codes_of(rows, "trained_on"), (conditions, known), (variants, kinds), codes_of(rows, "parameters")
     ):  # fmt: skip
-        way = numbered(way * (len(names) + 1) + numbers_of)[0]
+        way = codes(way * (len(names) + 1) + numbers_of)[0]
     samples, names = codes_of(rows, "sample_id")
-    (fold, folds), (seed, seeds) = (numbered(rows[name].to_numpy()) for name in ("fold", "seed"))
+    (fold, folds), (seed, seeds) = (codes(rows[name].to_numpy()) for name in ("fold", "seed"))
     cells, cell = np.unique(way * np.intp(len(names)) + samples, return_inverse=True)
-    twice = numbered(cell * np.intp(folds) + fold)[0]
-    several = numbered(twice * np.intp(seeds) + seed)[1]
+    twice = codes(cell * np.intp(folds) + fold)[0]
+    several = codes(twice * np.intp(seeds) + seed)[1]
     found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
     stored = np.isin(variants, [place for place, kind in enumerate(kinds) if kind == "as_stored"])
     if ORIGINAL not in known:

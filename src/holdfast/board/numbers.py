@@ -19,15 +19,18 @@ from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.core.quick import Estimate, Rows, accuracies, pooled_accuracy, rows_of
-from holdfast.stats.core.quick_score import Design, design_of, mean_accuracy, paired_difference, spread
-from holdfast.stats.core.quick_walks import setting_of, walk_measures
+from holdfast.stats.core.answers import Answers, Estimate, from_table
+from holdfast.stats.core.cells import accuracies, pooled_accuracy
+from holdfast.stats.effects.drops import Effect, effect_of, pair
+from holdfast.stats.effects.score_spread import Design, Spread, design_of, mean_accuracy
+from holdfast.stats.walks.fmr import measures
+from holdfast.stats.walks.walk_rows import setting_of, walks_of
 
 __all__ = ["answers_of", "numbers", "ordered", "read_table", "scored", "settings"]
 
 DIGITS = 12
 _KEPT = 200_000
-"""Rows of a table up to which its answers are kept: 20 MB."""
+"""Answers of a table up to which its answers are kept: 20 MB."""
 
 SAME, RANDOM = "same_class_background", "random_background"
 WALK_MEASURES = (
@@ -78,19 +81,19 @@ def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
     return found | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
 
 
-_last: list[tuple[weakref.ref[pa.Table], Rows, dict[str, Design | None]]] = []
+_last: list[tuple[weakref.ref[pa.Table], Answers, dict[str, Design | None], dict[str, Effect]]] = []
 
 
-def answers_of(table: pa.Table) -> Rows:
+def answers_of(table: pa.Table) -> Answers:
     """The answers of a table. Those of the last one are kept: scores, settings and pages ask for them in turn."""
     if _last and _last[0][0]() is table:
         return _last[0][1]
-    rows = rows_of(table, order=_order())
-    _last[:] = [(weakref.ref(table), rows, {})] if len(table) < _KEPT else []
+    rows = from_table(table, order=_order())
+    _last[:] = [(weakref.ref(table), rows, {}, {})] if len(table) < _KEPT else []
     return rows
 
 
-def scored(rows: Rows, which: str) -> Design | None:
+def scored(rows: Answers, which: str) -> Design | None:
     """What a score is over: ``static``, or ``background``: the conditions that leave the object.
 
     Those of the last answers are kept with them.
@@ -106,39 +109,42 @@ def _seed(table: pa.Table) -> dict[str, Any]:
     return {"seed": seeds[0] if len(seeds) == 1 else ", ".join(str(one) for one in seeds[:20])} if seeds else {}
 
 
-def _static(rows: Rows) -> list[Score]:
+def _static(rows: Answers) -> list[Score]:
     found: list[Score] = []
     design = scored(rows, "static")
     if design is None:
         raise UserError("a static entry needs the originals and at least one static condition")
-    parts = [part for part in (design.cross, design.inner) if part]
-    found.append(_complement("robustness_score", spread(design, parts)))
+    found.append(_complement("robustness_score", Spread(design).estimate()))
     kept = scored(rows, "background")
     if kept is not None:
-        own = [part for part in (kept.cross, kept.inner) if part]
-        found.append(_complement("robustness_score_background", spread(kept, own)))
+        found.append(_complement("robustness_score_background", Spread(kept).estimate()))
     each = accuracies(rows)
-    base = ORIGINAL if ORIGINAL in rows.trained else ""
+    base = rows.base()
     found.append(_score("accuracy", each[base, ORIGINAL]))
     found.append(_score("mean_accuracy", mean_accuracy(design)))
-    if (effect := paired_difference(rows, SAME, RANDOM)) is not None:
-        found.append(_score("background_effect", effect))
-    found.append(_score("accuracy_restricted", pooled_accuracy(_originals(rows, base).restricted())))
+    if (effect := background_effect(rows)).n:
+        found.append(_score("background_effect", Estimate(effect.value, effect.low, effect.high, effect.n)))
+    originals = rows.part(rows.under(ORIGINAL) & rows.on(base))
+    found.append(_score("accuracy_restricted", pooled_accuracy(originals.restricted())))
     if design.inner:
-        found.append(_score("variance_cross", spread(design, [design.cross])))
-        found.append(_score("variance_inner", spread(design, [design.inner])))
+        found.append(_score("variance_cross", Spread(design, parts=["cross"]).estimate()))
+        found.append(_score("variance_inner", Spread(design, parts=["inner"]).estimate()))
     changed = [name for name in ordered(rows.conditions) if name != ORIGINAL]
     found += [_score(f"accuracy:{name}", each[base, name]) for name in changed if (base, name) in each]
     found += [_score(f"accuracy_within:{name}", each[name, name]) for name in changed if (name, name) in each]
     return found
 
 
-def _originals(rows: Rows, base: str) -> Rows:
-    places = rows.conditions.index(ORIGINAL), rows.trained.index(base)
-    return rows.part((rows.condition == places[0]) & (rows.trained_on == places[1]))
+def background_effect(rows: Answers) -> Effect:
+    """Return accuracy under same_class_background − under random_background; kept with the last answers."""
+    kept = _last[0][3] if _last and _last[0][1] is rows else {}
+    if "background" not in kept:
+        base = rows.on(rows.base())
+        kept["background"] = effect_of(pair(rows, rows.under(SAME) & base, rows.under(RANDOM) & base))
+    return kept["background"]
 
 
-def _hard(rows: Rows) -> list[Score]:
+def _hard(rows: Answers) -> list[Score]:
     found = [
         _score("accuracy", pooled_accuracy(rows)),
         _score("accuracy_restricted", pooled_accuracy(rows.restricted())),
@@ -148,7 +154,7 @@ def _hard(rows: Rows) -> list[Score]:
 
 
 def _dynamic(table: pa.Table) -> list[Score]:
-    measured = {row["measure"]: row for row in walk_measures(table)}
+    measured = {row["measure"]: row for row in measures(walks_of(table))}
     rows = [(name, measured[name]) for name in WALK_MEASURES if name in measured]
     return [
         _score(name, Estimate(row["estimate"], row["low"], row["high"], row["n"])) for name, row in rows if
@@ -169,7 +175,7 @@ def _complement(name: str, one: Estimate) -> Score:
     return _score(name, Estimate(1 - one.value, 1 - one.high, 1 - one.low, one.n))
 
 
-def _of(rows: Rows, scenarios: frozenset[str]) -> frozenset[str]:
+def _of(rows: Answers, scenarios: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in rows.conditions if scenario_of(name) in scenarios)
 
 

@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import RESAMPLES, Evidence, ScoreConditions
+from holdfast.report.page.evidence import Evidence, ScoreConditions
 from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import trouble, what_was_run
@@ -39,6 +39,7 @@ from holdfast.report.walks.people import corrected_by_people
 from holdfast.report.walks.section import TITLE as DYNAMIC_TITLE
 from holdfast.report.walks.section import dynamic_section
 from holdfast.report.walks.stopped import stopped
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.walks.walk_rows import DYNAMIC, RANDOM_WALK

@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import Results, background_conditions, static_conditions
-from holdfast.stats.core.bootstrap import Floats, interval
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
@@ -21,7 +21,6 @@ from holdfast.stats.models.trainings import Estimate
 if TYPE_CHECKING:
     import pandas as pd
 
-RESAMPLES = 2000
 NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
 _JOIN = "\x1f"
 

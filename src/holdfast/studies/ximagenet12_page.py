@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import RESAMPLES, Evidence
+from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Part, Section
 from holdfast.report.page.provenance import trouble
@@ -28,7 +28,8 @@ from holdfast.report.trained.segmented_rows import Segmented, read_segments
 from holdfast.report.trained.training import on_originals, training
 from holdfast.results import Results, background_conditions, static_conditions
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.effects.score_parts import WHOLE, score_parts
+from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.effects.score import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
 from holdfast.store import read_table
 

@@ -13,7 +13,7 @@ from holdfast.board.printed import comparable
 from holdfast.board.site.measure import NONE, Cells, Measured
 from holdfast.core.fingerprint import fingerprint
 from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.core.quick_ranks import rank_ranges
+from holdfast.stats.models.ranks import rank_ranges
 
 RANKED = {
     "static": ("mean_accuracy", "robustness_score", "robustness_score_background", "accuracy"),

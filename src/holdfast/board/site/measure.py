@@ -8,15 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.board.entry import Entry, Score
-from holdfast.board.numbers import answers_of, ordered, scored
-from holdfast.core.types import ORIGINAL
+from holdfast.board.numbers import answers_of, background_effect, ordered, scored
+from holdfast.stats.core.answers import Answers
 from holdfast.stats.core.bootstrap import Codes, Floats
-from holdfast.stats.core.quick import Estimate, Rows, codes_of, equals
-from holdfast.stats.core.quick_parts import ClassAccuracies, class_accuracies, pooled_influence, score_influence
-from holdfast.stats.core.quick_parts import walk_influence as influence_of_walks
-from holdfast.stats.core.quick_verdict import evidence_of
-from holdfast.stats.core.quick_walks import setting_of, walks_of
-from holdfast.stats.effects.verdict import in_words
+from holdfast.stats.core.cells import ClassAccuracies, class_accuracies, pooled_influence
+from holdfast.stats.core.columns import codes_of, equals
+from holdfast.stats.effects.score_spread import score_influence
+from holdfast.stats.effects.verdict import evidence_of, in_words
+from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
 
 NONE = "-"
 """How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""
@@ -94,35 +93,30 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
     statuses = {name: int((states == place).sum()) for place, name in enumerate(names) if name != "ok"}
     answered = table if fine.all() else table.filter(pa.array(fine))
     rows = answers_of(table)
-    base = rows.trained_on == rows.trained.index(ORIGINAL if ORIGINAL in rows.trained else "")
+    base = rows.on(rows.base())
     if not base.all():
         answered, own = answered.filter(pa.array(base)), rows.part(base)
     else:
         own = rows
     if protocol == "dynamic":
         restricted = setting_of(table).get("space") != "all"
-        sources, influence = influence_of_walks(walks_of(table))
+        sources, influence = walk_influence(walks_of(table))
         own = own.restricted() if restricted else own
     elif protocol == "hard":
         restricted, sources, influence = False, rows.sources, {"accuracy": pooled_influence(rows)}
     else:
         restricted, (sources, influence) = False, _static_influence(rows)
-    verdict, sentence, warnings = _verdict(entry, answered, own) if protocol == "static" else ("", "", [])
+    verdict, sentence, warnings = "", "", []
+    if protocol == "static":
+        evidence = evidence_of(rows, rows.base(), classes=rows.labels, background=background_effect(rows))
+        verdict, sentence, warnings = in_words(evidence)
     return Measured(
         entry, class_accuracies(own),
         _cells(answered, own, restricted=restricted), sources, influence, verdict, sentence, warnings, statuses,
     )  # fmt: skip
 
 
-def _verdict(entry: Entry, answered: pa.Table, rows: Rows) -> tuple[str, str, list[str]]:
-    score = next((one for one in entry.scores if one.name == "background_effect"), None)
-    known = None
-    if score is not None and score.low is not None and score.high is not None and score.n is not None:
-        known = Estimate(score.estimate, score.low, score.high, score.n)
-    return in_words(evidence_of(answered, rows, known))
-
-
-def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:
+def _static_influence(rows: Answers) -> tuple[list[str], dict[str, Floats]]:
     found: dict[str, Floats] = {}
     for name, which in (("robustness_score", "static"), ("robustness_score_background", "background")):
         design = scored(rows, which)
@@ -136,7 +130,7 @@ def _static_influence(rows: Rows) -> tuple[list[str], dict[str, Floats]]:
     return rows.sources, found
 
 
-def _cells(table: pa.Table, rows: Rows, *, restricted: bool) -> Cells:
+def _cells(table: pa.Table, rows: Answers, *, restricted: bool) -> Cells:
     """Picture by picture, of the rows that ``rows`` was made of."""
     sample, images = codes_of(table, "sample_id")
     answer, answers = codes_of(table, "prediction_restricted" if restricted else "prediction")

@@ -21,7 +21,7 @@ from holdfast.board.check import DATASETS
 from holdfast.board.entry import Entry
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.core.files import write_atomic
-from holdfast.stats.core.quick_parts import ClassAccuracies
+from holdfast.stats.core.cells import ClassAccuracies
 
 
 def key_of(path: Path) -> str:

@@ -28,6 +28,7 @@ from holdfast.report.page.words import (
     span,
 )
 from holdfast.report.page.writer import about_runs, write_page
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects import attributions
 from holdfast.stats.effects.attributions import ALIKE, FEWEST
 from holdfast.store import Parts, Run
@@ -403,7 +404,7 @@ def _left_out(frame: pd.DataFrame) -> list[Part]:
     return [Text([f"{plural(len(missing), 'map')} of {len(frame):,} count in no share: {'; '.join(reasons)}."])]
 
 
-def build_looking(run: Run, out: Path, *, resamples: int = attributions.RESAMPLES, seed: int = 0) -> Path:
+def build_looking(run: Run, out: Path, *, resamples: int = RESAMPLES, seed: int = 0) -> Path:
     """Write the section as a page of its own; return its path."""
     frame = read_looks([run])
     if frame is None:

@@ -12,6 +12,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.words import short_names
 from holdfast.stats.core import cells as cell_statistics
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import holm
 from holdfast.stats.core.reduce import Counts, Outcome
@@ -27,7 +28,6 @@ from holdfast.stats.regression.fit import Regression, cells_from_counts, fit
 if TYPE_CHECKING:
     import pandas as pd
 
-RESAMPLES = 2000
 
 ScoreConditions = Callable[[Counts], Sequence[str]]
 """Returns the conditions that the robustness score is about; the default is all that keep the object."""

@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.evidence import RESAMPLES
 from holdfast.report.page.rows import Rows
 from holdfast.report.page.words import page_facts, plural, short_names
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.segments import (
     COLUMNS,
     SEGMENT,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import Floats, cluster_variance
-from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.core.answers import Answers, Estimate, from_counts, numbered_column
+from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes
+from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,25 +77,118 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
     return wilson_at(plain * effective, effective, stdtrit(freedom, (1 + level) / 2))
 
 
+@dataclass(frozen=True)
+class ClassAccuracies:
+    """Accuracies of every condition and class, (conditions, classes); NaN where ``n`` is 0."""
+
+    conditions: list[str]
+    classes: list[str]
+    n: Floats
+    accuracy: Floats
+    low: Floats
+    high: Floats
+
+
+def class_accuracies(answers: Answers) -> ClassAccuracies:
+    """Return the accuracies of one training, with Wilson's interval: of an effective number where photos repeat."""
+    shape = (len(answers.conditions), len(answers.labels))
+    cell = answers.condition * np.intp(shape[1]) + answers.label
+    size = shape[0] * shape[1]
+    n, right = np.bincount(cell, answers.n, size), np.bincount(cell, answers.right, size)
+    effect = design_effects(answers.right, answers.n, cell, size, source=answers.source)
+    low, high = wilson_at(right / effect, n / effect, Z)
+    share = np.divide(right, n, out=np.full(size, np.nan), where=n > 0)
+    return ClassAccuracies(
+        answers.conditions, answers.labels, *(table.reshape(shape) for table in (n, share, low, high))
+    )
+
+
 def accuracy(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
-    """Accuracy per model × trained_on × condition × class.
+    """Return the accuracy per model × trained_on × condition × class.
 
     Columns: ``n`` rows, ``right`` of them, ``accuracy`` = right / n, and Wilson's 95 % interval ``low``, ``high``.
     Where a photo has several rows (several pastes of it, say), the interval is that of the smaller, effective number
     n / (design effect).
     """
-    column = right_column(outcome)
-    keys = [*KEYS, "label"]
-    frame = ordered(counts, counts.cells.groupby(keys, observed=True)[["n", column]].sum().reset_index())
-    frame = frame.rename(columns={column: "right"})
-    frame["accuracy"] = frame["right"] / frame["n"]
-    frame["low"], frame["high"] = wilson(frame["right"], frame["n"])
-    for index, rows in _repeated(counts.cells, keys).items():
-        here = (frame[keys].astype(str) == list(index)).all(axis=1)
-        size = rows["n"].sum() / design_effect(rows, column, by_class=False, donors=False)
-        low, high = wilson(rows[column].sum() / rows["n"].sum() * size, size)
-        frame.loc[here, ["low", "high"]] = [float(low), float(high)]
-    return frame
+    import pandas as pd
+
+    rows: list[tuple[object, ...]] = []
+    for model in counts.models:
+        answers = from_counts(counts, model, outcome=outcome)
+        for trained_on in answers.trained:
+            table = class_accuracies(answers.part(answers.on(trained_on)))
+            for at in zip(*np.nonzero(table.n), strict=True):
+                n, share = int(table.n[at]), float(table.accuracy[at])
+                numbers = n, round(share * n), share, float(table.low[at]), float(table.high[at])
+                rows.append((model, trained_on, answers.conditions[at[0]], answers.labels[at[1]], *numbers))
+    columns = [*KEYS, "label", "n", "right", "accuracy", "low", "high"]
+    return ordered(counts, pd.DataFrame(rows, columns=columns))
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Right answers per group (trained_on × condition) and class, and the accuracies of the groups."""
+
+    keys: list[tuple[str, str]]
+    n: Floats
+    right: Floats
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[str, str], Estimate]:
+    """Return (trained_on, condition) → accuracy."""
+    groups = _accuracies(answers, _group(answers)[0], _group(answers)[1], average)
+    return {
+        key: Estimate(float(groups.value[at]), float(groups.low[at]), float(groups.high[at]), int(groups.n[at].sum()))
+        for at, key in enumerate(groups.keys)
+    }
+
+
+def pooled_accuracy(answers: Answers) -> Estimate:
+    """Return the accuracy over all cells, every class alike."""
+    group = _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], "macro")
+    return Estimate(float(group.value[0]), float(group.low[0]), float(group.high[0]), int(group.n.sum()))
+
+
+def pooled_influence(answers: Answers) -> Floats:
+    """Return what each photo adds to the deviation of ``pooled_accuracy`` from the truth, (sources,)."""
+    classes = len(answers.labels)
+    n, right = (np.bincount(answers.label, values, classes) for values in (answers.n, answers.right))
+    share = right / np.maximum(n, 1)
+    noise = (answers.right - share[answers.label] * answers.n) / (n[answers.label] * (n > 0).sum())
+    return np.bincount(answers.source, noise, len(answers.sources))
+
+
+def _group(answers: Answers) -> tuple[Codes, list[tuple[str, str]]]:
+    width = len(answers.conditions)
+    present, group = np.unique(answers.trained_on * np.intp(width) + answers.condition, return_inverse=True)
+    return group, [(answers.trained[at // width], answers.conditions[at % width]) for at in present.tolist()]
+
+
+def _accuracies(
+    answers: Answers, group: Codes, keys: list[tuple[str, str]], average: Average, cluster: Codes | None = None
+) -> _Groups:
+    count, classes = len(keys), len(answers.labels)
+    cell = group * np.intp(classes) + answers.label
+    n, right = (
+        np.bincount(cell, values, count * classes).reshape(count, classes) for values in (answers.n, answers.right)
+    )
+    stratum = (answers.label, classes) if average == "macro" else None
+    effect = design_effects(
+        answers.right, answers.n, group, count, stratum=stratum, source=answers.source, donor=answers.donor,
+        cluster=cluster,
+    )  # fmt: skip
+    if average == "macro":
+        there = n > 0
+        share = np.divide(right, n, out=np.zeros_like(n), where=there)
+        value = share.sum(axis=1) / there.sum(axis=1)
+        low, high = stratified_rows(right / effect[:, None], n / effect[:, None])
+    else:
+        value = right.sum(axis=1) / n.sum(axis=1)
+        low, high = wilson_at(right.sum(axis=1) / effect, n.sum(axis=1) / effect, Z)
+    return _Groups(keys, n, right, value, low, high)
 
 
 def summary(
@@ -103,7 +198,7 @@ def summary(
     average: Average = "macro",
     clusters: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Accuracy per model × trained_on × condition.
+    """Return the accuracy per model × trained_on × condition.
 
     Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (95 %): macro is the mean of the class accuracies with
     the ``stratified`` interval, micro the share of right answers with Wilson's; rows that depend on each other
@@ -120,67 +215,111 @@ def summary(
     """
     import pandas as pd
 
-    column = right_column(outcome)
     rows = []
-    for key, group in counts.cells.groupby(KEYS, observed=True):
-        by_class = group.groupby("label", observed=True)[["n", column]].sum()
-        n, right = by_class["n"].to_numpy(float), by_class[column].to_numpy(float)
-        effect = design_effect(group, column, by_class=average == "macro", clusters=clusters)
-        if average == "macro":
-            value = float(np.mean(right / n))
-            low, high = stratified(right / effect, n / effect)
-        else:
-            value = float(right.sum() / n.sum())
-            low, high = (float(bound) for bound in wilson(right.sum() / effect, n.sum() / effect))
-        row = dict(zip(KEYS, key, strict=True)) | {"n": int(n.sum()), "accuracy": value, "low": low, "high": high}
-        rows.append(row | _worst_class(by_class.index.astype(str).to_numpy(), right, n) | _worst_group(group, column))
+    for model in counts.models:
+        answers = from_counts(counts, model, outcome=outcome)
+        if not len(answers.n):
+            continue
+        group, keys = _group(answers)
+        cluster = None if clusters is None else cluster_codes(answers.sources, clusters)[answers.source]
+        groups = _accuracies(answers, group, keys, average, cluster)
+        for at, (trained_on, condition) in enumerate(keys):
+            row: dict[str, object] = {"model": model, "trained_on": trained_on, "condition": condition}
+            row |= {"n": int(groups.n[at].sum()), "accuracy": float(groups.value[at])}
+            row |= {"low": float(groups.low[at]), "high": float(groups.high[at])}
+            rows.append(row | _worst_class(answers, groups, at) | _worst_group(answers, group == at))
     return ordered(counts, pd.DataFrame(rows))
 
 
-def design_effect(
-    rows: pd.DataFrame,
-    column: str,
+def design_effects(
+    right: Floats,
+    n: Floats,
+    group: Codes,
+    groups: int,
     *,
-    by_class: bool,
-    donors: bool = True,
-    clusters: Mapping[str, str] | None = None,
-) -> float:
-    """How many times larger the variance of an accuracy is than that of as many independent rows; at least 1.
+    source: Codes,
+    stratum: tuple[Codes, int] | None = None,
+    donor: Codes | None = None,
+    cluster: Codes | None = None,
+) -> Floats:
+    """Return how many times larger each group's variance is than that of as many independent rows; at least 1.
 
     The cluster variance (two-way over photo and donor) over the binomial one. Where the binomial variance is 0 (all
-    right or all wrong), the number of rows per photo: the most it could be.
+    right or all wrong), the number of rows per photo, which is the most it could be.
+
+    Args:
+        right: (cells,) right answers.
+        n: (cells,) rows.
+        group: (cells,) codes.
+        groups: how many groups there are.
+        source: (cells,) photos.
+        stratum: classes around whose accuracies answers vary, and how many there are; None: around the group's.
+        donor: (cells,) donors, −1 where there is none; None: donors do not count.
+        cluster: (cells,) clusters of photos in place of photos.
     """
-    source = cluster_of(rows["source_id"], clusters)
-    donor = rows["donor_id"]
-    donors = donors and bool(donor.notna().any())
-    if clusters is None and not donors and rows["n"].max() == 1 and source.is_unique:
-        return 1.0
-    totals = (
-        rows.groupby("label", observed=True)[["n", column]].transform("sum") if by_class else rows[["n", column]].sum()
+    number, count = stratum or (np.zeros(len(n), np.intp), 1)
+    cell = group * np.intp(count) + number
+    rows, hits = (np.bincount(cell, values, groups * count) for values in (n, right))
+    share = np.divide(hits, rows, out=np.zeros_like(rows), where=rows > 0)
+    residual = right - share[cell] * n
+    expected = (rows * share * (1 - share)).reshape(groups, count).sum(axis=1)
+    total = rows.reshape(groups, count).sum(axis=1)
+    photo = source if cluster is None else cluster
+    variance, photos = _squares(residual, group, groups, photo)
+    few = photos.astype(np.float64)
+    lent = np.zeros(len(n), bool) if donor is None else donor >= 0
+    has_donors = np.bincount(group, lent, groups) > 0
+    if donor is not None and has_donors.any():
+        # a photo without a donor is its own lender
+        lender = np.where(lent, donor, donor.max() + 1 + source)
+        over_lenders, _ = _squares(residual, group, groups, lender)
+        over_cells, _ = _squares(residual, group, groups, photo * (np.intp(lender.max()) + 1) + lender)
+        both = np.maximum(variance + over_lenders - over_cells, np.minimum(variance, over_lenders))
+        variance = np.where(has_donors, both, variance)
+        _, donors = _squares(residual[lent], group[lent], groups, donor[lent])
+        few = np.where(has_donors, np.minimum(photos, donors), few)
+    ratio = np.divide(variance * few / np.maximum(few - 1, 1), expected, out=np.ones(groups), where=expected > 0)
+    per_photo = np.divide(total, photos, out=np.ones(groups), where=photos > 0)
+    effect = np.where(expected > 0, np.maximum(ratio, 1.0), per_photo)
+    alone = (total == photos) & ~has_donors if cluster is None else np.zeros(groups, bool)
+    return np.where(alone, 1.0, effect)
+
+
+def _squares(values: Floats, group: Codes, groups: int, cluster: Codes) -> tuple[Floats, Codes]:
+    """Return Σ over each group's clusters of (sum of the cluster's values)², and how many clusters each group has."""
+    width = np.intp(cluster.max(initial=0)) + 1
+    number, count = codes(group * width + cluster)
+    owner = np.zeros(count, np.intp)
+    owner[number] = group
+    sums = np.bincount(number, values, count)
+    return np.bincount(owner, sums**2, groups), np.bincount(owner, minlength=groups)
+
+
+def design_effect(rows: pd.DataFrame, column: str, *, by_class: bool, donors: bool = True) -> float:
+    """Return the design effect of a frame of cells: ``design_effects`` of one group."""
+    label, labels = numbered_column(rows, "label")
+    effects = design_effects(
+        rows[column].to_numpy(np.float64),
+        rows["n"].to_numpy(np.float64),
+        np.zeros(len(rows), np.intp),
+        1,
+        source=numbered_column(rows, "source_id")[0],
+        stratum=(label, len(labels)) if by_class else None,
+        donor=numbered_column(rows, "donor_id")[0] if donors else None,
     )
-    share = totals[column] / totals["n"]
-    residuals = rows[column] - share * rows["n"]
-    expected = float((rows["n"] * share * (1 - share)).sum())
-    if expected <= 0:
-        return float(rows["n"].sum() / source.nunique())
-    lender = donor.astype(str).fillna("of " + rows["source_id"].astype(str)) if donors else None
-    few = min(source.nunique(), donor.nunique() if donors else len(rows))
-    variance = cluster_variance(residuals, source, lender) * few / max(few - 1, 1)
-    return max(variance / expected, 1.0)
+    return float(effects[0])
 
 
-def cluster_of(source: pd.Series, clusters: Mapping[str, str] | None) -> pd.Series:
-    """The cluster of each photo: itself, unless a mapping says otherwise."""
-    if clusters is None:
-        return source
-    mapped = source.map(dict(clusters))
-    if mapped.isna().any():
-        raise UserError(f"clusters has no entry for the photo {source[mapped.isna()].iloc[0]!r}; name one for each")
-    return mapped
+def cluster_codes(sources: list[str], clusters: Mapping[str, str]) -> Codes:
+    """Return the cluster of each photo, as codes."""
+    missing = [source for source in sources if source not in clusters]
+    if missing:
+        raise UserError(f"clusters has no entry for the photo {missing[0]!r}; name one for each")
+    return codes(np.array([clusters[source] for source in sources], object))[0]
 
 
 def ordered(counts: Counts, frame: pd.DataFrame) -> pd.DataFrame:
-    """Keys as text, rows by model and then by condition in the order asked for."""
+    """Return the frame with keys as text, sorted by model and then by condition in the order asked for."""
     for key in [*KEYS, "label"]:
         if key in frame:
             frame[key] = frame[key].astype(str)
@@ -188,7 +327,7 @@ def ordered(counts: Counts, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     position = {condition: number for number, condition in enumerate(counts.conditions)}
     by = [key for key in ("model", "trained_on", "condition", "label") if key in frame]
-    frame = frame.sort_values(by, key=lambda one: one.map(position) if one.name == "condition" else one)
+    frame = frame.sort_values(by, key=lambda key: key.map(position) if key.name == "condition" else key)
     return frame.reset_index(drop=True)
 
 
@@ -200,42 +339,38 @@ def _quantile(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _repeated(cells: pd.DataFrame, keys: list[str]) -> dict[tuple[str, ...], pd.DataFrame]:
-    """The groups in which some photo has several rows."""
-    many = cells.assign(photos=cells["source_id"]).groupby(keys, observed=True)
-    sizes = many.agg(n=("n", "sum"), photos=("photos", "nunique"))
-    wanted = sizes.index[sizes["n"] > sizes["photos"]]
-    return {tuple(str(part) for part in key): many.get_group(key) for key in wanted}
+def _worst_class(answers: Answers, groups: _Groups, at: int) -> dict[str, object]:
+    there = np.flatnonzero(groups.n[at])
+    worst, accuracy, low, high = _worst(groups.right[at][there], groups.n[at][there])
+    name = answers.labels[there[worst]]
+    bounds = {"worst_class_accuracy": accuracy, "worst_class_low": low, "worst_class_high": high}
+    return {"worst_class": name, **bounds}
 
 
-def _worst_class(labels: np.ndarray, right: Floats, n: Floats) -> dict[str, object]:
-    # among equals the class with the most photos: the one we know best
-    worst = int(np.lexsort((-n, right / n))[0])
-    low, high = wilson(right[worst], n[worst], 1 - 0.05 / len(n))
-    return {
-        "worst_class": str(labels[worst]),
-        "worst_class_accuracy": float(right[worst] / n[worst]),
-        "worst_class_low": float(low),
-        "worst_class_high": float(high),
-    }
-
-
-def _worst_group(rows: pd.DataFrame, column: str) -> dict[str, object]:
-    groups = rows[rows["donor_label"].notna()].groupby(["label", "donor_label"], observed=True)[["n", column]].sum()
-    groups = groups[groups["n"] >= GROUP_MINIMUM]
-    if groups.empty:
+def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
+    own = own & (answers.donor_label >= 0)
+    width = len(answers.donor_labels)
+    key, number = np.unique(answers.label[own] * np.intp(max(width, 1)) + answers.donor_label[own], return_inverse=True)
+    n, right = (np.bincount(number, values[own]) for values in (answers.n, answers.right))
+    enough = n >= GROUP_MINIMUM
+    if not enough.any():
         nothing = float("nan")
         return {"worst_group": "", "worst_group_donor": "", "worst_group_n": 0, "worst_group_accuracy": nothing,
                 "worst_group_low": nothing, "worst_group_high": nothing}  # fmt: skip
-    n, right = groups["n"].to_numpy(float), groups[column].to_numpy(float)
+    worst, accuracy, low, high = _worst(right[enough], n[enough])
+    label, donor = divmod(int(key[enough][worst]), width)
+    return {
+        "worst_group": answers.labels[label],
+        "worst_group_donor": answers.donor_labels[donor],
+        "worst_group_n": int(n[enough][worst]),
+        "worst_group_accuracy": accuracy,
+        "worst_group_low": low,
+        "worst_group_high": high,
+    }
+
+
+def _worst(right: Floats, n: Floats) -> tuple[int, float, float, float]:
+    """Return the place of the least accuracy (among equals of the most photos), it, and its simultaneous interval."""
     worst = int(np.lexsort((-n, right / n))[0])
     low, high = wilson(right[worst], n[worst], 1 - 0.05 / len(n))
-    label, donor = groups.index[worst]
-    return {
-        "worst_group": str(label),
-        "worst_group_donor": str(donor),
-        "worst_group_n": int(n[worst]),
-        "worst_group_accuracy": float(right[worst] / n[worst]),
-        "worst_group_low": float(low),
-        "worst_group_high": float(high),
-    }
+    return worst, float(right[worst] / n[worst]), float(low), float(high)

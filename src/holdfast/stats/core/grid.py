@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,12 @@ from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats, codes, interval
+from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Average = Literal["macro", "micro"]
-"""Every class counts the same, or every photo does."""
 
 _EQUAL = 1e-12  # differences of averages below this are rounding
 
@@ -99,21 +98,6 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
     classes = np.zeros(len(sources), np.intp)
     classes[source] = label
     return Grid(right, n, classes, np.asarray(sources, object), models, names)
-
-
-def unlike_photos(cells: pd.DataFrame) -> str:
-    """Accuracies of unlike sets of photos differ without any loss: those conditions, where there are some."""
-    plain = cells[cells["trained_on"].isin(["", ORIGINAL])]
-    photos = {str(name): set(rows["source_id"]) for name, rows in plain.groupby("condition", observed=True)}
-    whole = photos[ORIGINAL]
-    unlike = {name: len(whole ^ one) for name, one in photos.items() if one != whole}
-    if not unlike:
-        return ""
-    worst = max(unlike, key=lambda name: unlike[name])
-    return (
-        f"was not tested on the same photos under every condition ({len(photos[worst] & whole)} of {len(whole)} "
-        f"originals under {worst}): part of the spread is that of the photos"
-    )
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:

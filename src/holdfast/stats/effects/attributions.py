@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from holdfast.core.conditions import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Floats, codes, deviations, interval
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, deviations, interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESAMPLES = 2000
 COLUMNS = [
     "row_id", "sample_id", "source_id", "condition", "variant", "parameters", "model", "trained_on", "label", "correct",
     "prediction",

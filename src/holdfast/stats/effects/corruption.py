@@ -17,7 +17,8 @@ from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
-from holdfast.stats.core.grid import Average, averages, grid, judged
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import averages, grid, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:

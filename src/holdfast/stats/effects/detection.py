@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import codes, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, codes, interval, resampled_sums
 from holdfast.stats.core.cells import KEYS, summary, wilson
 from holdfast.stats.core.reduce import BINS, Counts
 from holdfast.stats.effects.confidence import ECE_BINS
@@ -68,7 +68,7 @@ CONFIDENCE = ["model", "trained_on", "source_id", "condition", "status", "confid
 """Columns of the one table that ``calibration_errors`` reads."""
 
 
-def calibration_errors(rows: pa.Table, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """The expected calibration error on the three kinds with its interval, a row per model × trained_on.
 
     ``ece`` as in ``effects.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over photos, about the estimate:

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, deviations, interval
-from holdfast.stats.core.cells import Average, cluster_of, ordered, summary
-from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.core.answers import Answers, from_counts, numbered_column
+from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, deviations, interval, t_quantile
+from holdfast.stats.core.cells import Average, cluster_codes, ordered, summary
+from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,7 @@ def drops(
     clusters: Mapping[str, str] | None = None,
     test_share: float | None = None,
 ) -> pd.DataFrame:
-    """Accuracy lost against the original, on the photos that have both.
+    """Return the accuracy lost against the original, on the photos that have both.
 
     A row per model × trained_on × condition. Columns: ``n`` photos with both; ``original`` and ``accuracy`` on them;
     ``drop`` = original − accuracy with ``low`` and ``high`` (95 %); ``lost`` and ``gained``: photos answered rightly
@@ -78,23 +79,28 @@ def drops(
     """
     import pandas as pd
 
-    column = right_column(outcome)
+    kind = "photos" if clusters is None else "clusters"
     rows = []
-    for (model, trained_on), cells in counts.cells.groupby(["model", "trained_on"], observed=True):
-        original = cells[cells["condition"] == ORIGINAL]
-        for condition, changed in cells[cells["condition"] != ORIGINAL].groupby("condition", observed=True):
-            effect = paired_effect(
-                original, changed, column, average=average, resamples=resamples, seed=seed, clusters=clusters
-            )
-            if effect.n == 0:
-                continue
-            low, high, method = effect.low, effect.high, _method(changed, clusters)
-            folds = sorted(set(original["fold"]) & set(changed["fold"]))
-            if trained_on and len(folds) > 1:
-                low, high = _over_folds(original, changed, column, average, folds, test_share)
-                method = f"{len(folds)} trainings, Nadeau–Bengio"
-            shares = (effect.n, effect.first, effect.second, effect.value, low, high)
-            rows.append((model, trained_on, condition, *shares, effect.fell, effect.rose, effect.p, method))
+    for model in counts.models:
+        answers = from_counts(counts, model, outcome=outcome)
+        cluster = None if clusters is None else cluster_codes(answers.sources, clusters)
+        for trained_on in answers.trained:
+            own = answers.part(answers.on(trained_on))
+            for condition in [name for name in answers.conditions if name != ORIGINAL]:
+                before, after = own.under(ORIGINAL), own.under(condition)
+                cells = pair(own, before, after)
+                effect = effect_of(cells, average=average, resamples=resamples, seed=seed, cluster=cluster)
+                if effect.n == 0:
+                    continue
+                low, high = effect.low, effect.high
+                donors = " and donors" if (own.donor[after] >= 0).any() else ""
+                method = f"bootstrap over {kind}{donors}"
+                folds = np.intersect1d(own.fold[before], own.fold[after])
+                if trained_on and len(folds) > 1:
+                    low, high = _over_folds(own, before, after, average, folds, test_share)
+                    method = f"{len(folds)} trainings, Nadeau–Bengio"
+                shares = (effect.n, effect.first, effect.second, effect.value, low, high)
+                rows.append((model, trained_on, condition, *shares, effect.fell, effect.rose, effect.p, method))
     return ordered(counts, pd.DataFrame(rows, columns=_COLUMNS))
 
 
@@ -106,7 +112,7 @@ def unpaired_drops(
     average: Average = "macro",
     clusters: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Accuracy lost against a condition made of other photos: generated images against real ones.
+    """Return the accuracy lost against a condition made of other photos: generated images against real ones.
 
     Columns: ``n_reference``, ``n``; ``reference`` and ``accuracy``; ``drop`` = reference − accuracy with ``low`` and
     ``high`` (95 %), Newcombe's hybrid of the two intervals of ``summary``: with (l₁, u₁) around p₁ and (l₂, u₂) around
@@ -128,44 +134,97 @@ def unpaired_drops(
     return ordered(counts, frame[columns])
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Cells of two sides, codes each (−1: no donor): what a paired difference is computed from."""
+
+    side: Codes
+    source: Codes
+    fold: Codes
+    label: Codes
+    donor: Codes
+    n: Floats
+    hits: Floats
+
+    def part(self, where: NDArray[np.bool_]) -> Pairs:
+        """Return some of the cells."""
+        return Pairs(*(getattr(self, name)[where] for name in self.__dataclass_fields__))
+
+
+def pair(
+    answers: Answers, first: NDArray[np.bool_], second: NDArray[np.bool_], hits: tuple[Floats, Floats] | None = None
+) -> Pairs:
+    """Return cells of the first and of the second side; ``hits``: what is counted on each, right answers by default."""
+    own = np.concatenate([np.flatnonzero(first), np.flatnonzero(second)])
+    side = np.repeat([0, 1], [int(first.sum()), int(second.sum())])
+    ours, theirs = hits or (answers.right, answers.right)
+    return Pairs(
+        side, answers.source[own], answers.fold[own], answers.label[own], answers.donor[own], answers.n[own],
+        np.where(side == 0, ours[own], theirs[own]),
+    )  # fmt: skip
+
+
 def paired_effect(
     first: pd.DataFrame,
     second: pd.DataFrame,
     column: str,
     *,
-    second_column: str | None = None,
     average: Average = "macro",
     resamples: int = RESAMPLES,
     seed: int = 0,
-    clusters: Mapping[str, str] | None = None,
 ) -> Effect:
-    """The difference of two shares on the photos that both sets of cells have, of one model.
+    """Return the difference of two shares on the photos that both frames of cells have, of one model.
 
-    A photo's share is ``column`` over ``n``, added up over its cells. The estimate is the mean of the photos'
+    Args:
+        first: cells of one condition, as in ``Counts``.
+        second: cells of the other.
+        column: what is counted.
+        average: macro or micro.
+        resamples: bootstrap resamples.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    names = ["source_id", "fold", "label", "donor_id", "n", column]
+    both = pd.concat([frame[names].astype(dict.fromkeys(names[:4], object)) for frame in (first, second)])
+    source, label, donor = (numbered_column(both, name)[0] for name in ("source_id", "label", "donor_id"))
+    side = np.repeat([0, 1], [len(first), len(second)])
+    n, hits = both["n"].to_numpy(np.float64), both[column].to_numpy(np.float64)
+    cells = Pairs(side, source, both["fold"].to_numpy(np.intp), label, donor, n, hits)
+    return effect_of(cells, average=average, resamples=resamples, seed=seed)
+
+
+def effect_of(
+    cells: Pairs,
+    *,
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    cluster: Codes | None = None,
+) -> Effect:
+    """Return the difference of the two sides on the photos that have both.
+
+    A photo's share is its hits over ``n``, added up over its cells. The estimate is the mean of the photos'
     differences (micro) or the mean over classes of their means (macro). The interval is a cluster bootstrap over
     photos, two-way with the donors where there are any, with one imagined photo that fell and one that rose (weight
     1/m each, m the effective number of photos): Bonett and Price's adjustment, which keeps the interval honest when
     few or no photos changed, where a plain bootstrap says ± 0.
 
     Args:
-        first: cells of one condition.
-        second: cells of the other.
-        column: what is counted.
-        second_column: what is counted in ``second``, where it is something else.
+        cells: of the two sides.
         average: macro or micro.
         resamples: bootstrap resamples.
         seed: of the bootstrap.
-        clusters: source_id → cluster.
+        cluster: (sources,) the cluster of each photo, where photos are not independent.
     """
-    paired = _pair(first, second, column, second_column or column, average)
+    paired = _paired(cells, average)
     if paired is None:
         return NO_EFFECT
     size = 1 / float(np.square(paired.weight).sum())
     shrunk = paired.value * size / (size + 2)
-    source = cluster_of(paired.source, clusters)
     strayed = deviations(
         paired.residual,
-        source,
+        paired.source if cluster is None else cluster[paired.source],
         paired.donor,
         extra=[(1 - shrunk) / size, (-1 - shrunk) / size],
         freedom=paired.freedom,
@@ -175,47 +234,50 @@ def paired_effect(
     bounds = interval(shrunk + strayed * size / (size + 2))
     # the shrunk centre must not push the estimate itself out of its interval
     low, high = max(min(float(bounds[0]), paired.value), -1.0), min(max(float(bounds[1]), paired.value), 1.0)
-    fell, rose = paired.changes(clusters)
+    owner = paired.owner if cluster is None else cluster[paired.owner]
+    signs = np.sign(np.bincount(owner, paired.change).round(9))
+    fell, rose = int((signs > 0).sum()), int((signs < 0).sum())
     return Effect(
-        len(paired.change), paired.first, paired.second, paired.value, low, high, fell, rose, mcnemar(fell, rose)
-    )
+        len(np.unique(paired.owner)), paired.first, paired.second, paired.value, low, high, fell, rose,
+        float(mcnemar(fell, rose)),
+    )  # fmt: skip
 
 
-def mcnemar(fell: int, rose: int) -> float:
-    """Exact McNemar: two-sided binomial test that a photo that changed was as likely to fall as to rise."""
-    from scipy.stats import binomtest
+def mcnemar(fell: ArrayLike, rose: ArrayLike) -> Floats:
+    """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
+    from scipy.special import bdtr
 
-    return float(binomtest(fell, fell + rose).pvalue) if fell + rose else 1.0
+    one, other = np.asarray(fell), np.asarray(rose)
+    tail = bdtr(np.minimum(one, other).astype(np.float64), one + other, 0.5)
+    return np.asarray(np.where(one + other > 0, np.minimum(1.0, 2 * tail), 1.0))
 
 
 def corrected_resampled_interval(
     differences: ArrayLike, *, test_share: float, level: float = 0.95
 ) -> tuple[float, float]:
-    """The interval of a mean difference over training runs that share training photos (Nadeau and Bengio 2003).
+    """Return the interval of a mean difference over training runs that share training photos (Nadeau and Bengio 2003).
 
     mean ± t(k − 1) · √((1/k + s/(1 − s)) · variance), k runs, s the share of photos tested in each: 1/k for k-fold
     cross-validation. The plain 1/k would pretend that the runs were independent.
     """
-    from scipy.stats import t
-
     values = np.asarray(differences, np.float64)
     if len(values) < 2:
         raise UserError("an interval over training runs needs two runs or more")
     if not 0 < test_share < 1:
         raise UserError(f"test_share is the share of photos tested in each run, between 0 and 1; {test_share} is not")
     factor = 1 / len(values) + test_share / (1 - test_share)
-    half = float(t.ppf((1 + level) / 2, len(values) - 1)) * float(np.sqrt(factor * values.var(ddof=1)))
+    half = t_quantile(len(values) - 1, (1 + level) / 2) * float(np.sqrt(factor * values.var(ddof=1)))
     return float(values.mean()) - half, float(values.mean()) + half
 
 
 @dataclass(frozen=True)
 class _Paired:
-    """Photos that two conditions share, and the residuals of their cells.
+    """Photos that two sides share, and the residuals of their cells.
 
     ``weight`` (photos,): of each in the mean; ``freedom``: Satterthwaite's degrees of freedom, for classes of unlike
-    sizes with a variance alike; ``change``: first − second by source_id. ``residual`` (cells,): weight ×
-    ± (the cell's part of its photo's share − what the class has on average), so that the sum over a photo is the
-    photo's deviation and the sum over a donor the donor's; ``source`` and ``donor`` (cells,).
+    sizes with a variance alike; ``change`` (photos,): first − second; ``owner`` (photos,): the source.
+    ``residual`` (cells,): weight × ± (the cell's part of its photo's share − what the class has on average), so that
+    the sum over a photo is the photo's deviation and the sum over a donor the donor's; ``source``, ``donor`` (cells,).
     """
 
     first: float
@@ -223,67 +285,55 @@ class _Paired:
     value: float
     weight: Floats
     freedom: float
-    change: pd.Series
+    change: Floats
+    owner: Codes
     residual: Floats
-    source: pd.Series
-    donor: pd.Series | None
-
-    def changes(self, clusters: Mapping[str, str] | None) -> tuple[int, int]:
-        """How many photos, or clusters of them, fell and how many rose."""
-        names = cluster_of(self.change.index.to_series(), clusters).to_numpy()
-        signs = np.sign(self.change.groupby(names).sum().round(9))
-        return int((signs > 0).sum()), int((signs < 0).sum())
+    source: Codes
+    donor: Codes | None
 
 
-def _pair(
-    first: pd.DataFrame, second: pd.DataFrame, column: str, second_column: str, average: Average
-) -> _Paired | None:
-    """None where the two have no photo in common."""
-    import pandas as pd
-
-    text = {
-        name: np.concatenate([first[name].to_numpy(object), second[name].to_numpy(object)])
-        for name in ("source_id", "label", "donor_id")
-    }
-    fold = np.concatenate([first["fold"], second["fold"]]).astype(np.intp)
-    n = np.concatenate([first["n"], second["n"]]).astype(float)
-    hits = np.concatenate([first[column], second[second_column]]).astype(float)
-    side = np.repeat([0, 1], [len(first), len(second)])
-    photo, count = codes(codes(text["source_id"])[0] * np.intp(2**31) + fold)
-    totals = np.stack([np.bincount(photo[side == one], n[side == one], count) for one in (0, 1)])
+def _paired(cells: Pairs, average: Average) -> _Paired | None:
+    """Return None where the two sides have no photo in common."""
+    if not len(cells.n):
+        return None
+    fold, folds = codes(cells.fold)
+    photo, count = codes(cells.source * np.intp(folds) + fold)
+    totals = np.bincount(cells.side * np.intp(count) + photo, cells.n, 2 * count).reshape(2, count)
     both = np.asarray((totals > 0).all(axis=0))[photo]
     if not both.any():
         return None
-    side, hits, n = side[both], hits[both], n[both]
-    source, donor = pd.Series(text["source_id"][both]), pd.Series(text["donor_id"][both])
-    total = totals[side, photo[both]]
-    photo, count = codes(photo[both])
-    share, part = hits / total, n / total
-    shares = np.stack([np.bincount(photo[side == one], share[side == one], count) for one in (0, 1)])
-    stratum = np.zeros(count, np.intp)
+    total = totals[cells.side, photo][both]
+    cells, (photo, count) = cells.part(both), codes(photo[both])
+    share, part = cells.hits / total, cells.n / total
+    shares = np.bincount(cells.side * np.intp(count) + photo, share, 2 * count).reshape(2, count)
+    stratum, owner = np.zeros(count, np.intp), np.zeros(count, np.intp)
+    owner[photo] = cells.source
     if average == "macro":
-        stratum[photo] = codes(text["label"][both])[0]
+        stratum[photo] = codes(cells.label)[0]
     sizes = np.bincount(stratum)
     weight = 1 / (sizes[stratum] * len(sizes))
     freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
-    means = np.stack([np.bincount(stratum, one) / sizes for one in shares])
+    means = np.stack([np.bincount(stratum, values) / sizes for values in shares])
     # a class's only photo has no deviation from the class's mean: take the mean of all
     means[:, sizes == 1] = shares.mean(axis=1)[:, None]
     # n / (n − 1): deviations from a class's own mean are smaller than from the true one
     scale = weight * np.sqrt(sizes / np.maximum(sizes - 1, 1))[stratum]
-    sign = np.where(side == 0, 1.0, -1.0)
-    residual = scale[photo] * sign * (share - part * means[side, stratum[photo]])
-    before, after = (float((one * weight).sum()) for one in shares)
-    kept, residual = join_lent(residual, part, photo, donor.notna().to_numpy())
-    change = pd.Series(shares[0] - shares[1]).groupby(source[np.unique(photo, return_index=True)[1]].to_numpy()).sum()
-    lender = donor[kept].fillna("of " + source[kept]) if donor.notna().any() else None
-    return _Paired(before, after, before - after, weight, freedom, change, residual[kept], source[kept], lender)
+    sign = np.where(cells.side == 0, 1.0, -1.0)
+    residual = scale[photo] * sign * (share - part * means[cells.side, stratum[photo]])
+    before, after = (float((values * weight).sum()) for values in shares)
+    lent = cells.donor >= 0
+    kept, residual = _join_lent(residual, part, photo, lent)
+    donor = np.where(lent, cells.donor, cells.donor.max() + 1 + cells.source)[kept] if lent.any() else None
+    return _Paired(
+        before, after, before - after, weight, freedom, shares[0] - shares[1], owner, residual[kept],
+        cells.source[kept], donor,
+    )  # fmt: skip
 
 
-def join_lent(
+def _join_lent(
     residual: Floats, part: Floats, photo: Codes, lent: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], Floats]:
-    """Cells without a donor (originals) join those of the same photo that have one.
+    """Add cells without a donor (originals) to those of the same photo that have one.
 
     So the sum over a donor holds whole differences, not only what the pasted scenes did. Returns which cells are
     left, and the residuals.
@@ -296,26 +346,22 @@ def join_lent(
 
 
 def _over_folds(
-    original: pd.DataFrame,
-    changed: pd.DataFrame,
-    column: str,
+    answers: Answers,
+    before: NDArray[np.bool_],
+    after: NDArray[np.bool_],
     average: Average,
-    folds: list[int],
+    folds: Codes,
     test_share: float | None,
 ) -> tuple[float, float]:
-    """Nadeau and Bengio's interval over the drops of the training runs."""
+    """Return Nadeau and Bengio's interval over the drops of the training runs."""
     differences, sizes = [], []
     for fold in folds:
-        paired = _pair(original[original["fold"] == fold], changed[changed["fold"] == fold], column, column, average)
+        own = answers.fold == fold
+        paired = _paired(pair(answers, before & own, after & own), average)
         if paired is not None:
             differences.append(paired.value)
             sizes.append(len(paired.change))
-    photos = original.loc[original["fold"].isin(folds), "source_id"].nunique()
+    photos = len(np.unique(answers.source[before & np.isin(answers.fold, folds)]))
     disjoint = sum(sizes) <= photos
     share = test_share or (float(np.mean(sizes)) / photos if disjoint else DEFAULT_TEST_SHARE)
     return corrected_resampled_interval(differences, test_share=share)
-
-
-def _method(changed: pd.DataFrame, clusters: Mapping[str, str] | None) -> str:
-    kind = "photos" if clusters is None else "clusters"
-    return f"bootstrap over {kind} and donors" if changed["donor_id"].notna().any() else f"bootstrap over {kind}"

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, resampled_sums
-from holdfast.stats.core.grid import unlike_photos
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import Answers, from_counts
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.effects.score_design import Average, Design, design_of, score_cells
-from holdfast.stats.effects.score_interval import spread_interval
+from holdfast.stats.effects.score_spread import Components, Design, Spread, design_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Components = Literal["cross_inner", "scenario_class"]
-"""The equations' two parts, or those of the paper's earlier version."""
+WHOLE = ""
+"""The condition of a whole part's row in ``score_parts``."""
+
+PART_COLUMNS = ["model", "part", "condition", "accuracy", "deviation", "squared", "low", "high"]
 
 
 @dataclass(frozen=True)
@@ -133,130 +136,80 @@ def scores(
     """
     import pandas as pd
 
-    cells = score_cells(counts, conditions, outcome)
-    found, without = [], []
+    rows: list[dict[str, Any]] = []
+    without = []
     for model in counts.models:
-        own = cells[cells["model"] == model]
+        design = _design(counts, model, conditions, outcome, average)
         try:
-            design = design_of(own, model, average)
-            spread = _Spread(design, ddof, signed, components)
+            if design is None:
+                raise UserError(_INCOMPLETE.format(model=model))
+            options: dict[str, Any] = {"ddof": ddof, "signed": signed, "components": components}
+            spread = Spread(design, **options)
         except UserError as error:
             without.append((model, error))
             continue
-        epsilon = resampled_sums(spread.influence, design.sources, resamples=resamples, seed=seed)
-        warnings = [_warning(counts, model, design), unlike_photos(own)]
-        found.append({"model": model, **_row(design, spread, epsilon), "warning": "; ".join(filter(None, warnings))})
-    if without and not found:
+        warnings = [_warning(counts, model, design), _unlike_photos(design.answers)]
+        stability = _stability(spread, [Spread(design, **options, leave=name).plain for name in design.classes])
+        row = {"model": model, **_row(spread, resamples, seed), **stability}
+        rows.append(row | {"warning": "; ".join(filter(None, warnings))})
+    if without and not rows:
         raise without[0][1]
     # a model that was not tested under enough conditions does not take the others' scores away
     untested = "has no score: it was not tested under enough conditions"
-    return pd.DataFrame(found + [{"model": model, "warning": untested} for model, _ in without])
+    rows += [{"model": model, "warning": untested} for model, _ in without]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _row(design: Design, spread: _Spread, epsilon: Floats) -> dict[str, Any]:
-    low, high = spread_interval(spread.deviations, epsilon, spread.covariance, spread.value)
+_INCOMPLETE = (
+    "The robustness score of {model} needs the original and at least one scenario from a model that was trained on "
+    "originals; evaluate those first."
+)
+_COLUMNS = [
+    "model", "score", "debiased", "low", "high", "variance_cross", "variance_inner", "accuracy_original",
+    "n_conditions", "n", "stability_low", "stability_high", "stability_class", "normality_w", "normality_p", "parts",
+    "warning",
+]  # fmt: skip
+
+
+def _design(
+    counts: Counts, model: str, conditions: Sequence[str] | None, outcome: Outcome, average: Average
+) -> Design | None:
+    """Return the design of a model; conditions None: all but attacks."""
+    names = chosen(counts, conditions) if conditions is not None else counts.conditions
+    attacks = counts.attacks if conditions is None else ()
+    wanted = {ORIGINAL, *names} - {*attacks}
+    return design_of(from_counts(counts, model, outcome=outcome), wanted, average=average)
+
+
+def _row(spread: Spread, resamples: int, seed: int) -> dict[str, Any]:
+    design, found = spread.design, spread.estimate(resamples, seed)
     return {
-        "score": 1 - spread.plain,
-        "debiased": 1 - spread.debiased(epsilon),
-        "low": 1 - high,
-        "high": 1 - low,
+        "score": 1 - found.value,
+        "debiased": 1 - spread.debiased(spread.resampled(resamples, seed)),
+        "low": 1 - found.high,
+        "high": 1 - found.low,
         "variance_cross": spread.variance("cross"),
         "variance_inner": spread.variance("inner"),
-        "accuracy_original": design.mu,
+        "accuracy_original": float(design.accuracy[0]),
         "n_conditions": len(design.cross),
-        "n": len(design.sources),
-        **_stability(spread),
+        "n": design.photos,
         **_normality(design.accuracy[design.cross]),
         "parts": spread.parts,
     }
 
 
-def _stability(spread: _Spread) -> dict[str, Any]:
-    """The score without each class in turn."""
+def _stability(spread: Spread, without: list[float]) -> dict[str, Any]:
+    """Return the range of the score without each class in turn."""
     classes = spread.design.classes
     if len(classes) < 2:
         return {"stability_low": np.nan, "stability_high": np.nan, "stability_class": ""}
-    left_out = 1 - np.array([spread.without(name).plain for name in classes])
+    left_out = 1 - np.array(without)
     moved = int(np.nanargmax(np.abs(left_out - (1 - spread.plain))))
     return {
         "stability_low": float(np.nanmin(left_out)),
         "stability_high": float(np.nanmax(left_out)),
         "stability_class": classes[moved],
     }
-
-
-class _Spread:
-    """Deviations scaled so that the score subtracts their sum of squares (or their two norms)."""
-
-    def __init__(
-        self, design: Design, ddof: int, signed: bool, components: Components, *, leave: str | None = None
-    ) -> None:
-        self.design, self.ddof, self.signed, self.components = design, ddof, signed, components
-        self.by_class, self.split = components == "scenario_class", len(design.cross)
-        keep = np.array([name != leave for name in design.classes])
-        weights = design.weights[keep].sum(axis=0)
-        accuracy = np.where(weights > 0, design.weighted[keep].sum(axis=0) / np.where(weights > 0, weights, 1), np.nan)
-        blocks = [accuracy[design.cross] - accuracy[0]]
-        if self.by_class:
-            blocks.append(design.by_class[keep] - design.by_class[keep].mean())
-        elif design.inner:
-            blocks.append(accuracy[design.inner] - accuracy[0])
-        if min(len(deviations) for deviations in blocks) <= ddof:
-            raise UserError(f"A robustness score with ddof={ddof} needs at least {ddof + 1} conditions in each part.")
-        self.scale: Floats = np.concatenate([np.full(len(block), (len(block) - ddof) ** -0.5) for block in blocks])
-        self.deviations: Floats = np.concatenate(blocks) * self.scale
-        second = "scenario+class" if self.by_class else "cross+inner"
-        self.parts = second if len(blocks) == 2 else "cross"
-
-    def without(self, name: str) -> _Spread:
-        """The same with a class left out."""
-        return _Spread(self.design, self.ddof, self.signed, self.components, leave=name)
-
-    @cached_property
-    def influence(self) -> Floats:
-        """(sources, deviations) what each source adds to the noise of each deviation."""
-        design, original = self.design, self.design.influence[:, :1]
-        blocks = [design.influence[:, design.cross] - original]
-        if self.by_class:
-            blocks.append(design.class_influence - design.class_influence.mean(axis=1, keepdims=True))
-        elif design.inner:
-            blocks.append(design.influence[:, design.inner] - original)
-        return np.asarray(np.concatenate(blocks, axis=1) * self.scale)
-
-    @property
-    def covariance(self) -> Floats:
-        return np.asarray(self.influence.T @ self.influence)
-
-    @property
-    def plain(self) -> float:
-        return float(self.value(self.deviations))
-
-    def value(self, deviations: Floats) -> Floats:
-        cross, inner = deviations[..., : self.split], deviations[..., self.split :]
-        if self.signed:
-            cross, inner = np.minimum(cross, 0), inner if self.by_class else np.minimum(inner, 0)
-        squares = np.stack([(cross**2).sum(axis=-1), (inner**2).sum(axis=-1)])
-        return np.asarray((np.sqrt(squares) if self.by_class else squares).sum(axis=0))
-
-    def variance(self, part: Literal["cross", "inner"]) -> float:
-        part_only = np.zeros_like(self.deviations)
-        where = slice(self.split) if part == "cross" else slice(self.split, None)
-        part_only[where] = self.deviations[where]
-        if not part_only[where].size:
-            return float("nan")
-        return float(self.value(part_only)) ** (2 if self.by_class else 1)
-
-    def debiased(self, epsilon: Floats) -> float:
-        """The spread less its sampling noise.
-
-        E[d̂²] = d² + Var(d̂), so the trace of the covariance goes; one-sided squares have no such closed form, and
-        the mean excess of the resamples goes instead.
-        """
-        if self.signed:
-            return float(2 * self.value(self.deviations) - self.value(self.deviations + epsilon).mean())
-        excess = self.deviations**2 - np.diag(self.covariance)
-        sums = np.array([excess[: self.split].sum(), excess[self.split :].sum()])
-        return float(np.sqrt(np.maximum(sums, 0)).sum() if self.by_class else sums.sum())
 
 
 def _normality(accuracies: Floats) -> dict[str, float]:
@@ -269,16 +222,79 @@ def _normality(accuracies: Floats) -> dict[str, float]:
 
 
 def _warning(counts: Counts, model: str, design: Design) -> str:
-    """Why a high score would say nothing about robustness."""
+    """Return why a high score would say nothing about robustness."""
     answers = counts.confusion[counts.confusion["model"].astype(str) == model]
-    found = []
+    reasons = []
     if len(answers):
         share = answers.groupby("prediction", observed=True)["n"].sum() / answers["n"].sum()
         if share.max() >= 0.99:
-            found.append(f"answers {share.idxmax()} to {share.max():.0%} of the images: a constant classifier scores 1")
+            reasons.append(
+                f"answers {share.idxmax()} to {share.max():.0%} of the images: a constant classifier scores 1"
+            )
     error = float(np.sqrt((design.influence[:, 0] ** 2).sum()))
-    chance = 1 / len(design.classes)
-    if len(design.classes) > 1 and design.mu - 1.96 * error <= chance:
+    chance, mu = 1 / len(design.classes), float(design.accuracy[0])
+    if len(design.classes) > 1 and mu - 1.96 * error <= chance + 1e-9:
         guessing = f"is not above chance ({chance:.1%}): there is nothing to lose"
-        found.append(f"accuracy on originals, {design.mu:.1%}, {guessing}")
-    return "; ".join(found)
+        reasons.append(f"accuracy on originals, {mu:.1%}, {guessing}")
+    return "; ".join(reasons)
+
+
+def _unlike_photos(answers: Answers) -> str:
+    """Return a warning where conditions were tested on other photos than originals, '' else."""
+    plain = answers.on("") | answers.on(ORIGINAL)
+    photos = {name: np.unique(answers.source[plain & answers.under(name)]) for name in answers.conditions}
+    whole = photos[ORIGINAL]
+    unlike = {name: len(np.setxor1d(whole, own)) for name, own in photos.items() if len(own)}
+    worst = max(unlike, key=lambda name: unlike[name])
+    if not unlike[worst]:
+        return ""
+    return (
+        f"was not tested on the same photos under every condition ({len(np.intersect1d(photos[worst], whole))} of "
+        f"{len(whole)} originals under {worst}): part of the spread is that of the photos"
+    )
+
+
+def score_parts(
+    counts: Counts,
+    *,
+    conditions: Sequence[str] | None = None,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return what each condition adds to the score: a row per model × part × condition, and one (WHOLE) per part.
+
+    ``part``: ``cross`` (trained on originals) or ``inner`` (trained within); ``accuracy`` C(i) or C′(i), ``deviation``
+    from μ, ``squared``: (C(i) − μ)², and for a whole part the variance, their mean. ``low`` and ``high``: the 95 %
+    interval of ``squared``: of a whole part made like the score's, of one condition the square of its deviation's
+    interval over resampled photos. Models without a score are left out. Options as of ``scores``.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for model in counts.models:
+        design = _design(counts, model, conditions, outcome, average)
+        if design is None:
+            continue
+        for part, places in (("cross", design.cross), ("inner", design.inner)):
+            if not places:
+                continue
+            spread = Spread(design, parts=[part])  # type: ignore[list-item]
+            noise = spread.resampled(resamples, seed) / spread.scale
+            for number, place in enumerate(places):
+                deviation = float(design.accuracy[place] - design.accuracy[0])
+                row = {"accuracy": float(design.accuracy[place]), "deviation": deviation}
+                row |= _squared(deviation, noise[:, number])
+                rows.append({"model": model, "part": part, "condition": design.columns[place][1], **row})
+            whole = spread.estimate(resamples, seed)
+            bounds = {"squared": whole.value, "low": whole.low, "high": whole.high}
+            rows.append({"model": model, "part": part, "condition": WHOLE, **bounds})
+    return pd.DataFrame(rows, columns=PART_COLUMNS)
+
+
+def _squared(deviation: float, noise: Floats) -> dict[str, float]:
+    """Return a squared deviation; where its interval holds 0, that is the least it may be."""
+    ends = deviation + np.quantile(noise, [0.025, 0.975])
+    low = 0.0 if ends[0] <= 0 <= ends[1] else float((ends**2).min())
+    return {"squared": deviation**2, "low": min(low, deviation**2), "high": max(float((ends**2).max()), deviation**2)}

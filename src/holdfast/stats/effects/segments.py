@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.core.conditions import condition_names
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Codes, Floats, codes, interval
+from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,6 @@ SEGMENT = "segment"
 """The task of such rows in the one table."""
 
 BACKGROUND = "background"
-RESAMPLES = 2000
 COLUMNS = [
     "row_id", "task", "model", "trained_on", "fold", "condition", "variant", "parameters", "sample_id", "source_id",
     "label", "donor_id", "image_sha256", "correct", "status", "error",

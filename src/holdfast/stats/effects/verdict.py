@@ -7,6 +7,7 @@ of each are pasted, so that what pasting itself does cancels. docs/statistics/ho
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -15,10 +16,11 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES
-from holdfast.stats.core.cells import Average, design_effect, wilson
-from holdfast.stats.core.reduce import Counts, Outcome, right_column
-from holdfast.stats.effects.drops import Effect, paired_effect
+from holdfast.stats.core.answers import Answers, from_counts
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.cells import Average, design_effects, wilson
+from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.effects.drops import Effect, effect_of, pair
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,17 +110,18 @@ def what_it_holds(
     if not 0 <= margin < 1:
         raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
     rows = []
-    for (model, trained_on), cells in counts.cells.groupby(["model", "trained_on"], observed=True):
-        answers = counts.confusion[
-            (counts.confusion["model"] == model) & (counts.confusion["trained_on"] == trained_on)
-        ]
-        found = _evidence(counts, cells, answers, right_column(outcome), average, resamples, seed)
-        verdict, sentence, warnings = in_words(found, margin)
-        rows.append(
-            {"model": str(model), "trained_on": str(trained_on), "verdict": verdict, "n": found.background.n}
-            | _numbers(found, margin)
-            | {"sentence": sentence, "warnings": warnings}
-        )
+    for model in counts.models:
+        answers = from_counts(counts, model, outcome=outcome)
+        for trained_on in answers.trained:
+            found = evidence_of(
+                answers, trained_on, classes=counts.classes, average=average, resamples=resamples, seed=seed
+            )
+            verdict, sentence, warnings = in_words(found, margin)
+            rows.append(
+                {"model": model, "trained_on": trained_on, "verdict": verdict, "n": found.background.n}
+                | _numbers(found, margin)
+                | {"sentence": sentence, "warnings": warnings}
+            )
     return pd.DataFrame(rows)
 
 
@@ -163,66 +166,86 @@ def decide(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
     return verdict, "" if verdict != "undecided" else "neither the object nor the background moves its answers"
 
 
-def permuted_excess(rows: pd.DataFrame, answers: pd.DataFrame) -> Excess:
-    """Accuracy among the dataset's classes against the label-permuted rate.
+def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 1.0) -> Excess:
+    """Return the accuracy among the dataset's classes against the label-permuted rate.
 
     permuted = Σ_k R_k C_k / n², R_k photos of class k, C_k answers k. Under permutation the number of matches has the
     variance ((Σ RC)² + n² Σ RC − n Σ RC(R + C)) / (n²(n − 1)). Interval: Wilson's for the accuracy, on the effective
     number of photos, moved by the permuted rate.
 
     Args:
-        rows: cells of one model and condition.
-        answers: their confusion.
+        known: (classes,) photos of each class.
+        given: (classes,) answers with each class.
+        right: right answers.
+        effect: how many times larger the variance is than that of independent rows.
     """
-    n = float(rows["n"].sum())
+    n = float(known.sum())
     if n == 0:
         return NO_EXCESS
-    labels = answers.groupby(answers["label"].astype(str))["n"].sum()
-    given = answers.groupby(answers["prediction"].astype(str))["n"].sum().reindex(labels.index, fill_value=0)
-    r, c = labels.to_numpy(float), given.to_numpy(float)
-    products = r * c
-    permuted = float(products.sum()) / n**2
-    right = float(rows["right_restricted"].sum())
-    effect = design_effect(rows, "right_restricted", by_class=False)
+    products = known * given
+    matches = float(products.sum())
+    permuted = matches / n**2
     low, high = (float(bound) - permuted for bound in wilson(right / effect, n / effect))
-    variance = (products.sum() ** 2 + n**2 * products.sum() - n * (products * (r + c)).sum()) / (n**2 * max(n - 1, 1))
-    return Excess(
-        int(n),
-        right / n,
-        permuted,
-        right / n - permuted,
-        low,
-        high,
-        _two_sided(right - n * permuted, variance * effect),
-    )
+    variance = (matches**2 + n**2 * matches - n * float((products * (known + given)).sum())) / (n**2 * max(n - 1, 1))
+    p = _two_sided(right - n * permuted, variance * effect)
+    return Excess(int(n), right / n, permuted, right / n - permuted, low, high, p)
 
 
-def _evidence(
-    counts: Counts,
-    cells: pd.DataFrame,
-    answers: pd.DataFrame,
-    column: str,
-    average: Average,
-    resamples: int,
-    seed: int,
+def evidence_of(
+    answers: Answers,
+    trained_on: str,
+    *,
+    classes: Collection[str],
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    background: Effect | None = None,
 ) -> Evidence:
-    part = {name: cells[cells["condition"] == name] for name in (*NEEDED, ONLY, SILHOUETTE)}
-    effect = partial(paired_effect, average=average, resamples=resamples, seed=seed)
-    # a background of no class of the dataset can capture nothing
-    classed = part[RANDOM][part[RANDOM]["donor_label"].astype(str).isin(counts.classes)]
-    excess = {name: permuted_excess(rows, answers[answers["condition"] == name]) for name, rows in part.items()}
+    """Return what the verdict on a model rests on.
+
+    Args:
+        answers: of the model, of the outcome asked for.
+        trained_on: which of its trainings.
+        classes: of the dataset: a background of no class of it can capture nothing.
+        average: macro or micro, for the effects.
+        resamples: bootstrap resamples.
+        seed: of the bootstrap.
+        background: the effect of the background, where it is known already.
+    """
+    answers = answers.part(answers.on(trained_on))
+    under = {name: answers.under(name) for name in (*NEEDED, ONLY, SILHOUETTE)}
+    effect = partial(effect_of, average=average, resamples=resamples, seed=seed)
+    known = np.array([*(name in classes for name in answers.donor_labels), False])
+    classed = under[RANDOM] & known[answers.donor_label]
+    captured = (answers.captured, answers.captured)
+    place = answers.trained.index(trained_on) if trained_on in answers.trained else 0
+    excess = _excesses(answers, place)
     return Evidence(
-        missing=tuple(name for name in NEEDED if part[name].empty),
-        background=effect(part[SAME], part[RANDOM], column),
-        object=effect(part[SAME], classed, "captured"),
-        paste=effect(part[ORIGINAL], part[SAME], column),
-        capture=effect(classed, classed, "captured", second_column="captured_before"),
+        missing=tuple(name for name in NEEDED if not under[name].any()),
+        background=background or effect(pair(answers, under[SAME], under[RANDOM])),
+        object=effect(pair(answers, under[SAME], classed, captured)),
+        paste=effect(pair(answers, under[ORIGINAL], under[SAME])),
+        capture=effect(pair(answers, classed, classed, (answers.captured, answers.captured_before))),
         original=excess[ORIGINAL],
         pasted=excess[SAME],
         replaced=excess[RANDOM],
         only_background=excess[ONLY],
         silhouette=excess[SILHOUETTE],
     )
+
+
+def _excesses(answers: Answers, trained: int) -> dict[str, Excess]:
+    """Return the excess under each condition that the verdict looks at."""
+    count, classes = len(answers.conditions), len(answers.labels)
+    known = np.bincount(answers.condition * np.intp(classes) + answers.label, answers.n, count * classes)
+    right = np.bincount(answers.condition, answers.right_restricted, count)
+    effect = design_effects(
+        answers.right_restricted, answers.n, answers.condition, count, source=answers.source, donor=answers.donor
+    )
+    rows = zip(known.reshape(count, classes), answers.given[trained], right.tolist(), effect.tolist(), strict=True)
+    places = dict(zip(answers.conditions, rows, strict=True))
+    wanted = (*NEEDED, ONLY, SILHOUETTE)
+    return {name: permuted_excess(*places[name]) if name in places else NO_EXCESS for name in wanted}
 
 
 def _state(effect: Effect | Excess, margin: float) -> Literal["there", "absent", "open"]:
@@ -323,8 +346,8 @@ def _plus_minus(effect: Effect) -> str:
 
 
 def _two_sided(deviation: float, variance: float) -> float:
-    from scipy.stats import norm
+    from scipy.special import ndtr
 
     if variance <= 1e-12:
         return 1.0  # every permutation scores the same: a constant answer
-    return float(2 * norm.sf(abs(deviation) / np.sqrt(variance)))
+    return float(2 * ndtr(-abs(deviation) / np.sqrt(variance)))

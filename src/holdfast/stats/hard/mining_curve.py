@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.stats.core.bootstrap import Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
 from holdfast.stats.hard.mining import share, shared
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESAMPLES = 1_000
 MOST_SUBSETS = 1_000
 """Subsets of one size; of more, so many are drawn at random."""
 

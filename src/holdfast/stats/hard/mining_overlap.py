@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.stats.core.bootstrap import Floats, codes, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums
 from holdfast.stats.hard.mining import share
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ PERMUTATIONS = 5_000
 
 
 def overlap(
-    images: pd.DataFrame, failed: pd.DataFrame, models: Sequence[str], *, resamples: int = 2_000, seed: int = 0
+    images: pd.DataFrame, failed: pd.DataFrame, models: Sequence[str], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
     """Every two models: how far they fail on the same images.
 
@@ -83,7 +83,7 @@ def by_kin(
     targets: Sequence[str],
     facts: pd.DataFrame,
     *,
-    resamples: int = 2_000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Whether a surrogate and a target agree more (κ of their failures) where they have something in common.
@@ -165,7 +165,7 @@ def _permutation_p(
 
 
 def persistence(
-    pool: pd.DataFrame, hard: pd.DataFrame, again: pd.DataFrame, *, resamples: int = 2_000, seed: int = 0
+    pool: pd.DataFrame, hard: pd.DataFrame, again: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
     """What of a failure is the prompt's, and what was luck of the seed.
 
@@ -198,7 +198,7 @@ def _lasting(sums: Floats) -> Floats:
     return np.where(np.isfinite(value) & (mined > pool), value, np.nan)
 
 
-def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = 2_000, seed: int = 0) -> dict[str, float]:
+def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
     """How alike the images of one prompt are in failing: the intraclass correlation of one-way analysis of variance.
 
     ρ = (B − W) / (B + (n₀ − 1) W), B and W the mean squares between and within prompts, n₀ = (N − Σ nᵢ²/N)/(G − 1). 0:

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
-from holdfast.stats.core.grid import Average, Grid, averages, grid, holm, judged
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import Grid, averages, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.effects.drops import mcnemar
+from holdfast.stats.models.ranks import clearly_better, ranks_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +88,7 @@ def pairs(
     table = pd.DataFrame(rows)
     low, high, p = _judged_columns(table, contributions, resamples=resamples, seed=seed)
     table["low"], table["high"] = low, high
-    table["p"] = _mcnemar(table) if by_condition else p
+    table["p"] = mcnemar(table["first_only"], table["second_only"]) if by_condition else p
     table["p_holm"] = holm(table["p"].to_numpy())
     apart = int((table["p_holm"] < 0.05).sum())
     what = "comparisons by condition" if by_condition else "pairs of models"
@@ -137,14 +140,6 @@ def _judged_columns(
         blocks.append(judged(rows["difference"].to_numpy(np.float64), moved, rows["n"].to_numpy(np.intp)))
     low, high, p = (np.concatenate(column) for column in zip(*blocks, strict=True))
     return low, high, p
-
-
-def _mcnemar(table: pd.DataFrame) -> Floats:
-    from scipy.stats import binom
-
-    first, second = table["first_only"].to_numpy(), table["second_only"].to_numpy()
-    tail = binom.cdf(np.minimum(first, second), first + second, 0.5)
-    return np.asarray(np.minimum(1.0, 2 * tail), np.float64)
 
 
 @dataclass(frozen=True)
@@ -234,8 +229,7 @@ def ranking(
     accuracy = shared.accuracy.mean(axis=1)
     moved = shared.resampled.mean(axis=2) - accuracy
     half = _simultaneous(moved, shared.photos, level)
-    better = clearly_better(accuracy, moved, shared.photos, level)
-    lows, highs = 1 + better.sum(axis=0), len(accuracy) - better.sum(axis=1)
+    lows, highs = ranks_of(clearly_better(accuracy, moved, shared.photos, level))
     table = pd.DataFrame(
         {
             "model": shared.models,
@@ -264,35 +258,6 @@ def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
         return np.full(len(spread), exact)
     largest = (np.abs(moved[:, moving]) / spread[moving]).max(axis=1)
     return np.asarray(np.where(moving, np.quantile(largest, level) * spread, exact), np.float64)
-
-
-def clearly_better(accuracy: Floats, moved: Floats, photos: int, level: float) -> NDArray[np.bool_]:
-    """(models, models): is the row's model better than the column's, all claims holding together?"""
-    models = len(accuracy)
-    better = np.zeros((models, models), bool)
-    if models < 2:
-        return better
-    first, second = np.array(list(combinations(range(models), 2))).T
-    difference = accuracy[first] - accuracy[second]
-    half = simultaneous_pairs(moved, first, second, level)
-    certain = len(first) * 2.0 ** (1 - photos) < 1 - level  # all photos agree: a sign test, Bonferroni
-    clear = np.where(half > 0, np.abs(difference) > half, certain & (np.abs(difference) > 1e-12))
-    better[first[clear & (difference > 0)], second[clear & (difference > 0)]] = True
-    better[second[clear & (difference < 0)], first[clear & (difference < 0)]] = True
-    return better
-
-
-def simultaneous_pairs(moved: Floats, first: NDArray[np.intp], second: NDArray[np.intp], level: float) -> Floats:
-    """Half widths of all differences of columns; 0 where a difference never moves."""
-    covariance = np.cov(moved, rowvar=False)
-    own = covariance[first, first] + covariance[second, second]
-    variance = own - 2 * covariance[first, second]
-    spread = np.sqrt(np.where(variance > 1e-12 * own, variance, 0.0))
-    largest = np.zeros(len(moved))
-    for a, b, scale in zip(first, second, spread, strict=True):
-        if scale > 0:
-            largest = np.maximum(largest, np.abs(moved[:, a] - moved[:, b]) / scale)
-    return np.asarray(np.quantile(largest, level) * spread)
 
 
 def kendall(

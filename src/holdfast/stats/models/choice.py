@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.registry import unknown
-from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.core.grid import Average, chosen, judged, own_cells
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import chosen, judged, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.models.between import Common, clearly_better, common, simultaneous_pairs
+from holdfast.stats.models.between import Common, common
+from holdfast.stats.models.ranks import clearly_better, simultaneous_widths
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESAMPLES = 4000
 POWER_QUANTILE = 0.8416
 """Of the normal: a difference that stays as observed is then found four times in five."""
 
@@ -270,21 +271,11 @@ def _best(
     second = together[1]
     difference = float(accuracy[best] - accuracy[second])
     spread = float((moved[:, best] - moved[:, second]).std())
-    half = float(simultaneous_pairs(moved, *_pairs(len(accuracy)), level)[_pair_at(best, second, len(accuracy))])
+    half = float(simultaneous_widths(moved, level)[best, second])
     if difference <= 1e-12 or spread <= 1e-12:
         return best, together, math.nan
     needed = shared.photos * ((half + POWER_QUANTILE * spread) / difference) ** 2
     return best, together, float(math.ceil(needed)) if needed < 1e7 else math.nan
-
-
-def _pairs(models: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    first, second = np.triu_indices(models, 1)
-    return first, second
-
-
-def _pair_at(one: int, other: int, models: int) -> int:
-    first, second = _pairs(models)
-    return int(np.flatnonzero((first == min(one, other)) & (second == max(one, other)))[0])
 
 
 def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
@@ -328,16 +319,13 @@ def _add_differences(
     models = len(accuracy)
     table["difference"] = accuracy - accuracy[best] if best >= 0 else np.nan
     half = np.full(models, np.nan)
+    if best >= 0 and models > 1:
+        widths = simultaneous_widths(moved, level)[best]
+        # Where no photo moves a difference, the exact bound for photos that all agree.
+        exact = 1 - ((1 - level) / (models * (models - 1))) ** (1 / max(photos, 1))
+        half = np.where(widths > 0, widths, exact)
     if best >= 0:
         half[best] = 0.0
-        if models > 1:
-            widths = simultaneous_pairs(moved, *_pairs(models), level)
-            # Where no photo moves a difference, the exact bound for photos that all agree.
-            exact = 1 - ((1 - level) / 2 / len(widths)) ** (1 / max(photos, 1))
-            for place in range(models):
-                if place != best:
-                    width = float(widths[_pair_at(best, place, models)])
-                    half[place] = width if width > 0 else exact
     table["difference_low"] = np.clip(table["difference"] - half, -1, 1)
     table["difference_high"] = np.clip(table["difference"] + half, -1, 1)
     better = clearly_better(accuracy, moved, photos, level)

@@ -9,7 +9,8 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval
-from holdfast.stats.core.grid import Average, judged
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.between import Between, Common, common
 

@@ -105,7 +105,7 @@ def _accepted(images: pd.DataFrame) -> dict[str, Any]:
     return {"images": len(images), **counts} | share(decided["decision"] == "accepted", decided["source_id"])
 
 
-def agreement_of(votes: Votes, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """How far people agree on each question, and on the rule's verdict: ``question`` and the columns of ``agreement``.
 
     Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and

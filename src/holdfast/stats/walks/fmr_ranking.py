@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, resampled_sums
-from holdfast.stats.models.between import Between, clearly_better
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes
+from holdfast.stats.models.between import Between
+from holdfast.stats.models.ranks import rank_ranges
 from holdfast.stats.walks.fmr import fmr
 
 if TYPE_CHECKING:
@@ -45,16 +45,14 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
         reason = "Fewer than two models have an FMR."
         return Between(pd.DataFrame(columns=RANKS), reason, reason)
     parts = np.stack([fmr_influence(shared[shared["model"] == name]) for name in table["model"]], axis=1)
-    moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
-    estimate = table["estimate"].to_numpy(np.float64)
-    better = clearly_better(estimate, moved, len(parts), level) & _apart(table, parts)
-    lows, highs = 1 + better.sum(axis=0), len(estimate) - better.sum(axis=1)
+    estimate, low, high = (table[name].to_numpy(np.float64) for name in ("estimate", "low", "high"))
+    lows, highs = rank_ranges(estimate, low, high, parts, level=level, resamples=resamples, seed=seed)
     ranked = pd.DataFrame(
         {
             "model": table["model"].to_numpy(),
             "fmr": estimate,
-            "low": table["low"].to_numpy(),
-            "high": table["high"].to_numpy(),
+            "low": low,
+            "high": high,
             "rank": [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lows, highs, strict=True)],
             "rank_low": lows,
             "rank_high": highs,
@@ -76,15 +74,3 @@ def fmr_influence(images: pd.DataFrame) -> Floats:
     upper = (survived - perturbed * validated) / validated.sum()
     lower = (right - standard) / len(right)
     return np.bincount(code, (upper - perturbed / standard * lower) / standard, count).astype(np.float64)
-
-
-def _apart(table: pd.DataFrame, parts: Floats) -> NDArray[np.bool_]:
-    """(models, models): whether the 95 % interval of row − column, joined from the two own intervals, is above 0."""
-    value, low, high = (table[name].to_numpy(np.float64) for name in ("estimate", "low", "high"))
-    scale = np.sqrt((parts**2).sum(axis=0))
-    product = np.outer(scale, scale)
-    correlation = np.divide(parts.T @ parts, product, out=np.zeros_like(product), where=product > 0)
-    below, above = (value - low)[:, None], (high - value)[None, :]
-    with np.errstate(invalid="ignore"):  # an upper limit may be infinite: then nothing is apart
-        reach = np.sqrt(np.maximum(below**2 + above**2 - 2 * correlation * below * above, 0))
-    return np.asarray(value[:, None] - value[None, :] > np.where(np.isnan(reach), np.inf, reach))

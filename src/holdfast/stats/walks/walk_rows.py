@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.walks.fmr import fmr
+from holdfast.stats.core.bootstrap import Codes, Floats, codes
+from holdfast.stats.core.columns import coded, equals, keep
+from holdfast.stats.walks.fmr import BASELINES, fmr
+from holdfast.stats.walks.fmr_ranking import fmr_influence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +30,9 @@ COLUMNS = [
 SETTING = ["generator", "oracle", "space", "parameters"]
 """What tells the walks of one run apart; ``parameters`` alone would do, the others are parts of it to be read."""
 
-_KEY = ["model", "sample_id", "parameters"]
-
 
 def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
-    """A row per model × setting × image: what ``stats.walks.fmr.fmr`` takes, and the columns of ``SETTING``.
+    """Return a row per model × setting × image: what ``stats.walks.fmr.fmr`` takes, and the columns of ``SETTING``.
 
     Walks that were rejected count with ``validated`` false; images whose original or walk has an error are left out.
     A baseline that was not run, or whose image the oracle rejected, is missing.
@@ -44,36 +46,61 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 
     if space not in (None, "dataset", "all"):
         raise UserError(f"the label space is dataset or all, not {space!r}")
-    frame = rows.select(COLUMNS).filter(pc.field("kind") == DYNAMIC).to_pandas()
-    for column in frame.columns:
-        if isinstance(frame[column].dtype, pd.CategoricalDtype):
-            frame[column] = frame[column].astype(str)
-    told = {text: json.loads(text) for text in frame["parameters"].unique()}
-    frame["size"] = [told[text].get("size", 0) for text in frame["parameters"]]
-    walks = frame[(frame["condition"] == PERTURBED) & frame["status"].isin(["ok", "rejected"])].copy()
+    table = keep(rows.select(COLUMNS), "kind", DYNAMIC)
+    columns = {name: coded(table[name]) for name in ("model", "label", "sample_id", "source_id", "parameters")}
+    parameters, texts = columns["parameters"]
+    settings = [setting_from(text) for text in texts]
+    size, sizes = codes(np.array([str(setting.get("size", 0)) for setting in settings], object)[parameters])
+    answered = equals(table, "status", "ok")
+    walked = equals(table, "condition", PERTURBED) & (answered | equals(table, "status", "rejected"))
+    place = np.flatnonzero(walked)
+    frame = pd.DataFrame({name: _words(*columns[name], place) for name in columns})
     for part in ("generator", "oracle", "space"):
-        walks[part] = [str(told[text].get(part, "")) for text in walks["parameters"]]
-    counted = walks["space"] if space is None else pd.Series(space, walks.index)
-    walks["space"], walks["validated"] = counted, walks["status"] == "ok"
-
-    def right(condition: str, key: list[str]) -> pd.Series:
-        """Whether the answers under another condition were right, in the order of the walks: 1, 0 or missing."""
-        some = frame[(frame["condition"] == condition) & (frame["status"] == "ok")].drop_duplicates(key)
-        met = walks[key].merge(some[[*key, "correct", "correct_restricted"]], on=key, how="left")
-        met.index = walks.index
-        chosen = met["correct"].where(walks["space"] == "all", met["correct_restricted"])
-        known: pd.Series = chosen.astype("float64")
-        return known
-
-    walks["right_original"] = right(ORIGINAL, ["model", "sample_id", "size"])
-    walks["right_perturbed"] = right(PERTURBED, _KEY)
-    walks["right_reconstruction"] = right(RECONSTRUCTION, _KEY)
-    walks["right_random_walk"] = right(RANDOM_WALK, _KEY)
-    walks = walks[walks["right_original"].notna()]
-    walks["right_original"] = walks["right_original"].astype(bool)
+        frame[part] = np.array([*(str(setting.get(part, "")) for setting in settings), None], object)[parameters[place]]
+    if space is not None:
+        frame["space"] = space
+    frame["validated"] = answered[place]
+    image = columns["model"][0] * np.intp(len(columns["sample_id"][1])) + columns["sample_id"][0]
+    by_size, by_setting = image * np.intp(max(sizes, 1)) + size, image * np.intp(len(texts)) + parameters
+    full, restricted = (
+        table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("correct", "correct_restricted")
+    )
+    for name, condition, key in (
+        ("right_original", ORIGINAL, by_size),
+        ("right_perturbed", PERTURBED, by_setting),
+        ("right_reconstruction", RECONSTRUCTION, by_setting),
+        ("right_random_walk", RANDOM_WALK, by_setting),
+    ):
+        row = _first(np.flatnonzero(equals(table, "condition", condition) & answered), key, place)
+        chosen = np.where(frame["space"] == "all", np.append(full, np.nan)[row], np.append(restricted, np.nan)[row])
+        frame[name] = chosen.astype(np.float64)
+    frame = frame[frame["right_original"].notna()]
+    frame["right_original"] = frame["right_original"].astype(bool)
     outcomes = ["right_original", "validated", "right_perturbed", "right_reconstruction", "right_random_walk"]
-    found: pd.DataFrame = walks[["model", "label", "sample_id", "source_id", *SETTING, *outcomes]]
+    found: pd.DataFrame = frame[["model", "label", "sample_id", "source_id", *SETTING, *outcomes]]
     return found.reset_index(drop=True)
+
+
+def setting_from(text: str) -> dict[str, Any]:
+    """Return a walk's parameters; empty where the text is no JSON object."""
+    try:
+        setting = json.loads(text)
+    except (ValueError, RecursionError):
+        setting = None
+    return setting if isinstance(setting, dict) else {}
+
+
+def _words(numbers: Codes, names: list[str], place: Codes) -> NDArray[np.object_]:
+    return np.array([*names, None], object)[numbers[place]]
+
+
+def _first(candidates: Codes, key: Codes, place: Codes) -> Codes:
+    """Return for each row ``place`` the first candidate row with its key, −1 where there is none."""
+    if not len(candidates):
+        return np.full(len(place), -1, np.intp)
+    known, first = np.unique(key[candidates], return_index=True)
+    at = np.minimum(np.searchsorted(known, key[place]), len(known) - 1)
+    return np.where(known[at] == key[place], candidates[first[at]], -1)
 
 
 def fmr_of_rows(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
@@ -99,3 +126,40 @@ def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
             table.insert(place, name, str(setting[place]))
         found.append(table)
     return pd.concat(found, ignore_index=True)
+
+
+def setting_of(table: pa.Table) -> dict[str, Any]:
+    """Return the parameters of a table's walks; a UserError where it has none, or walks of several settings."""
+    walks = keep(keep(table.select(["kind", "condition", "parameters"]), "kind", DYNAMIC), "condition", PERTURBED)
+    texts = coded(walks["parameters"])[1]
+    if len(texts) != 1:
+        raise UserError(f"this table has walks of {len(texts)} settings; an entry is about one")
+    setting = setting_from(texts[0])
+    if not setting:
+        raise UserError("the parameters of this table's walks are not a JSON object")
+    return setting
+
+
+def walks_of(table: pa.Table) -> pd.DataFrame:
+    """Return ``paired`` of a table with one model and one setting, without baselines that were not run."""
+    setting_of(table)
+    walks = paired(table)
+    if walks.empty:
+        raise UserError("there is no finished walk in this table; holdfast perturb makes them")
+    return walks.drop(columns=[name for name in BASELINES if walks[name].isna().all()])
+
+
+def walk_influence(walks: pd.DataFrame) -> tuple[list[str], dict[str, Floats]]:
+    """Return photos, and what each adds to the deviation of FMR and its parts, (photos,); empty without an FMR."""
+    right, validated = (walks[name].to_numpy(np.float64) for name in ("right_original", "validated"))
+    sources, code = np.unique(walks["source_id"].to_numpy(str), return_inverse=True)
+    if not right.any() or not validated.any():
+        return list(sources), {}
+    survived = validated * np.nan_to_num(walks["right_perturbed"].to_numpy(np.float64))
+    parts = {
+        "standard_accuracy": (right - right.mean()) / len(right),
+        "perturbed_accuracy": (survived - survived.sum() / validated.sum() * validated) / validated.sum(),
+        "validation_rate": (validated - validated.mean()) / len(validated),
+    }
+    summed = {name: np.bincount(code, values, len(sources)) for name, values in parts.items()}
+    return list(sources), {"fmr": fmr_influence(walks)} | summed

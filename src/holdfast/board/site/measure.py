@@ -106,7 +106,7 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         restricted, sources, influence = False, rows.sources, {"accuracy": pooled_influence(rows)}
     else:
         restricted, (sources, influence) = False, _static_influence(rows)
-    verdict, sentence, warnings = "", "", []
+    verdict, sentence, warnings = "", "", list[str]()
     if protocol == "static":
         evidence = evidence_of(rows, rows.base(), classes=rows.labels, background=background_effect(rows))
         verdict, sentence, warnings = in_words(evidence)

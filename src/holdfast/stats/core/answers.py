@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,8 +80,10 @@ class Answers:
 
     def part(self, where: NDArray[np.bool_] | Codes) -> Answers:
         """Return some of the cells, with the same names."""
-        arrays = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "given"}
-        return replace(self, **{name: value[where] for name, value in arrays.items() if isinstance(value, np.ndarray)})
+        names = [field.name for field in fields(self) if field.name != "given"]
+        arrays = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
+        cells: dict[str, Any] = {name: getattr(self, name)[where] for name in arrays}
+        return replace(self, **cells)
 
     def restricted(self) -> Answers:
         """Return the same cells with right answers counted among the dataset's classes."""

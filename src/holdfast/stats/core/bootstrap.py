@@ -46,6 +46,11 @@ def codes(labels: ArrayLike) -> tuple[Codes, int]:
     return (place - 1)[shifted], int(place[-1])
 
 
+def sums(number: Codes, values: Floats, count: int) -> Floats:
+    """Return the sum of the values of each code, (count,)."""
+    return np.asarray(np.bincount(number, values, count), np.float64)
+
+
 def t_quantile(freedom: float, share: float = 0.975) -> float:
     """Return a quantile of Student's t; infinite degrees of freedom are the normal distribution."""
     from scipy.special import ndtri, stdtrit
@@ -145,10 +150,10 @@ def deviations(
     widest = int(np.argmax(variances))
     if variances[widest] <= 0:
         return np.zeros(resamples)
-    sums = _one_way(_grouped(column[:, None], *kinds[widest]), resamples, seed)
+    drawn = _one_way(_grouped(column[:, None], *kinds[widest]), resamples, seed)
     few = max(min(count for _, count in observed), 2)
     stretch = np.sqrt(_variance(column, kinds) / variances[widest] * few / (few - 1))
-    return np.asarray((sums[:, 0] - column.sum()) * stretch * t_quantile(min(few - 1, freedom)) / Z)
+    return np.asarray((drawn[:, 0] - column.sum()) * stretch * t_quantile(min(few - 1, freedom)) / Z)
 
 
 def interval(samples: ArrayLike, *, level: float = 0.95, axis: int = 0) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.answers import Answers, Estimate, from_counts, numbered_column
-from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes
+from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, sums
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def class_accuracies(answers: Answers) -> ClassAccuracies:
     shape = (len(answers.conditions), len(answers.labels))
     cell = answers.condition * np.intp(shape[1]) + answers.label
     size = shape[0] * shape[1]
-    n, right = np.bincount(cell, answers.n, size), np.bincount(cell, answers.right, size)
+    n, right = sums(cell, answers.n, size), sums(cell, answers.right, size)
     effect = design_effects(answers.right, answers.n, cell, size, source=answers.source)
     low, high = wilson_at(right / effect, n / effect, Z)
     share = np.divide(right, n, out=np.full(size, np.nan), where=n > 0)
@@ -155,10 +155,10 @@ def pooled_accuracy(answers: Answers) -> Estimate:
 def pooled_influence(answers: Answers) -> Floats:
     """Return what each photo adds to the deviation of ``pooled_accuracy`` from the truth, (sources,)."""
     classes = len(answers.labels)
-    n, right = (np.bincount(answers.label, values, classes) for values in (answers.n, answers.right))
+    n, right = (sums(answers.label, values, classes) for values in (answers.n, answers.right))
     share = right / np.maximum(n, 1)
     noise = (answers.right - share[answers.label] * answers.n) / (n[answers.label] * (n > 0).sum())
-    return np.bincount(answers.source, noise, len(answers.sources))
+    return sums(answers.source, noise, len(answers.sources))
 
 
 def _group(answers: Answers) -> tuple[Codes, list[tuple[str, str]]]:
@@ -172,9 +172,7 @@ def _accuracies(
 ) -> _Groups:
     count, classes = len(keys), len(answers.labels)
     cell = group * np.intp(classes) + answers.label
-    n, right = (
-        np.bincount(cell, values, count * classes).reshape(count, classes) for values in (answers.n, answers.right)
-    )
+    n, right = (sums(cell, values, count * classes).reshape(count, classes) for values in (answers.n, answers.right))
     stratum = (answers.label, classes) if average == "macro" else None
     effect = design_effects(
         answers.right, answers.n, group, count, stratum=stratum, source=answers.source, donor=answers.donor,
@@ -259,7 +257,7 @@ def design_effects(
     """
     number, count = stratum or (np.zeros(len(n), np.intp), 1)
     cell = group * np.intp(count) + number
-    rows, hits = (np.bincount(cell, values, groups * count) for values in (n, right))
+    rows, hits = (sums(cell, values, groups * count) for values in (n, right))
     share = np.divide(hits, rows, out=np.zeros_like(rows), where=rows > 0)
     residual = right - share[cell] * n
     expected = (rows * share * (1 - share)).reshape(groups, count).sum(axis=1)
@@ -291,8 +289,7 @@ def _squares(values: Floats, group: Codes, groups: int, cluster: Codes) -> tuple
     number, count = codes(group * width + cluster)
     owner = np.zeros(count, np.intp)
     owner[number] = group
-    sums = np.bincount(number, values, count)
-    return np.bincount(owner, sums**2, groups), np.bincount(owner, minlength=groups)
+    return sums(owner, sums(number, values, count) ** 2, groups), np.bincount(owner, minlength=groups)
 
 
 def design_effect(rows: pd.DataFrame, column: str, *, by_class: bool, donors: bool = True) -> float:
@@ -351,7 +348,7 @@ def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
     own = own & (answers.donor_label >= 0)
     width = len(answers.donor_labels)
     key, number = np.unique(answers.label[own] * np.intp(max(width, 1)) + answers.donor_label[own], return_inverse=True)
-    n, right = (np.bincount(number, values[own]) for values in (answers.n, answers.right))
+    n, right = (sums(number, values[own], len(key)) for values in (answers.n, answers.right))
     enough = n >= GROUP_MINIMUM
     if not enough.any():
         nothing = float("nan")

@@ -13,7 +13,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, Estimate
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, Z, codes, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, Z, codes, resampled_sums, sums
 from holdfast.stats.core.cells import Average, wilson_at
 
 Components = Literal["cross_inner", "scenario_class"]
@@ -61,20 +61,20 @@ class Design:
     @cached_property
     def accuracy(self) -> Floats:
         """Return the accuracies, (columns,)."""
-        return np.bincount(self.column, self.weight * self.answers.right, len(self.columns))
+        return sums(self.column, self.weight * self.answers.right, len(self.columns))
 
     @cached_property
     def influence(self) -> Floats:
         """Return what each photo adds to an accuracy's deviation from the truth, (photos, columns)."""
         shape = (self.photos, len(self.columns))
         cell = self.photo * np.intp(shape[1]) + self.column
-        return np.bincount(cell, self.weight * self.noise, shape[0] * shape[1]).reshape(shape)
+        return sums(cell, self.weight * self.noise, shape[0] * shape[1]).reshape(shape)
 
     def by_class(self, values: Floats) -> Floats:
         """Return sums of what cells hold per class and column, (classes, columns)."""
         label, count = codes(self.answers.label)
         shape = (count, len(self.columns))
-        return np.bincount(label * np.intp(shape[1]) + self.column, values, shape[0] * shape[1]).reshape(shape)
+        return sums(label * np.intp(shape[1]) + self.column, values, shape[0] * shape[1]).reshape(shape)
 
     @cached_property
     def class_accuracy(self) -> Floats:
@@ -90,8 +90,8 @@ class Design:
         n = self.by_class(self.answers.n)[label, self.column]
         crossed = np.isin(self.column, self.cross)
         cell = (self.photo * np.intp(count) + label)[crossed]
-        sums = np.bincount(cell, (self.noise / n)[crossed], self.photos * count)
-        return np.asarray(sums.reshape(self.photos, count) / len(self.cross))
+        summed = sums(cell, (self.noise / n)[crossed], self.photos * count)
+        return np.asarray(summed.reshape(self.photos, count) / len(self.cross))
 
 
 def design_of(answers: Answers, conditions: Collection[str], *, average: Average = "macro") -> Design | None:
@@ -135,14 +135,14 @@ def _weights(answers: Answers, column: Codes, columns: int, average: Average) ->
     label, classes = codes(answers.label) if average == "macro" else (np.zeros(len(column), np.intp), 1)
     fold, folds = codes(answers.fold)
     run = column * np.intp(folds) + fold
-    size = np.bincount(run * np.intp(classes) + label, answers.n, columns * folds * classes)
+    size = sums(run * np.intp(classes) + label, answers.n, columns * folds * classes)
     shares = (size.reshape(columns * folds, classes) > 0).sum(axis=1)
     runs = (shares.reshape(columns, folds) > 0).sum(axis=1)
     weight = 1 / (runs[column] * shares[run] * size[run * np.intp(classes) + label])
     _, owner = np.divmod(np.unique(answers.source * np.intp(classes) + label), classes)
     photos = np.bincount(owner, minlength=classes)[label]
     cell = column * np.intp(classes) + label
-    n, right = (np.bincount(cell, values, columns * classes) for values in (answers.n, answers.right))
+    n, right = (sums(cell, values, columns * classes) for values in (answers.n, answers.right))
     whole = right.reshape(columns, classes).sum(axis=1) / n.reshape(columns, classes).sum(axis=1)
     expected = np.where(photos > 1, right[cell] / n[cell], whole[column])
     noise = (answers.right - expected * answers.n) * np.sqrt(photos / np.maximum(photos - 1, 1))
@@ -252,8 +252,8 @@ class Spread:
         if self.signed:
             return float(2 * self.value(self.deviations) - self.value(self.deviations + noise).mean())
         excess = self.deviations**2 - np.diag(self.covariance)
-        sums = np.array([excess[: self.split].sum(), excess[self.split :].sum()])
-        return float(np.sqrt(np.maximum(sums, 0)).sum() if self.by_class else sums.sum())
+        parts = np.array([excess[: self.split].sum(), excess[self.split :].sum()])
+        return float(np.sqrt(np.maximum(parts, 0)).sum() if self.by_class else parts.sum())
 
 
 def mean_accuracy(design: Design) -> Estimate:

@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, sums
 from holdfast.stats.core.cells import Average, design_effects, wilson
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import Effect, effect_of, pair
@@ -237,8 +237,8 @@ def evidence_of(
 def _excesses(answers: Answers, trained: int) -> dict[str, Excess]:
     """Return the excess under each condition that the verdict looks at."""
     count, classes = len(answers.conditions), len(answers.labels)
-    known = np.bincount(answers.condition * np.intp(classes) + answers.label, answers.n, count * classes)
-    right = np.bincount(answers.condition, answers.right_restricted, count)
+    known = sums(answers.condition * np.intp(classes) + answers.label, answers.n, count * classes)
+    right = sums(answers.condition, answers.right_restricted, count)
     effect = design_effects(
         answers.right_restricted, answers.n, answers.condition, count, source=answers.source, donor=answers.donor
     )

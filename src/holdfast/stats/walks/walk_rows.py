@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Codes, Floats, codes
+from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
 from holdfast.stats.core.columns import coded, equals, keep
 from holdfast.stats.walks.fmr import BASELINES, fmr
 from holdfast.stats.walks.fmr_ranking import fmr_influence
@@ -161,5 +161,5 @@ def walk_influence(walks: pd.DataFrame) -> tuple[list[str], dict[str, Floats]]:
         "perturbed_accuracy": (survived - survived.sum() / validated.sum() * validated) / validated.sum(),
         "validation_rate": (validated - validated.mean()) / len(validated),
     }
-    summed = {name: np.bincount(code, values, len(sources)) for name, values in parts.items()}
+    summed = {name: sums(code, values, len(sources)) for name, values in parts.items()}
     return list(sources), {"fmr": fmr_influence(walks)} | summed

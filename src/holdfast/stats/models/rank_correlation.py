@@ -14,7 +14,6 @@ from holdfast.stats.core.grid import holm
 from holdfast.stats.models.between import kendall
 from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 
-RESAMPLES = 2000
 LEAST_MODELS = 4
 """Fewer models give no interval: Bonett and Wright's divides by the number of models less three."""
 CORRELATIONS = (

@@ -24,6 +24,7 @@ from holdfast.pipeline.specs.data import (
     seed,
     workers,
 )
+from holdfast.stats.core.bootstrap import RESAMPLES
 
 TWO_WAY, FULL_LIST = "two_way", "full_list"
 QUESTIONS = (TWO_WAY, FULL_LIST)
@@ -165,5 +166,5 @@ class ChooseSpec(Spec):
     device: str = device("Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
     outcome: Any = outcome("--accuracy")  # noqa: RUF009
     average: Any = average()  # noqa: RUF009
-    resamples: int = option(4000, help="Number of bootstrap resamples.", least=100)
+    resamples: int = option(RESAMPLES, help="Number of bootstrap resamples.", least=100)
     seed: int = seed("Seed of the bootstrap.")

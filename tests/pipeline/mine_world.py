@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+import pytest
 
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.data.writers import encode_image
+from holdfast.pipeline.hard.mine import mine
+from holdfast.pipeline.hard.pool import MineSpec
 
 CLASSES = ("cat", "dog", "hen")
 NUISANCES = {"background": ("sea", "sky", "wall"), "texture": ("dots", "rings"), "material": ("gold",)}
 SURROGATES = ("one", "two", "three", "four")
 TARGETS = ("five", "six")
+NAMES = tuple(f"python:coded:{name}" for name in SURROGATES)
+HELD_OUT = tuple(f"python:coded:{name}" for name in TARGETS)
+ORACLE = "classifier:python:coded:judge"
 
 SOURCE = '''
 import time
@@ -124,3 +132,35 @@ class CodedMaker:
             picture(next(one for one in CLASSES if f" {one} " in f" {prompt} "), bits_of(prompt, seed), seed)
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
+
+
+def spec_of(pool: Path, **options: Any) -> MineSpec:
+    options = {"again": 0, "least_images": 5, "device": "cpu"} | options
+    return MineSpec(str(pool), NAMES, HELD_OUT, ORACLE, **options)
+
+
+class HardSets:
+    """Hard sets of one pool, each mined once for all tests; nobody changes the pool or what ``mined`` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = make_pool(folder / "pool")
+        self._mined: dict[str, Any] = {}
+
+    def mined(self, **options: Any) -> Any:
+        """What ``mine`` returns for these options, and left in its ``path``."""
+        key = json.dumps(options, sort_keys=True)
+        if key not in self._mined:
+            self._mined[key] = mine(spec_of(self.pool, **options), self.folder / f"hard{len(self._mined)}")
+        return self._mined[key]
+
+    def copy(self, out: Path, **options: Any) -> Any:
+        """A copy of the hard set in ``out``, as if it had been mined there."""
+        mined = self.mined(**options)
+        shutil.copytree(mined.path, out)
+        return mined
+
+
+@pytest.fixture(scope="module")
+def hard_sets(tmp_path_factory: pytest.TempPathFactory) -> HardSets:
+    return HardSets(tmp_path_factory.mktemp("hard-sets"))

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from mine_world import CLASSES, SURROGATES, TARGETS, CodedMaker, make_pool
+from mine_world import CLASSES, HELD_OUT, NAMES, ORACLE, CodedMaker, HardSets, make_pool, spec_of
+from mine_world import hard_sets as hard_sets
 
 import holdfast
 from commands import HOLDFAST, run
@@ -24,11 +25,7 @@ from holdfast.data import images as images_module
 from holdfast.data import load_collection
 from holdfast.pipeline.hard.data_card import mentions
 from holdfast.pipeline.hard.mine import mine
-from holdfast.pipeline.hard.pool import MineSpec, model_facts
-
-NAMES = tuple(f"python:coded:{name}" for name in SURROGATES)
-HELD_OUT = tuple(f"python:coded:{name}" for name in TARGETS)
-ORACLE = "classifier:python:coded:judge"
+from holdfast.pipeline.hard.pool import model_facts
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +40,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Path:
+def pool(hard_sets: HardSets) -> Path:
+    """The pool of all tests; who changes it takes ``own_pool``."""
+    return hard_sets.pool
+
+
+@pytest.fixture
+def own_pool(tmp_path: Path) -> Path:
     return make_pool(tmp_path / "pool")
-
-
-def spec_of(pool: Path, **options) -> MineSpec:
-    options = {"again": 0, "least_images": 5, "device": "cpu"} | options
-    return MineSpec(str(pool), NAMES, HELD_OUT, ORACLE, **options)
 
 
 def truth(pool: Path) -> pd.DataFrame:
@@ -95,19 +93,20 @@ def test_the_hard_set_is_what_the_pixels_say(pool: Path, tmp_path: Path) -> None
     assert (selection[selection["set"] == "control"]["surrogates_failed"].between(1, 2)).all()
 
 
-def test_targets_take_no_part_in_choosing(pool: Path, tmp_path: Path) -> None:
-    first = mine(spec_of(pool), tmp_path / "first")
-    second = mine(replace(spec_of(pool), targets=("python:coded:always_wrong",)), tmp_path / "second")
+def test_targets_take_no_part_in_choosing(hard_sets: HardSets, tmp_path: Path) -> None:
+    first = hard_sets.mined()
+    spec = replace(spec_of(hard_sets.pool), targets=("python:coded:always_wrong",))
+    second = mine(spec, tmp_path / "second")
     assert first.facts["choice"] == second.facts["choice"]
-    a, b = (pd.read_parquet(tmp_path / one / "mining" / "selection.parquet") for one in ("first", "second"))
+    a, b = (pd.read_parquet(mined.path / "mining" / "selection.parquet") for mined in (first, second))
     pd.testing.assert_frame_equal(a, b)
 
 
-def test_halves_share_no_prompt_and_choices_see_one_half(pool: Path, tmp_path: Path) -> None:
-    mined = mine(spec_of(pool), tmp_path / "hard")
-    selection = pd.read_parquet(tmp_path / "hard" / "mining" / "selection.parquet")
+def test_halves_share_no_prompt_and_choices_see_one_half(hard_sets: HardSets) -> None:
+    mined = hard_sets.mined()
+    selection = pd.read_parquet(mined.path / "mining" / "selection.parquet")
     assert (selection.groupby("prompt_id")["half"].nunique() == 1).all()
-    told = truth(pool)
+    told = truth(hard_sets.pool)
     choosing = told.loc[selection.loc[selection["half"] == "choose", "sample_id"]]
     used = [name for name in NAMES if name in mined.facts["used"]]
     for row in mined.tables["choice_m"].to_dict("records"):
@@ -115,8 +114,8 @@ def test_halves_share_no_prompt_and_choices_see_one_half(pool: Path, tmp_path: P
         assert (row["images"], row["valid"]) == (hard.sum(), (hard & choosing["valid"]).sum())
 
 
-def test_everybody_can_open_it(pool: Path, tmp_path: Path) -> None:
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
+def test_everybody_can_open_it(hard_sets: HardSets, tmp_path: Path) -> None:
+    hard_sets.copy(tmp_path / "hard", at_least=3)
     for text in (str(tmp_path / "hard"), f"imagenet-d:{tmp_path / 'hard'}"):
         collection = load_collection(text)
         assert {sample.kind for sample in collection.samples} == {"generated"}
@@ -132,8 +131,8 @@ def test_everybody_can_open_it(pool: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["", "imagenet-d:"])
-def test_a_changed_image_is_an_error_in_its_row(pool: Path, tmp_path: Path, scheme: str) -> None:
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
+def test_a_changed_image_is_an_error_in_its_row(hard_sets: HardSets, tmp_path: Path, scheme: str) -> None:
+    hard_sets.copy(tmp_path / "hard", at_least=3)
     path = sorted((tmp_path / "hard").glob("*/*/*.png"))[0]
     path.write_bytes(path.read_bytes() + b"x")
     run = holdfast.evaluate(f"{scheme}{tmp_path / 'hard'}", models=HELD_OUT[0], out=tmp_path / "run")
@@ -141,19 +140,19 @@ def test_a_changed_image_is_an_error_in_its_row(pool: Path, tmp_path: Path, sche
     assert len(errors) == 1 and "has changed since it was published" in errors[0]["error"]
 
 
-def test_another_m_is_cheap_and_replaces_the_set(pool: Path, tmp_path: Path) -> None:
+def test_another_m_is_cheap_and_replaces_the_set(hard_sets: HardSets, tmp_path: Path) -> None:
     out = tmp_path / "hard"
-    mine(spec_of(pool, at_least=2, use=4), out)
+    hard_sets.copy(out, at_least=2, use=4)
     (out / "notes.txt").write_text("mine")
     before = {path: path.stat().st_mtime_ns for path in (out / "mining").rglob("part-*.parquet")}
     first = set(out.glob("*/*/*.png"))
-    second = mine(spec_of(pool, at_least=4, use=4), out)
+    second = mine(spec_of(hard_sets.pool, at_least=4, use=4), out)
     assert {path: path.stat().st_mtime_ns for path in (out / "mining").rglob("part-*.parquet")} == before
     after = set(out.glob("*/*/*.png"))
     assert after < first and len(after) == second.images
     assert (out / "notes.txt").read_text() == "mine"
-    fresh = mine(spec_of(pool, at_least=4, use=4), tmp_path / "fresh")
-    assert (out / "manifest.csv").read_bytes() == (tmp_path / "fresh" / "manifest.csv").read_bytes()
+    fresh = hard_sets.mined(at_least=4, use=4)
+    assert (out / "manifest.csv").read_bytes() == (fresh.path / "manifest.csv").read_bytes()
     for name, table in fresh.tables.items():
         pd.testing.assert_frame_equal(table, second.tables[name], obj=name)
 
@@ -181,9 +180,9 @@ def test_caps_balance_and_rejected_images(pool: Path, tmp_path: Path) -> None:
     mine(spec_of(pool, at_least=3, balance=True, keep_rejected=True), tmp_path / "balanced")
     counts = pd.read_csv(tmp_path / "balanced" / "manifest.csv").groupby("label").size()
     assert counts.nunique() == 1
-    everything = mine(spec_of(pool, at_least=3, keep_rejected=True), tmp_path / "all")
+    everything = mine(spec_of(pool, at_least=3, keep_rejected=True), tmp_path / "balanced")
     assert everything.images == everything.facts["shared"] > everything.facts["hard_valid"]
-    assert not pd.read_csv(tmp_path / "all" / "manifest.csv")["oracle_accepted"].all()
+    assert not pd.read_csv(tmp_path / "balanced" / "manifest.csv")["oracle_accepted"].all()
 
 
 def test_painting_anew_tells_prompt_from_luck(pool: Path, tmp_path: Path) -> None:
@@ -254,23 +253,23 @@ def test_mistakes_are_one_sentence(pool: Path, tmp_path: Path, options: dict, se
     assert not (tmp_path / "hard").exists()
 
 
-def test_a_category_without_an_output(pool: Path, tmp_path: Path) -> None:
-    table = pq.read_table(pool / "manifest.parquet").to_pandas()
+def test_a_category_without_an_output(own_pool: Path, tmp_path: Path) -> None:
+    table = pq.read_table(own_pool / "manifest.parquet").to_pandas()
     table.loc[table["label"] == "hen", "label"] = "walrus"
-    table.to_parquet(pool / "manifest.parquet")
+    table.to_parquet(own_pool / "manifest.parquet")
     with pytest.raises(UserError, match=r"'walrus' is no output of the model.*--labels"):
-        mine(spec_of(pool), tmp_path / "hard")
+        mine(spec_of(own_pool), tmp_path / "hard")
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nwalrus,hen\n")
-    assert mine(spec_of(pool, at_least=3, labels=str(labels)), tmp_path / "hard").images > 10
+    assert mine(spec_of(own_pool, at_least=3, labels=str(labels)), tmp_path / "hard").images > 10
 
 
-def test_no_shared_failure_leaves_what_was_there(pool: Path, tmp_path: Path) -> None:
+def test_no_shared_failure_leaves_what_was_there(hard_sets: HardSets, tmp_path: Path) -> None:
     easy = make_pool(tmp_path / "easy", bits=lambda prompt, seed: 1 << int(seed) % 4)
     with pytest.raises(UserError, match=r"no image of 108 is failed by 4 of the 4.*most that fail together is 1"):
         mine(spec_of(easy, at_least=4, use=4), tmp_path / "new")
     assert not list((tmp_path / "new").glob("*/*/*.png")) and not (tmp_path / "new" / "manifest.csv").exists()
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
+    hard_sets.copy(tmp_path / "hard", at_least=3)
     before = {path: path.read_bytes() for path in (tmp_path / "hard").glob("*/*/*.png")}
     (tmp_path / "moved").mkdir()
     easy.rename(tmp_path / "moved" / "pool")
@@ -311,22 +310,22 @@ def test_what_is_not_ours_is_left_alone(pool: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
 
-def test_an_image_changed_in_between_is_not_published(pool: Path, tmp_path: Path) -> None:
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
-    (pool / "manifest.csv").unlink()
-    table = pq.read_table(pool / "manifest.parquet")
-    pq.write_table(table.drop(["published_sha256"]), pool / "manifest.parquet")
+def test_an_image_changed_in_between_is_not_published(own_pool: Path, tmp_path: Path) -> None:
+    mine(spec_of(own_pool, at_least=3), tmp_path / "hard")
+    (own_pool / "manifest.csv").unlink()
+    table = pq.read_table(own_pool / "manifest.parquet")
+    pq.write_table(table.drop(["published_sha256"]), own_pool / "manifest.parquet")
     chosen = pq.read_table(tmp_path / "hard" / "manifest.parquet")["path"].to_pylist()[0]
     image = mine_world.picture(chosen.split("/")[1], 0)
     from holdfast.data.writers import encode_image
 
-    (pool / chosen).write_bytes(encode_image(image))
-    again = mine(spec_of(pool, at_least=3), tmp_path / "hard")  # classified anew, and right now
+    (own_pool / chosen).write_bytes(encode_image(image))
+    again = mine(spec_of(own_pool, at_least=3), tmp_path / "hard")  # classified anew, and right now
     assert chosen not in pq.read_table(tmp_path / "hard" / "manifest.parquet")["path"].to_pylist()
     assert not (tmp_path / "hard" / chosen).exists() and again.images > 10
 
 
-def test_the_card_counts_and_names_people(tmp_path: Path) -> None:
+def test_the_card_counts_and_names_people(hard_sets: HardSets, tmp_path: Path) -> None:
     pool = make_pool(tmp_path / "pool", words=", beside a nun and two children <script>alert(1)</script>")
     mined = mine(spec_of(pool, at_least=3), tmp_path / "hard")
     card = (tmp_path / "hard" / "DATACARD.md").read_text()
@@ -336,8 +335,7 @@ def test_the_card_counts_and_names_people(tmp_path: Path) -> None:
     assert "| nun | people | 36 | 108 |" in card and "| children | people |" in card and "| child |" not in card
     assert "CC0-1.0" in card and "coded:" in card and "<script>" not in card
     assert mined.facts["choice"]["rule"][0] in card
-    plain = mine(spec_of(make_pool(tmp_path / "plain"), at_least=3), tmp_path / "other")
-    assert "None of them occurs" in (plain.path / "DATACARD.md").read_text()
+    assert "None of them occurs" in (hard_sets.mined(at_least=3).path / "DATACARD.md").read_text()
 
 
 def test_words_are_found_whole() -> None:

@@ -9,7 +9,8 @@ import mine_world
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from mine_world import CLASSES, SURROGATES, TARGETS, make_pool
+from mine_world import CLASSES, HELD_OUT, NAMES, HardSets, make_pool, spec_of
+from mine_world import hard_sets as hard_sets
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
@@ -17,9 +18,6 @@ from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
-
-NAMES = tuple(f"python:coded:{name}" for name in SURROGATES)
-HELD_OUT = tuple(f"python:coded:{name}" for name in TARGETS)
 
 
 @pytest.fixture(autouse=True)
@@ -29,19 +27,20 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Path:
+def pool(hard_sets: HardSets) -> Path:
+    """The pool of all tests; who changes it takes ``own_pool``."""
+    return hard_sets.pool
+
+
+@pytest.fixture
+def own_pool(tmp_path: Path) -> Path:
     return make_pool(tmp_path / "pool")
 
 
-def spec_of(pool: Path, **options) -> MineSpec:
-    options = {"again": 0, "least_images": 5, "device": "cpu"} | options
-    return MineSpec(str(pool), NAMES, HELD_OUT, "classifier:python:coded:judge", **options)
-
-
-def test_the_control_is_compared_with_the_images_that_have_one(pool: Path, tmp_path: Path) -> None:
-    mined = mine(spec_of(pool, at_least=2, use=4), tmp_path / "hard")
-    images = pd.read_parquet(tmp_path / "hard" / "mining" / "answers.parquet").set_index("sample_id")
-    told = pd.read_parquet(tmp_path / "hard" / "mining" / "selection.parquet").set_index("sample_id")
+def test_the_control_is_compared_with_the_images_that_have_one(hard_sets: HardSets) -> None:
+    mined = hard_sets.mined(at_least=2, use=4)
+    images = pd.read_parquet(mined.path / "mining" / "answers.parquet").set_index("sample_id")
+    told = pd.read_parquet(mined.path / "mining" / "selection.parquet").set_index("sample_id")
     inside = told[(told["half"] == "report") & told["valid"]]
     hard = inside.index[inside["set"] == "hard"]
     controls = inside[inside["valid_control_of"] != ""]
@@ -56,7 +55,7 @@ def test_the_control_is_compared_with_the_images_that_have_one(pool: Path, tmp_p
         assert drops.at[(target, "pool"), "estimate"] == pytest.approx(whole)
     sentence = f"{len(matched)} of {len(hard)} valid hard images of the reporting half have a control"
     assert any(sentence in one for one in mined.warnings)
-    assert sentence in (tmp_path / "hard" / "DATACARD.md").read_text()
+    assert sentence in (mined.path / "DATACARD.md").read_text()
 
 
 def test_no_control_at_all_is_said_in_words(tmp_path: Path) -> None:
@@ -69,9 +68,9 @@ def test_no_control_at_all_is_said_in_words(tmp_path: Path) -> None:
     assert "have a control" in page
 
 
-def test_questions_are_found_however_the_folder_is_opened(pool: Path, tmp_path: Path) -> None:
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
-    for text in (str(tmp_path / "hard"), f"imagenet-d:{tmp_path / 'hard'}"):
+def test_questions_are_found_however_the_folder_is_opened(hard_sets: HardSets) -> None:
+    hard = hard_sets.mined(at_least=3).path
+    for text in (str(hard), f"imagenet-d:{hard}"):
         for sample in load_collection(text).samples:
             assert sample.attributes["top1_pred_cate"] == sample.label
             assert sample.attributes["top2_pred_cate"] in set(CLASSES) - {sample.label}
@@ -87,9 +86,9 @@ def test_questions_name_classes_of_the_hard_set(tmp_path: Path) -> None:
     assert found == {"cat": "hen", "hen": "cat"}
 
 
-def test_a_deleted_or_foreign_path_does_not_stop_a_new_selection(pool: Path, tmp_path: Path) -> None:
+def test_a_deleted_or_foreign_path_does_not_stop_a_new_selection(hard_sets: HardSets, tmp_path: Path) -> None:
     out = tmp_path / "hard"
-    mine(spec_of(pool, at_least=2, use=4), out)
+    hard_sets.copy(out, at_least=2, use=4)
     stays = tmp_path / "elsewhere" / "dog" / "a.png"
     stays.parent.mkdir(parents=True)
     stays.write_bytes(b"not yours")
@@ -100,24 +99,23 @@ def test_a_deleted_or_foreign_path_does_not_stop_a_new_selection(pool: Path, tmp
     lost = sorted(set(out.glob("*/*/*.png")) - {out / one for one in table["path"]})
     table.to_parquet(out / "manifest.parquet")
     gone.unlink()
-    mined = mine(spec_of(pool, at_least=4, use=4), out)
+    mined = mine(spec_of(hard_sets.pool, at_least=4, use=4), out)
     assert stays.read_bytes() == b"not yours" and (tmp_path / "elsewhere" / "empty").is_dir()
     listed = {out / one for one in pq.read_table(out / "manifest.parquet")["path"].to_pylist()}
     assert set(out.glob("*/*/*.png")) - set(lost) == listed - set(lost) and len(listed) == mined.images
 
 
-def test_what_was_begun_is_taken_back(pool: Path, tmp_path: Path) -> None:
-    large, out = tmp_path / "large", tmp_path / "hard"
-    mine(spec_of(pool, at_least=2, use=4), large)
-    mine(spec_of(pool, at_least=4, use=4), out)
+def test_what_was_begun_is_taken_back(hard_sets: HardSets, tmp_path: Path) -> None:
+    large, out = hard_sets.mined(at_least=2, use=4).path, tmp_path / "hard"
+    hard_sets.copy(out, at_least=4, use=4)
     paths = pq.read_table(large / "manifest.parquet")["path"].to_pylist()
     last = next(one for one in reversed(paths) if not (out / one).exists())
     (out / last).mkdir(parents=True)  # no file can be written there, so publishing stops in the middle
     with pytest.raises(OSError):
-        mine(spec_of(pool, at_least=2, use=4), out)
+        mine(spec_of(hard_sets.pool, at_least=2, use=4), out)
     (out / last).rmdir()
     assert len(set(out.glob("*/*/*.png"))) > 20 and not (out / "manifest.parquet").exists()
-    mined = mine(spec_of(pool, at_least=4, use=4), out)
+    mined = mine(spec_of(hard_sets.pool, at_least=4, use=4), out)
     listed = {out / one for one in pq.read_table(out / "manifest.parquet")["path"].to_pylist()}
     assert set(out.glob("*/*/*.png")) == listed and len(listed) == mined.images < 20
 
@@ -131,9 +129,11 @@ def test_what_was_begun_is_taken_back(pool: Path, tmp_path: Path) -> None:
         ("selection.parquet", None),
     ],
 )
-def test_a_torn_hard_set_is_said_in_a_sentence(pool: Path, tmp_path: Path, file: str, content: bytes | None) -> None:
+def test_a_torn_hard_set_is_said_in_a_sentence(
+    hard_sets: HardSets, tmp_path: Path, file: str, content: bytes | None
+) -> None:
     out = tmp_path / "hard"
-    mine(spec_of(pool, at_least=3), out)
+    hard_sets.copy(out, at_least=3)
     if content is None:
         pd.read_parquet(out / "mining" / file).drop(columns="set").to_parquet(out / "mining" / file)
     else:
@@ -144,20 +144,20 @@ def test_a_torn_hard_set_is_said_in_a_sentence(pool: Path, tmp_path: Path, file:
         assert "not a hard set, or not a whole one" in f"{asked.exception}{asked.output}"
 
 
-def test_a_torn_manifest_is_said_in_a_sentence(pool: Path, tmp_path: Path) -> None:
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
+def test_a_torn_manifest_is_said_in_a_sentence(hard_sets: HardSets, tmp_path: Path) -> None:
+    hard_sets.copy(tmp_path / "hard", at_least=3)
     (tmp_path / "hard" / "manifest.parquet").write_bytes(b"no table")
     with pytest.raises(UserError, match="cannot be read"):
-        mine(spec_of(pool, at_least=3), tmp_path / "hard")
+        mine(spec_of(hard_sets.pool, at_least=3), tmp_path / "hard")
 
 
-def test_a_category_that_no_folder_can_be_called(pool: Path, tmp_path: Path) -> None:
-    table = pq.read_table(pool / "manifest.parquet").to_pandas()
+def test_a_category_that_no_folder_can_be_called(own_pool: Path, tmp_path: Path) -> None:
+    table = pq.read_table(own_pool / "manifest.parquet").to_pandas()
     table.loc[table["label"] == "hen", "label"] = "hen/rooster"
-    table.to_parquet(pool / "manifest.parquet")
+    table.to_parquet(own_pool / "manifest.parquet")
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nhen/rooster,hen\n")
-    mine(spec_of(pool, at_least=3, labels=str(labels)), tmp_path / "hard")
+    mine(spec_of(own_pool, at_least=3, labels=str(labels)), tmp_path / "hard")
     for text in (str(tmp_path / "hard"), f"imagenet-d:{tmp_path / 'hard'}"):
         collection = load_collection(text)
         assert "hen/rooster" in {sample.label for sample in collection.samples}
@@ -178,10 +178,10 @@ def test_drawn_scenes_can_be_mined(tmp_path: Path) -> None:
         assert sample.label == drawn[sample.sample_id].label
 
 
-def test_a_pools_words_run_nowhere_in_the_card(pool: Path, tmp_path: Path) -> None:
-    table = pq.read_table(pool / "manifest.parquet").to_pandas()
+def test_a_pools_words_run_nowhere_in_the_card(own_pool: Path, tmp_path: Path) -> None:
+    table = pq.read_table(own_pool / "manifest.parquet").to_pandas()
     table = table.assign(licence="CC0 <img src=x onerror=alert(1)>", generator="<script>alert(2)</script>")
-    table.to_parquet(pool / "manifest.parquet")
-    mine(spec_of(pool, at_least=3), tmp_path / "hard")
+    table.to_parquet(own_pool / "manifest.parquet")
+    mine(spec_of(own_pool, at_least=3), tmp_path / "hard")
     card = (tmp_path / "hard" / "DATACARD.md").read_text()
     assert "<img" not in card and "<script" not in card and "CC0 &lt;img" in card

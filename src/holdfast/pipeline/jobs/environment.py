@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -19,6 +20,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
+@functools.cache
 def version(package: str) -> str | None:
     """The installed version, None where there is none; does not import the package."""
     try:

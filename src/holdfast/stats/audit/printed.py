@@ -99,6 +99,12 @@ class Figure:
         """For figures whose author may have cut the last digits off."""
         return Interval(self.value - self.half, self.value + 2 * self.half)
 
+    @property
+    def significant(self) -> int:
+        """Return how many significant digits were printed, trailing zeros included."""
+        digits = re.sub(r"[^0-9]", "", re.split("e", self.text, flags=re.IGNORECASE)[0])
+        return len(digits.lstrip("0"))
+
 
 _NUMBER = re.compile(r"^[+-]?(\d+(?:\.(\d*))?|\.(\d+))(e[+-]?\d+)?$", re.IGNORECASE)
 
@@ -129,7 +135,11 @@ _ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
         ("se", "se standard_error std_err stderr"),
         ("t", "t t_value t_stat"),
         ("p", "p p_value pvalue"),
-        ("size", "params params_m parameters flops gflops seed fold rank epoch epochs step steps df year"),
+        ("df", "df degrees_of_freedom"),
+        ("low", "low lower ci_low ci_lower lower_ci conf_low"),
+        ("high", "high upper ci_high ci_upper upper_ci conf_high"),
+        ("stars", "stars sig significance"),
+        ("size", "params params_m parameters flops gflops seed fold rank epoch epochs step steps year"),
     )
 )
 
@@ -217,7 +227,8 @@ class Printed:
             figures = [figure(text) for name in group for text in self.columns[name]]
             tally = Counter(one.decimals for one in figures if one)
             most = max(tally)
-            usual[column] = most if 2 * tally[most] > tally.total() else -1
+            lost_zeros = 2 * tally[most] > tally.total() and not _share_significant_digits(figures, most)
+            usual[column] = most if lost_zeros else -1
         return usual
 
     def figure(self, row: int, column: str | None) -> Figure | None:
@@ -259,6 +270,16 @@ class Printed:
     def squares_in_percent(self) -> bool:
         """Whether the squared deviations of the table are percentages."""
         return any(self.percent(column) for column in self.others)
+
+
+def _share_significant_digits(figures: list[Figure | None], most: int) -> bool:
+    """Return whether a column was printed to a number of significant digits: 0.1004 beside 0.04867 lost no zero."""
+    known = [entry for entry in figures if entry and entry.value]
+    shorter = [entry for entry in known if entry.decimals < most]
+    usual, _ = Counter(entry.significant for entry in known).most_common(1)[0] if known else (0, 0)
+    longer = [entry for entry in known if entry.decimals == most]
+    fitting = sum(entry.significant == usual for entry in longer)
+    return bool(shorter) and 2 * fitting > len(longer) and all(entry.significant == usual for entry in shorter)
 
 
 def _text(value: object) -> str:

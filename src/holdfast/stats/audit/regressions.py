@@ -1,0 +1,210 @@
+"""Checks of regression tables: p against t, ends of intervals, stars, signs.
+
+Degrees of freedom, the level of intervals and the meaning of stars are rarely printed. Each check looks for the one
+choice that fits most rows, and reports the rows that do not fit it; it keeps silent where fewer than three quarters do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from typing import TypeVar
+
+from holdfast.stats.audit.printed import Finding, Interval, Printed, figure
+
+DEGREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100, 200, 500, 2000, 10**6)
+LEVELS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
+STARS = (
+    (0.05, 0.01, 0.001, 0.0001),
+    (0.1, 0.05, 0.01, 0.001),
+    (0.05, 0.01, 0.005, 0.001),
+)
+"""What one to four stars mean, by convention."""
+MOST = 0.75
+FEWEST = 4
+"""Rows that a choice must be fitted to before a row that misses it is called a slip."""
+_STARRED = re.compile(r"(\*+)\s*$")
+_BOUND = re.compile(r"^\s*([<‹≤>›≥])\s*=?\s*(.+)$")
+
+Choice = TypeVar("Choice")
+
+
+def regression_slips(table: Printed) -> Iterator[Finding]:
+    """Yield what is wrong in a table of estimates with standard errors, t, p, intervals or stars."""
+    yield from _signs(table)
+    yield from _probabilities(table)
+    yield from _intervals(table)
+    yield from _stars(table)
+
+
+def probability(table: Printed, row: int) -> Interval | None:
+    """Return the p that a cell may stand for; "<.0001" stands for 0 to 0.0001."""
+    column = table.having("p").get("") or next((name for name, (_, role) in table.roles.items() if role == "p"), None)
+    if column is None:
+        return None
+    text = table.columns[column][row]
+    if bound := _BOUND.match(text):
+        limit = figure(bound[2])
+        below = bound[1] in "<‹≤"
+        return None if limit is None else Interval(0.0, limit.value) if below else Interval(limit.value, 1.0)
+    printed = table.figure(row, column)
+    return None if printed is None else Interval(max(printed.rounded.low, 0.0), printed.rounded.high)
+
+
+def _t_size(table: Printed, row: int) -> Interval | None:
+    """Return |t| of a row, from its column or as |estimate| / standard error."""
+    printed = table.figure(row, table.having("t").get(""))
+    if printed:
+        return Interval(max(abs(printed.value) - printed.half, 0.0), abs(printed.value) + printed.half)
+    estimate, error = (table.figure(row, table.having(role).get("")) for role in ("estimate", "se"))
+    if not (estimate and error) or error.rounded.low <= 0:
+        return None
+    size = Interval(max(abs(estimate.value) - estimate.half, 0.0), abs(estimate.value) + estimate.half)
+    return size.over(error.rounded)
+
+
+def _best_choice(
+    rows: Sequence[int], choices: Sequence[Choice], fits: Callable[[int, Choice], bool]
+) -> tuple[Choice, list[int]] | None:
+    """Return the choice that fits most rows and the rows that it does not fit; None where too few fit any."""
+    if len(rows) < FEWEST:
+        return None
+    misses = {place: [row for row in rows if not fits(row, choice)] for place, choice in enumerate(choices)}
+    best = min(misses, key=lambda place: len(misses[place]))
+    fitting = len(rows) - len(misses[best])
+    return (choices[best], misses[best]) if fitting >= max(MOST * len(rows), FEWEST - 1) else None
+
+
+def _probabilities(table: Printed) -> Iterator[Finding]:
+    """Check that p is the two-sided tail of t with one number of degrees of freedom for the whole table."""
+    from scipy.stats import t as student
+
+    column = next((name for name, (_, role) in table.roles.items() if role == "p"), None)
+    if column is None:
+        return
+    printed = {row: pair for row in table.rows if (pair := _t_and_p(table, row))}
+
+    def tail(row: int, df: float) -> Interval:
+        size, _ = printed[row]
+        return Interval(float(2 * student.sf(size.high, df)), float(2 * student.sf(size.low, df)))
+
+    own = table.having("df").get("")
+    stated = {row: int(one.value) for row in printed if own and (one := table.figure(row, own)) and one.value >= 1}
+    rows = [row for row in printed if row not in stated]
+    wrong = {row: df for row, df in stated.items() if not tail(row, df).meets(printed[row][1])}
+    chosen = _best_choice(rows, DEGREES, lambda row, df: tail(row, df).meets(printed[row][1]))
+    if chosen is not None:
+        wrong |= dict.fromkeys(chosen[1], chosen[0])
+    else:  # too few rows, or no single choice: what no degrees of freedom explain is still wrong
+        possible = {row: Interval(tail(row, DEGREES[-1]).low, tail(row, 1).high) for row in rows}
+        wrong |= {row: DEGREES[-1] for row in rows if not possible[row].meets(printed[row][1])}
+    for row, df in sorted(wrong.items()):
+        text = table.columns[column][row]
+        if printed[row][1].low > 1 or printed[row][0].meets(printed[row][1]):
+            continue  # a t-value in the p column, which another check names
+        expected = f"{tail(row, df).middle:.2g}"
+        sentence = f"p = {text} does not follow from t = {printed[row][0].middle:.3g}; that gives about {expected}."
+        yield Finding("p_off", table.place(row, column), text, expected, sentence)
+
+
+def _t_and_p(table: Printed, row: int) -> tuple[Interval, Interval] | None:
+    size, p = _t_size(table, row), probability(table, row)
+    return (size, p) if size and p else None
+
+
+def _signs(table: Printed) -> Iterator[Finding]:
+    """The estimate and its t have one sign, where signs of t are printed at all."""
+    estimates, ts = table.having("estimate").get(""), table.having("t").get("")
+    if not (estimates and ts):
+        return
+    pairs = {row: (table.figure(row, estimates), table.figure(row, ts)) for row in table.rows}
+    signed = any(t and t.value < 0 for _, t in pairs.values())
+    for row, (estimate, t) in pairs.items():
+        if not signed or not estimate or not t or estimate.value * t.value >= 0:
+            continue
+        if abs(estimate.value) > estimate.half and abs(t.value) > t.half:
+            sentence = f"The estimate {estimate.text} and its t = {t.text} have different signs."
+            yield Finding("sign_off", table.place(row, estimates), estimate.text, "", sentence)
+
+
+def _intervals(table: Printed) -> Iterator[Finding]:
+    """An interval holds its estimate; one of a regression is the estimate ± one factor times its standard error."""
+    lows, highs = table.having("low").get(""), table.having("high").get("")
+    estimates, errors = table.having("estimate").get(""), table.having("se").get("")
+    if not (lows and highs):
+        return
+    value_column = estimates or (table.others[0] if len(table.others) == 1 else None)
+    centred: dict[int, tuple[Interval, Interval]] = {}  # row → factors that the lower and the upper end allow
+    for row in table.rows:
+        low, high, value = (table.figure(row, column) for column in (lows, highs, value_column))
+        if not (low and high):
+            continue
+        if value and (value.rounded.high < low.rounded.low or value.rounded.low > high.rounded.high):
+            sentence = f"{value.text} is outside its own interval, {low.text} to {high.text}."
+            yield Finding("outside_interval", table.place(row, value_column or lows), value.text, "", sentence)
+            continue
+        error = table.figure(row, errors)
+        if estimates and value and error and error.rounded.low > 0:
+            below = Interval(value.rounded.low - low.rounded.high, value.rounded.high - low.rounded.low)
+            above = Interval(high.rounded.low - value.rounded.high, high.rounded.high - value.rounded.low)
+            centred[row] = (below.over(error.rounded), above.over(error.rounded))
+    yield from _ends(table, centred, (lows, highs), estimates, errors)
+
+
+def _ends(
+    table: Printed,
+    centred: dict[int, tuple[Interval, Interval]],
+    columns: tuple[str, str],
+    estimates: str | None,
+    errors: str | None,
+) -> Iterator[Finding]:
+    """Find the factor that fits most ends, and report the ends that it does not fit."""
+    ends = [(row, side) for row in centred for side in (0, 1)]
+    candidates = sorted({edge for row in centred for factor in centred[row] for edge in (factor.low, factor.high)})
+    candidates = [edge for edge in candidates if 0 < edge < inf]
+
+    def fits(place: int, factor: float) -> bool:
+        row, side = ends[place]
+        return centred[row][side].meets(Interval(factor, factor))
+
+    chosen = _best_choice(range(len(ends)), candidates, fits) if candidates else None
+    for place in chosen[1] if chosen else ():
+        row, side = ends[place]
+        estimate, error = table.figure(row, estimates), table.figure(row, errors)
+        end = table.figure(row, columns[side])
+        assert chosen and estimate and error and end
+        expected = f"{estimate.value + (-1, 1)[side] * chosen[0] * error.value:.{max(end.decimals, 0)}f}"
+        sentence = (
+            f"{end.text} is not {estimate.text} {'−+'[side]} {chosen[0]:.3g} × {error.text} = {expected}, "
+            "as the table's other ends are."
+        )
+        yield Finding("interval_off", table.place(row, columns[side]), end.text, expected, sentence)
+
+
+def _stars(table: Printed) -> Iterator[Finding]:
+    """More stars mean a smaller p, by one of the usual conventions."""
+    column = next((name for name, (_, role) in table.roles.items() if role == "stars"), None)
+    estimates = table.having("estimate").get("")
+    source = column or estimates
+    if source is None:
+        return
+    marks = {row: len(match[1]) if (match := _STARRED.search(table.columns[source][row])) else 0 for row in table.rows}
+    if not any(marks.values()):
+        return
+    known = {row: p for row in table.rows if (p := probability(table, row)) is not None}
+
+    def fits(row: int, limits: Sequence[float]) -> bool:
+        count = marks[row]
+        above = limits[count] if count < len(limits) else 0.0
+        below = limits[count - 1] if 0 < count <= len(limits) else 1.0
+        return known[row].meets(Interval(above, below))
+
+    most = max(marks.values())
+    conventions = [limits[:most] for limits in STARS]
+    chosen = _best_choice(list(known), conventions, fits)
+    for row in chosen[1] if chosen else ():
+        text = "*" * marks[row] or "no star"
+        expected = "*" * sum(known[row].high <= limit for limit in chosen[0]) if chosen else ""
+        sentence = f"{text} does not go with its p; by the table's own convention it is {expected or 'no star'}."
+        yield Finding("stars_off", table.place(row, source), text, expected, sentence)

@@ -118,7 +118,10 @@ def test_clean_regressions_raise_no_alarm(significant: bool) -> None:
 def test_wrong_probabilities_of_the_published_figure() -> None:
     table = regression_table(np.random.default_rng(3))
     large = next(row for row, text in enumerate(table["p"]) if text[0] == "0" and 0.3 < float(text) < 0.9)
-    for row, wrong in ((large, "0.0446"), (max(range(len(table["t"])), key=lambda k: abs(float(table["t"][k]))), "0.5")):
+    for row, wrong in (
+        (large, "0.0446"),
+        (max(range(len(table["t"])), key=lambda k: abs(float(table["t"][k]))), "0.5"),
+    ):
         changed = plant(table, "p", row, lambda _, text=wrong: text)
         assert "p_off" in {finding.kind for finding in audit(pd.DataFrame(changed))}
 

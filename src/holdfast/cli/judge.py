@@ -144,12 +144,25 @@ def audit(
     n: Annotated[
         int | None, typer.Option(min=1, help="Images behind each row, where known.", show_default=False)
     ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="Another table that prints some of the same figures; may be repeated.", show_default=False),
+    ] = None,
+    claims: Annotated[
+        Path | None,
+        typer.Option(help="Sentences that quote the tables: columns text, value, table, how.", show_default=False),
+    ] = None,
 ) -> None:
     """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
     from holdfast.stats.audit import audit as find
-    from holdfast.stats.audit import read_table
+    from holdfast.stats.audit import check_claims, read_table
 
-    findings = find(read_table(table), name=table.name, reference=read_table(reference) if reference else None, n=n)
+    printed = read_table(table)
+    others = {path.name: read_table(path) for path in also or ()}
+    second = read_table(reference) if reference else None
+    findings = find(printed, name=table.name, reference=second, n=n, also=others)
+    if claims is not None:
+        findings += check_claims(read_table(claims), {table.name: printed, **others})
     for finding in findings:
         typer.echo(f"{finding.where}: {finding.sentence}")
     typer.echo(f"{table.name}: {len(findings)} findings" if findings else f"{table.name}: nothing found")

@@ -17,9 +17,9 @@ from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
-from holdfast.pipeline.evaluate.worker import Tested
-from holdfast.pipeline.fast.rows import Chunk, Finished, Recording
+from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.fast.rows import Chunk, Finished, TableMaker
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
@@ -65,10 +65,10 @@ def fast_rows(out: Path, labels: LabelSpace) -> float:
     spec, conditions, run = EvaluateSpec("photos", fast=True), tuple(parse_conditions("static")), Run(out)
     start = time.process_time()
     portion = Portion(conditions, (0,), conditions)
-    plan = make_plan(run, Names(spec, prepared, tested), prepared, tested, portion)
+    plan = plan_portion(run.predictions, EvaluationIds(spec, prepared, tested), prepared, tested, portion)
     chunks = [Chunk(jobs, conditions, (0,)) for jobs in plan.shards(32)]
     for chunk in chunks:
         chunk.answer(np.arange(chunk.left), np.ones_like(chunk.packed))
-    recording = Recording.of(spec, prepared, (0,), tested, conditions, run.path)
-    recording([Finished.of(chunk, prepared) for chunk in chunks])
+    maker = TableMaker(spec, prepared, (0,), tested, conditions, run.path)
+    maker([Finished.of(chunk, prepared) for chunk in chunks])
     return plan.owed / (time.process_time() - start)

@@ -231,7 +231,7 @@ def test_new_synonyms_read_old_answers_again_without_asking(photos: Path, talker
         ({"distractor": "vlm+python:ask_talkers:first"}, "answers in words"),
         (
             {"models": "vlm+python:ask_talkers:first,vlm+python:ask_talkers:first?name=vlm+python:ask_talkers:first"},
-            "one name",
+            "share the name",
         ),
         ({"models": "vlm+pyhton:talkers:first"}, "did you mean vlm\\+python"),
     ],

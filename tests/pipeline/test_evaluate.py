@@ -182,7 +182,7 @@ def test_backgrounds_from_a_folder(spec: EvaluateSpec, tmp_path: Path) -> None:
 
 
 def test_two_models_of_one_name_are_refused(spec: EvaluateSpec, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="one name"):
+    with pytest.raises(UserError, match="share the name"):
         evaluate(replace(spec, models=(spec.models[0], spec.models[0])), tmp_path / "run")
 
 

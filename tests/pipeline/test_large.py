@@ -22,8 +22,8 @@ from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
 from holdfast.pipeline import samples
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate import worker as evaluation
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.jobs import execute
 from holdfast.pipeline.jobs.progress import silent, told
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
 from holdfast.pipeline.synth import order as synth_order
@@ -163,7 +163,7 @@ def test_rows_of_a_shard_are_the_same_some_at_a_time(
     tables: list[Any] = []
     spec = EvaluateSpec(str(photos), models=(f"{toy_models}:colour",), scenarios="grey,red", device="cpu")
     for together in (2000, 5):
-        monkeypatch.setattr(evaluation, "_TOGETHER", together)
+        monkeypatch.setattr(execute, "_BATCH_ROWS", together)
         monkeypatch.setattr(samples, "_TABLE_ROWS", together)
         run, _ = evaluate(spec, tmp_path / str(together) / "run")
         tables.append([(path.name, pq.read_table(path)) for path in run.predictions.paths()])

@@ -1,4 +1,4 @@
-"""``--fast`` against the ordinary way: the same rows, nearly the same answers, and never one for the other."""
+"""``--fast`` against the standard evaluator: the same rows, nearly the same answers, and never one for the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.fast import networks, rows
+from holdfast.pipeline.fast import device_pass, networks
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
 from shapes import CLASSES, draw
@@ -93,13 +93,13 @@ def test_rows_are_those_of_the_ordinary_way_whatever_the_files_are(
     fast, summary = evaluate(replace(exact, fast=True), tmp_path / "fast")
     assert_alike(ordinary, fast, agree=0.99)
     assert {row["status"] for row in by_key(fast).values()} == {"ok", "error", "skipped"}
-    # What went which way is said, and seen in the names: those of the ordinary way are the exact ones.
+    # The notes and the row ids say which rows the standard evaluator made: those are exact.
     first, second = by_key(ordinary), by_key(fast)
     renamed = [key for key, row in first.items() if row["row_id"] != second[key]["row_id"]]
     assert {key[0] for key in renamed} == {key[0] for key in first if "test_resnet" in key[0]}
     assert {key[2] for key in renamed} == {one.scenario for one in parse_conditions("static")}
     assert all(second[key]["image_sha256"] is None for key in renamed)
-    assert any("colour goes the ordinary way" in note for note in summary.notes)
+    assert any("colour cannot use --fast" in note for note in summary.notes)
     assert any("13 conditions in one pass" in note for note in summary.notes)
 
 
@@ -203,7 +203,7 @@ def killed(_: object) -> None:
 def test_a_writer_that_is_killed_ends_the_run_with_a_sentence(photos: Path, network: str, tmp_path: Path) -> None:
     spec = EvaluateSpec(str(photos), models=(network,), scenarios="original", device="cpu", fast=True, workers=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows.Recording, "of", lambda *_, **__: killed)
+        patch.setattr(device_pass, "TableMaker", lambda *_, **__: killed)
         with pytest.raises(HoldfastError, match="process that writes rows was killed"):
             evaluate(spec, tmp_path / "run")
     run, summary = evaluate(replace(spec, workers=1), tmp_path / "run")

@@ -16,7 +16,7 @@ from sharded_world import Carried, StoppedError, assert_same, rows_of
 
 from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
-from holdfast.pipeline.evaluate import worker as evaluation
+from holdfast.pipeline.evaluate import models as evaluation
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.fast import remote_pass as elsewhere
 from holdfast.pipeline.fast.rows import Writer
@@ -103,7 +103,7 @@ def test_who_plans_keeps_no_model_and_sends_no_names(
             work = pickle.loads(pickle.dumps(work))
             for shard in shards:
                 if isinstance(shard, elsewhere.Piece):
-                    assert not any(name for job in shard.jobs for _, rows in job.owed for _, name in rows)
+                    assert not any(job.ids for job in shard.jobs)
                 yield work(shard)
 
     monkeypatch.setattr(evaluation, "load_classifier", remembered)
@@ -127,10 +127,11 @@ def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp
 def test_a_worker_with_other_weights_refuses(spec: EvaluateSpec, tmp_path: Path) -> None:
     class Other(Carried):
         def map(self, work, shards):  # type: ignore[no-untyped-def]
+            work = pickle.loads(pickle.dumps(work))
             for shard in shards:
                 if isinstance(shard, elsewhere.Piece):
-                    model = spec.models[1].replace("seed=1", "seed=2")
-                    work._work._spec = replace(work._work._spec, models=(spec.models[0], model))
+                    worker, model = work._work._worker, spec.models[1].replace("seed=1", "seed=2")
+                    worker._spec = replace(worker._spec, models=(spec.models[0], model))
                 yield work(shard)
 
     with pytest.raises(UserError, match="is not the same on a worker"):

@@ -28,9 +28,9 @@ from holdfast.data.images import ArrayImage, FileImage
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
-from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
-from holdfast.pipeline.evaluate.worker import Tested as Model
+from holdfast.pipeline.evaluate.models import EvaluateSpec
+from holdfast.pipeline.evaluate.models import Tested as Model
+from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion, row_key
 from holdfast.pipeline.fast import answers
 from holdfast.pipeline.fast import shared_memory as arrival
 from holdfast.pipeline.fast.decoding import Decoder, Order, Unit
@@ -139,7 +139,7 @@ def test_names_are_those_of_row_id(
     labels = map_labels(("a",), {"a": ClassKeys(labels=("output 1",))}, SPACE)
     tested: Any = [Model(SimpleNamespace(name=name), labels, f"4{name}", f"5{name}") for name in models]  # type: ignore[arg-type]
     spec = EvaluateSpec("data", fast=True, matte=(1, 2, 3), seed=7)
-    names = Names(spec, prepared, tested)
+    names = EvaluationIds(spec, prepared, tested)
     for condition in parse_conditions("original,grey,random_background,same_class_background"):
         definition = condition.definition
         image = fingerprint(["11", "a", "33" if definition.donor else "", (1, 2, 3)])
@@ -188,8 +188,9 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_done(tmp_path: Path) -> 
     tracemalloc.start()
     try:
         portion = Portion(conditions, tuple(range(12)), conditions)
-        plan = make_plan(run, Names(EvaluateSpec("data"), prepared, tested), prepared, tested, portion)
-        rows = sum(len(owed) for shard in plan.shards(8) for job in shard for _, owed in job.owed)
+        ids = EvaluationIds(EvaluateSpec("data"), prepared, tested)
+        plan = plan_portion(run.predictions, ids, prepared, tested, portion)
+        rows = sum(len(job.ids) for shard in plan.shards(8) for job in shard)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -19,9 +19,9 @@ from holdfast.core.schema import PREDICTIONS, row_id
 from holdfast.core.types import ORIGINAL, Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
-from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
-from holdfast.pipeline.evaluate.worker import Tested as Model
+from holdfast.pipeline.evaluate.models import EvaluateSpec
+from holdfast.pipeline.evaluate.models import Tested as Model
+from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion, row_key
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports
@@ -54,9 +54,9 @@ class World:
             for place, one in enumerate(self.weights)
         ]
 
-    def names(self) -> Names:
+    def names(self) -> EvaluationIds:
         painter: Any = SimpleNamespace(identity=lambda sample: f"{self.painter} {sample.sample_id}")
-        return Names(SPEC, self.prepared, self.tested, painter if self.painter else None)
+        return EvaluationIds(SPEC, self.prepared, self.tested, painter if self.painter else None)
 
     def rows(self, conditions: list[Condition]) -> list[tuple[Row, tuple[str, Condition, int]]]:
         """Every row there is to be, named by ``core.schema.row_id``."""
@@ -159,13 +159,13 @@ def test_plans_are_those_of_a_plain_list(
             run.predictions.write(table(stored))
         found, counts = set(), np.zeros(2, int)
         for portion in portions(conditions, len(now.weights), fast):
-            plan = make_plan(run, now.names(), now.prepared, now.tested, portion)
+            plan = plan_portion(run.predictions, now.names(), now.prepared, now.tested, portion)
             jobs = [job for shard in plan.shards(3) for job in shard]
             mine = [
-                ((job.sample.sample_id, condition, place), name)
-                for job in jobs for condition, left in job.owed for place, name in left
+                ((job.item.sample_id, condition, place), name)
+                for job in jobs for (condition, place), name in zip(job.parts, job.ids, strict=True)
             ]  # fmt: skip
-            assert (plan.owed, plan.jobs) == (len(mine), len(jobs))
+            assert (plan.owed, plan.count) == (len(mine), len(jobs))
             assert not found & set(mine)
             found |= set(mine)
             counts += plan.owed, plan.already

@@ -17,8 +17,9 @@ from holdfast.board.entry import Entry, dataset_sha256
 from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, row_ids
-from holdfast.pipeline.evaluate.worker import Evaluation, Job, Tested, load_models, row_key
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.rows import EvaluationIds, EvaluationJob, row_key
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
@@ -131,23 +132,25 @@ class Evaluated:
 
     def rows(self, chosen: Sequence[Mapping[str, Any]], progress: Progress) -> dict[Key, dict[str, Any]]:
         """What names the entry's rows → the same rows as they come out here."""
-        plain: dict[str, Job] = {}
-        painted: dict[str, Job] = {}
+        plain: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
+        painted: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
+        ids = EvaluationIds(self.spec, self.prepared, self.tested, self.painter)
         names: dict[str, Key] = {}
         for row in {key_of(one): one for one in chosen}.values():
             sample, condition = self.expected[key_of(row)]
             paints = condition.definition.paints
-            mine = row_ids(self.spec, self.prepared, self.tested, sample, condition, self.painter)[0]
-            names[mine] = key_of(row)
-            jobs = painted if paints else plain
-            jobs.setdefault(sample.sample_id, Job(sample, [])).owed.append((condition, [(0, mine)]))
+            (row_id,) = ids.of(sample, condition, [0])
+            names[row_id] = key_of(row)
+            _, parts, own = (painted if paints else plain).setdefault(sample.sample_id, (sample, [], []))
+            parts.append((condition, 0))
+            own.append(row_id)
         found: dict[Key, dict[str, Any]] = {}
         progress("verify", 0, len(chosen))
         for jobs, painter in ((plain, None), (painted, self.painter)):
-            work = Evaluation(self.spec, self.prepared, self.folder, self.tested, painter)
-            waiting = list(jobs.values())
+            worker, loaded = Evaluation(self.spec, self.prepared, self.folder), Loaded(self.tested, painter)
+            waiting = [EvaluationJob(*job) for job in jobs.values()]
             for start in range(0, len(waiting), _SHARD):
-                for row in work.rows(waiting[start : start + _SHARD]):
+                for row in worker.run(loaded, waiting[start : start + _SHARD]):
                     found[names[row["row_id"]]] = row
                 progress("verify", len(found), len(chosen))
         return found

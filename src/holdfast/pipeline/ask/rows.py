@@ -1,8 +1,8 @@
-"""From answers to rows of the one table and of ``details/answers``."""
+"""Keys and ids of a question's rows, and how an answer becomes a row and its details."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,26 @@ from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Refusal, VisionLanguageModel
-from holdfast.core.schema import ANSWERS, PREDICTIONS, SCHEMA_VERSION, row_id
+from holdfast.core.schema import ANSWERS, PREDICTIONS
+from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import outcomes
 from holdfast.pipeline.ask.matching import Synonyms, is_refusal, read_answer
-from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Distractors, Question, best_of_class
-from holdfast.pipeline.evaluate.worker import Tested
+from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Distractors, Question, best_of_class, protocols
+from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.jobs.execute import Row
+from holdfast.pipeline.jobs.plan import Job, Scope
+from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template
 from holdfast.pipeline.samples import Prepared
 from holdfast.store import Parts, Run
 
-TASK = "question"
 LONGEST = 2000
 """Characters of an answer that are kept and read."""
+
+Part = tuple[str, int]
+"""A protocol, and the position of a model in the command's list."""
+
+AskJob = Job[Sample, Part]
 
 
 @dataclass(frozen=True)
@@ -39,82 +47,106 @@ class Asked:
 
 
 def details(run: Path) -> Parts:
-    """The table beside the one table, keyed by its row ids."""
-    return Parts(run / "details" / "answers", ANSWERS)
+    """Return the table of answers of a run, keyed by the row ids of the one table."""
+    return Parts(run / "details" / QUESTION.details, ANSWERS)
 
 
-class Recorder:
-    """Names rows before they are there, and writes them when they are."""
+class AskJobs:
+    """Every sample with its protocols × models."""
 
-    def __init__(
-        self, spec: AskSpec, prepared: Prepared, run: Run, distractors: Distractors, synonyms: Synonyms
-    ) -> None:
-        self.spec, self.run, self.distractors, self.synonyms = spec, run, distractors, synonyms
-        self.collection: Collection = prepared.collection
-        self._images = prepared.images
-        self._answers = details(run.path)
+    def __init__(self, spec: AskSpec, samples: Sequence[Sample], models: int) -> None:
+        self._spec, self._samples, self._models = spec, samples, models
 
-    def row_id(self, sample: Sample, protocol: str, model: Asked) -> str:
-        """The name of a row. Synonyms are no part of it: they change how an answer is read, not the answer."""
-        distractor = "" if protocol == FULL_LIST else self.distractors.fingerprint(sample)
-        image = fingerprint([self._images[sample.sample_id], sample.label, list(self.collection.classes), distractor])
-        return row_id(self._key(sample, protocol, model), image=image, mask="", model=model.fingerprint)
+    def __len__(self) -> int:
+        return len(self._samples)
 
-    def _key(self, sample: Sample, protocol: str, model: Asked) -> dict[str, Any]:
-        return {
-            "task": TASK,
-            "kind": sample.kind,
-            "dataset": self.collection.name,
-            "sample_id": sample.sample_id,
-            "source_id": sample.source_id,
-            "split": sample.split,
-            "fold": sample.fold,
-            "condition": sample.condition,
-            "variant": "as_stored",
-            "parameters": self.spec.parameters(protocol),
-            "seed": self.spec.seed,
-            "model": model.name,
-            "trained_on": "",
-            "protocol": protocol,
-        }
+    def __iter__(self) -> Iterator[AskJob]:
+        positions = range(self._models)
+        for sample in self._samples:
+            names = protocols(self._spec, sample)
+            yield Job(sample, [(protocol, position) for protocol in names for position in positions])
 
-    def row(self, sample: Sample, protocol: str, model: Asked, **outcome: Any) -> dict[str, Any]:
-        """A row with its outcome."""
-        return (
-            self._key(sample, protocol, model)
-            | {"row_id": self.row_id(sample, protocol, model), "run_id": self.run.run_id}
-            | {"schema_version": SCHEMA_VERSION, "label": sample.label}
-            | outcome
-        )
+    def scope(self, models: Sequence[str]) -> Scope:
+        """Return the stored rows that the command answers for."""
+        rows = (pc.field("task") == QUESTION.name) & pc.field("model").isin(list(models))
+        asked = {(sample.sample_id, name) for sample in self._samples for name in protocols(self._spec, sample)}
+        return Scope(rows, ("sample_id", "protocol"), lambda row: (row["sample_id"], row["protocol"]) in asked)
 
-    def failed(self, sample: Sample, protocol: str, model: Asked, reason: object) -> dict[str, Any]:
-        """A row without an answer."""
-        return self.row(sample, protocol, model, status="error", error=str(reason)[:500])
 
-    def answered(
-        self, sample: Sample, asked: Question, model: Asked, answer: str, image_sha256: str
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Row and details of an answer in words."""
+def row_key(spec: AskSpec, dataset: str, sample: Sample, protocol: str, model: str) -> dict[str, Any]:
+    """Return the key columns of one row."""
+    return {
+        "task": QUESTION.name,
+        "kind": sample.kind,
+        "dataset": dataset,
+        "sample_id": sample.sample_id,
+        "source_id": sample.source_id,
+        "split": sample.split,
+        "fold": sample.fold,
+        "condition": sample.condition,
+        "variant": "as_stored",
+        "parameters": spec.parameters(protocol),
+        "seed": spec.seed,
+        "model": model,
+        "trained_on": "",
+        "protocol": protocol,
+    }
+
+
+class AskIds:
+    """Gives row ids as ``core.schema.row_id`` does. Synonyms are no part of them: they change only the reading."""
+
+    def __init__(self, spec: AskSpec, prepared: Prepared, models: Sequence[Asked], distractors: Distractors) -> None:
+        self._spec, self._prepared, self._distractors = spec, prepared, distractors
+        self._models = [(quoted(model.name), quoted(model.fingerprint)) for model in models]
+        self._classes = list(prepared.collection.classes)
+        self._templates: dict[Any, str] = {}
+
+    def __call__(self, job: AskJob) -> list[str]:
+        """Return the ids of a job's rows."""
+        sample = job.item
+        name, source, mask = quoted(sample.sample_id), quoted(sample.source_id), quoted("")
+        images: dict[str, str] = {}
+        ids = []
+        for protocol, position in job.parts:
+            if protocol not in images:
+                distractor = "" if protocol == FULL_LIST else self._distractors.fingerprint(sample)
+                image = [self._prepared.images[sample.sample_id], sample.label, self._classes, distractor]
+                images[protocol] = quoted(fingerprint(image))
+            model, identity = self._models[position]
+            filled = self._template(sample, protocol) % (images[protocol], model, name, source, mask, identity)
+            ids.append(hashed(filled))
+        return ids
+
+    def _template(self, sample: Sample, protocol: str) -> str:
+        shared = protocol, sample.kind, sample.split, sample.fold, sample.condition
+        if shared not in self._templates:
+            key = row_key(self._spec, self._prepared.collection.name, sample, protocol, "")
+            self._templates[shared] = row_template(key)
+        return self._templates[shared]
+
+
+class AnswerReader:
+    """Turns answers into outcome columns and details."""
+
+    def __init__(self, spec: AskSpec, collection: Collection, synonyms: Synonyms) -> None:
+        self._letters, self._classes, self._synonyms = spec.letters, collection.classes, synonyms
+
+    def in_words(self, asked: Question, answer: str) -> Row:
+        """Return the outcome of an answer in words, with its details."""
         kept = Refusal(answer[:LONGEST]) if isinstance(answer, Refusal) else answer[:LONGEST]
         outcome, detail = self._read(kept, asked.options, asked.place)
-        row = self.row(
-            sample, asked.protocol, model, status="ok", raw_text=str(kept), image_sha256=image_sha256, **outcome
-        )
-        return row, detail | _asked(row, asked)
+        return outcome | {"status": "ok", "raw_text": str(kept), QUESTION.details: [detail | _question(asked)]}
 
-    def scored(
-        self, sample: Sample, asked: Question, model: Asked, scores: NDArray[np.float32], image_sha256: str
-    ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Row and details of a classifier; ``scores``: its probabilities, (1, outputs)."""
-        assert model.classifier is not None
-        columns = outcomes(scores, model.classifier.labels, [sample.label])
-        outcome = {name: values[0] for name, values in columns.items()}
-        if outcome["status"] == "ok" and asked.protocol != FULL_LIST:
-            outcome |= _of_two(scores, model.classifier, asked, sample.label)
-        row = self.row(sample, asked.protocol, model, image_sha256=image_sha256, **outcome)
+    def scored(self, asked: Question, scores: NDArray[np.float32], model: Tested, label: str) -> Row:
+        """Return the outcome of a classifier, with its details; ``scores``: its probabilities, (1, outputs)."""
+        columns = outcomes(scores, model.labels, [label])
+        outcome: Row = {name: values[0] for name, values in columns.items()}
         if outcome["status"] != "ok":
-            return row, None
-        # The best of all outputs may be none of the options: the strict reading of a classifier's answer.
+            return outcome
+        if asked.protocol != FULL_LIST:
+            outcome |= _of_two(scores, model, asked, label)
+        # The best of all outputs may be none of the options: that is the strict reading of a classifier's answer.
         detail = {
             "strict": outcome["correct"],
             "lenient": outcome["correct_restricted"],
@@ -122,30 +154,16 @@ class Recorder:
             "refusal": False,
             "unmatched": outcome["prediction_restricted"] is None,
         }
-        return row, detail | _asked(row, asked)
+        return outcome | {QUESTION.details: [detail | _question(asked)]}
 
-    def write(self, rows: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]) -> None:
-        """Write rows and details. The table itself comes last: its rows say what is done."""
-        if answers:
-            self._answers.write(pa.Table.from_pylist(list(answers), schema=ANSWERS))
-        if rows:
-            self.run.predictions.write(pa.Table.from_pylist(list(rows), schema=PREDICTIONS))
-
-    def clear(self) -> None:
-        """Drop details whose row is not there: what a killed process leaves."""
-        orphans = self._answers.stored_ids() - self.run.predictions.stored_ids()
-        self._answers.drop_ids(orphans)
-
-    def read_again(self, ids: set[str]) -> int:
-        """Read stored answers once more where synonyms have changed since; returns how many now mean something else."""
-        wanted = (pc.field("task") == TASK) & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
-        rows = [
-            row for row in self.run.predictions.dataset().to_table(filter=wanted).to_pylist() if row["row_id"] in ids
-        ]
-        told = {one["row_id"]: one for one in self._answers.rows().to_pylist()}
-        changed, read_anew = [], []
-        for row in rows:
-            before = told.get(row["row_id"])
+    def read_again(self, run: Run, scope: Scope) -> int:
+        """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
+        wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
+        answers = details(run.path)
+        before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}
+        changed, changed_details = [], []
+        for row in filter(scope.covers, run.predictions.dataset().to_table(filter=wanted).to_pylist()):
+            before = before_by_id.get(row["row_id"])
             if before is None:
                 continue
             marked = before["refusal"] and not is_refusal(row["raw_text"])
@@ -153,18 +171,18 @@ class Recorder:
             outcome, detail = self._read(text, before["options"], before["truth_place"])
             if before | detail != before:
                 changed.append(row | outcome)
-                read_anew.append(before | detail)
+                changed_details.append(before | detail)
         if changed:
             ids = {row["row_id"] for row in changed}
-            self.run.predictions.drop_ids(ids)
-            self._answers.drop_ids(ids)
-            self.write(changed, read_anew)
+            run.predictions.drop_ids(ids)
+            answers.drop_ids(ids)
+            answers.write(pa.Table.from_pylist(changed_details, schema=ANSWERS))
+            run.predictions.write(pa.Table.from_pylist(changed, schema=PREDICTIONS))
         return len(changed)
 
-    def _read(self, answer: str, options: Sequence[str], place: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Outcome columns and details of an answer in words: strict as the full, lenient as the restricted one."""
-        classes, letters = self.collection.classes, self.spec.letters
-        reading = read_answer(answer, options, self.synonyms, classes=classes, letters=letters)
+    def _read(self, answer: str, options: Sequence[str], place: int) -> tuple[Row, Row]:
+        """Return outcome columns (strict as the full, lenient as the restricted answer) and details."""
+        reading = read_answer(answer, options, self._synonyms, classes=self._classes, letters=self._letters)
         truth = options[place - 1]
         strict, lenient = reading.strict == truth, reading.lenient == truth
         outcome = {
@@ -183,17 +201,12 @@ class Recorder:
         return outcome, detail
 
 
-def _asked(row: dict[str, Any], asked: Question) -> dict[str, Any]:
-    return {
-        "row_id": row["row_id"],
-        "options": list(asked.options),
-        "truth_place": asked.place,
-        "distractor": asked.distractor,
-    }
+def _question(asked: Question) -> Row:
+    return {"options": list(asked.options), "truth_place": asked.place, "distractor": asked.distractor}
 
 
-def _of_two(scores: NDArray[np.float32], model: Tested, asked: Question, label: str) -> dict[str, Any]:
-    """The outcome columns among the two options; a tie goes to the class that comes first in the dataset."""
+def _of_two(scores: NDArray[np.float32], model: Tested, asked: Question, label: str) -> Row:
+    """Return the outcome columns among the two options; a tie goes to the class that comes first in the dataset."""
     classes = model.labels.classes
     best = best_of_class(scores, model.labels)[0]
     pair = sorted((classes.index(option) for option in asked.options), key=lambda place: (-best[place], place))

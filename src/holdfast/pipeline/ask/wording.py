@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.ask.matching import LETTERS, shown
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.specs import AskSpec as AskSpec
 from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST
 from holdfast.pipeline.specs.rows import QUESTIONS, TEMPLATE, TWO_WAY
@@ -111,17 +112,14 @@ class Distractors:
         """A wrong class each, or why there is none."""
         if self.model is None:
             return [self._stored(sample) for sample in samples]
-        try:
-            scores = best_of_class(self.model.classifier.predict(images), self.model.labels)
-        except Exception as error:
-            # A model that fails on a batch must not take the rest of the run with it.
-            if len(images) > 1 and half_may_work(error):
-                half = len(images) // 2
-                return self.choose(samples[:half], images[:half]) + self.choose(samples[half:], images[half:])
-            return [SampleError(f"the distractor's model fails: {stop_or_sentence(error)}"[:500])]
-        return [self._best_wrong(sample, row) for sample, row in zip(samples, scores, strict=True)]
+        model = self.model
+        ask = lambda some: list(best_of_class(model.classifier.predict(some), model.labels))  # noqa: E731
+        answers = answer_each(ask, images)
+        return [self._best_wrong(sample, scores) for sample, scores in zip(samples, answers, strict=True)]
 
-    def _best_wrong(self, sample: Sample, scores: NDArray[np.float32]) -> str | SampleError:
+    def _best_wrong(self, sample: Sample, scores: NDArray[np.float32] | SampleError) -> str | SampleError:
+        if isinstance(scores, SampleError):
+            return SampleError(f"the distractor's model fails: {scores}"[:500])
         if not np.isfinite(scores).all():
             return SampleError("the distractor's model answers with numbers that are not finite")
         others = [place for place, name in enumerate(self.classes) if name != sample.label]

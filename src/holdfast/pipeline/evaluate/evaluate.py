@@ -1,8 +1,8 @@
-"""Images × conditions × models → the one table: planning, resuming, and the check of clean accuracy."""
+"""``holdfast eval``: run every model on every image under every condition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,33 +10,26 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.evaluate.planning import Names, Portion, make_plan, planned_ids
-from holdfast.pipeline.evaluate.worker import (
-    EvaluateSpec,
-    Evaluation,
-    Tested,
-    check_attacks,
-    know_models,
-    load_models,
-)
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, check_attacks, know_models, load_models
+from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
+from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.retry import drop_errors
-from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
-__all__ = ["EvaluateSpec", "evaluate", "row_ids"]
+__all__ = ["EvaluateSpec", "evaluate"]
 
 
 @dataclass(frozen=True)
 class _Setup:
-    """What the passes of one run share."""
+    """What the portions of one run share."""
 
     spec: EvaluateSpec
     prepared: Prepared
@@ -50,17 +43,17 @@ class _Setup:
 def evaluate(
     spec: EvaluateSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
 ) -> tuple[Run, Summary]:
-    """Run every model on every sample under every condition, and write the rows that are not there yet.
+    """Run every model on every sample under every condition, and write the rows that are not stored yet.
 
     ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
-    pass is done in this process, or by workers of other machines.
+    pass is done in this process, or by workers on other machines.
     """
     executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     run, summary = Run(out), Summary()
-    with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
+    with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         _check_not_mixed(run, spec)
         collection = read(spec)
         check_applicable(collection.samples, conditions)
@@ -75,7 +68,7 @@ def evaluate(
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, _jsonable(recorded), prepared, summary, same=("verb", "dataset", "classes", "seed"))
             setup = _Setup(spec, prepared, tested, run, summary, progress, fast)
-            summary.already = _passes(setup, conditions, painter, executor)
+            _make_rows(setup, conditions, painter, executor)
         finally:
             if fast is not None:
                 fast.close()
@@ -89,38 +82,72 @@ def _models(
     executor: Executor,
     fast: OnePass | None,
 ) -> list[Tested]:
-    """The models, loaded where this process asks them; of others only what a plan needs to know."""
+    """Return the models: loaded where this process asks them, else only what a plan needs to know."""
     here = executor.shares_memory or (fast is not None and not executor.remote)
-    if not here and not any(one.definition.paints for one in conditions):
+    if not here and not any(condition.definition.paints for condition in conditions):
         return know_models(spec, collection, conditions, fast.try_out if fast is not None else None)
     tested = load_models(spec, collection)
     check_attacks(conditions, tested)
     return [fast.try_out(model) for model in tested] if fast is not None else tested
 
 
-def _passes(setup: _Setup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> int:
-    """All rows that are owed; returns how many were there."""
-    expected = setup.spec.expect_accuracy
-    if expected is not None:
-        only = [one for one in conditions if one.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
-        _pass(setup, only, step="clean", executor=executor)
-        _check_accuracy(setup.run, expected, [model.classifier.name for model in setup.tested])
-    plain = [one for one in conditions if not one.definition.paints]
-    painting = [one for one in conditions if one.definition.paints]
-    already = _pass(setup, plain, step="eval", executor=executor) if plain else 0
+def _make_rows(setup: _Setup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
+    """Make all rows that are owed: originals first where their accuracy is checked, painted backgrounds last."""
+    plain = [condition for condition in conditions if not condition.definition.paints]
+    renderings = True
+    if setup.spec.expect_accuracy is not None:
+        clean = [condition for condition in plain if condition.scenario == ORIGINAL]
+        _make_portions(setup, clean or parse_conditions(ORIGINAL), step="clean", executor=executor)
+        _check_accuracy(setup.run, setup.spec.expect_accuracy, [model.classifier.name for model in setup.tested])
+        plain = [condition for condition in plain if condition.scenario != ORIGINAL]
+        renderings = False  # stored renderings were taken as they are, with the originals
+    if plain:
+        _make_portions(setup, plain, step="eval", executor=executor, renderings=renderings)
     if painter is not None:
         painter.unread(setup.prepared.collection.samples, setup.summary)
-        # In this process: a generator is too large to be loaded once a worker.
-        already += _pass(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
-    return already
+        painting = [condition for condition in conditions if condition.definition.paints]
+        # In this process: a generator is too large to be loaded once per worker.
+        _make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
+
+
+def _make_portions(
+    setup: _Setup,
+    conditions: Sequence[Condition],
+    *,
+    step: str,
+    executor: Executor,
+    painter: Painter | None = None,
+    renderings: bool = True,
+) -> None:
+    """Make the rows of these conditions that are not stored yet."""
+    spec, prepared, tested, fast = setup.spec, setup.prepared, setup.tested, setup.fast
+    ids = EvaluationIds(spec, prepared, tested, painter)
+    whole = Portion(tuple(conditions), tuple(range(len(tested))), tuple(conditions), renderings)
+    split = fast is not None and painter is None
+    for portion in fast.split(whole, setup.summary) if fast is not None and split else [whole]:
+        plan = plan_portion(
+            setup.run.predictions, ids, prepared, tested, portion, retry=spec.retry_errors, progress=setup.progress
+        )
+        if fast is not None and portion is fast.portion:
+            made = fast.execute(plan, prepared, step, setup.progress)
+        else:
+            # One part file per shard: small enough that a kill costs little, large enough that a big run has only
+            # hundreds. It also holds enough rows to fill a few batches of each model.
+            few = 4 * spec.batch_size // max(1, len(portion.conditions))
+            made = execute(
+                plan, Evaluation(spec, prepared, setup.run.path), executor, step=step,
+                size=max(8, plan.count // 500, few), known=Loaded(tested, painter),
+                samples=prepared.collection.samples, donors=prepared.pool.samples, progress=setup.progress,
+            )  # fmt: skip
+        setup.summary.merge(made)
 
 
 def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
-    """UserError where exact and fast answers would come to lie in one table."""
+    """Raise a UserError where exact and fast answers would be stored in one table."""
     if (run.path / "spec.json").exists() and bool(run.spec().get("fast")) != spec.fast:
-        there, now = ("exact", "--fast") if spec.fast else ("--fast", "exact")
+        before, now = ("exact", "--fast") if spec.fast else ("--fast", "exact")
         raise UserError(
-            f"{run.path} holds a run of {there} answers, which do not mix with {now} ones; choose another --out"
+            f"{run.path} holds a run of {before} answers, which do not mix with {now} ones; choose another --out"
         )
 
 
@@ -128,58 +155,8 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
     return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
 
-def _pass(
-    setup: _Setup, conditions: Sequence[Condition], *, step: str, executor: Executor, painter: Painter | None = None
-) -> int:
-    """Write the rows of these conditions that are not there yet; returns how many were."""
-    names = Names(setup.spec, setup.prepared, setup.tested, painter)
-    already = 0
-    for portion in _portions(setup, tuple(conditions)):
-        if setup.spec.retry_errors:
-            drop_errors(setup.run.predictions, planned_ids(names, setup.prepared, portion))
-        plan = make_plan(setup.run, names, setup.prepared, setup.tested, portion, setup.progress)
-        already += plan.already
-        results: Iterator[Summary]
-        if setup.fast is not None and portion is setup.fast.portion:
-            results = setup.fast.work(plan)
-        else:
-            # A part file a shard: small enough that a kill costs little, large enough that a big run has only hundreds.
-            # It also holds enough rows to fill a few batches of each model.
-            few = 4 * setup.spec.batch_size // max(1, len(portion.conditions))
-            work = Evaluation(setup.spec, setup.prepared, setup.run.path, setup.tested, painter)
-            seen = seeing(work, setup.prepared.collection.samples, executor, setup.prepared.pool.samples)
-            results = executor.map(seen, plan.shards(max(8, plan.jobs // 500, few)))
-        done = 0
-        setup.progress(step, 0, plan.owed)
-        for part in results:
-            setup.summary.merge(part)
-            done += part.rows
-            setup.progress(step, done, plan.owed)
-    return already
-
-
-def _portions(setup: _Setup, conditions: tuple[Condition, ...]) -> list[Portion]:
-    """The conditions and models that go one way, and the others."""
-    everything = tuple(range(len(setup.tested)))
-    if setup.fast is None or any(one.definition.paints for one in conditions):
-        return [Portion(conditions, everything, conditions)]
-    return setup.fast.split(conditions, setup.summary)
-
-
-def row_ids(
-    spec: EvaluateSpec,
-    prepared: Prepared,
-    tested: Sequence[Tested],
-    sample: Sample,
-    condition: Condition,
-    painter: Painter | None,
-) -> list[str]:
-    """The names of a sample's rows under a condition, one a model."""
-    return Names(spec, prepared, tested, painter).of(sample, condition, range(len(tested)))
-
-
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
-    """Stop when clean accuracy is further off than sampling explains: preprocessing or labels are then wrong."""
+    """Raise a UserError where clean accuracy is off by more than sampling explains: something is set up wrongly."""
     from scipy.stats import binomtest
 
     table = run.rows(["model", "condition", "status", "correct"])

@@ -16,8 +16,8 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import Method, parse_methods
-from holdfast.pipeline.evaluate.evaluate import row_ids
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, row_key
+from holdfast.pipeline.evaluate.models import EvaluateSpec
+from holdfast.pipeline.evaluate.rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import Item, Looking
 from holdfast.pipeline.explain.subjects import Subject, evaluated, segmented, trained
 from holdfast.pipeline.jobs.progress import Progress, silent
@@ -316,7 +316,7 @@ class _Work:
         """Whether the row's name is still that of this picture and these weights."""
         if subject.tested is None:
             return True
-        return row_ids(self.again, self.prepared, [subject.tested], sample, condition, None) == [row["row_id"]]
+        return EvaluationIds(self.again, self.prepared, [subject.tested]).of(sample, condition, [0]) == [row["row_id"]]
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -16,7 +16,7 @@ from holdfast.data.labels import LabelMap, map_labels, read_label_file
 from holdfast.explain import Network, of_classifier, of_segmenter
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.segment import networks
 from holdfast.store import Run
 

@@ -1,6 +1,6 @@
-"""From probabilities to what a row says, on the device: a few numbers a row go to the host, not a thousand.
+"""Turn probabilities into outcome columns, on the device: a few numbers per row go to the host, not a thousand.
 
-The rules are those of ``data.labels.outcomes``; this is the same with tensors, ties by index included.
+The rules are those of ``data.labels.outcomes``, with tensors; ties go to the lower index there, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEST, CONFIDENCE, RESTRICTED, SHARE, OF_LABEL, WITHIN, USABLE, POSITIVE, TOP = range(9)
 WIDTH = TOP + TOPK
-"""Numbers a row, all in float32: places among outputs are whole numbers below 2²⁴."""
+"""Numbers per row, all in float32: places among outputs are whole numbers below 2²⁴."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Groups:
 
     @classmethod
     def of(cls, labels: LabelMap, device: str) -> Groups:
-        """The tensors of a label map."""
+        """Return the tensors of a label map."""
         import torch
 
         order = [output for own in labels.members for output in own]
@@ -43,11 +43,11 @@ class Groups:
 
 
 def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
-    """What rows say, in ``WIDTH`` numbers each.
+    """Pack the outcome of each row into ``WIDTH`` numbers.
 
     Args:
         probabilities: (n, outputs) float32.
-        groups: of the label map.
+        groups: the label map.
         truth: (n,) int64, the place of the true class.
     """
     import torch
@@ -62,7 +62,7 @@ def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
         empty = scores.new_zeros((len(scores), groups.classes))
         best = empty.scatter_reduce(1, owner, of_classes, "amax")
         total = empty.index_add(1, groups.owner, of_classes)
-        # Of a class's outputs only the best stands among the top ones; of equal ones, the first.
+        # Of a class's outputs, only the best is listed among the top ones; of equal ones, the first.
         places = groups.order.expand(len(scores), -1)
         first = torch.full_like(empty, scores.shape[1], dtype=torch.int64).scatter_reduce(
             1, owner, places.masked_fill(of_classes != best.gather(1, owner), scores.shape[1]), "amin"
@@ -86,7 +86,7 @@ def pack(probabilities: Tensor, groups: Groups, truth: Tensor) -> Tensor:
 
 
 def _first_largest(values: Tensor) -> Tensor:
-    """Where each row is largest, the first place of several: (n, 1). ``argmax`` promises no order."""
+    """Return the first place at which each row is largest: (n, 1). ``argmax`` promises no order."""
     import torch
 
     places = torch.arange(values.shape[1], device=values.device)
@@ -94,7 +94,7 @@ def _first_largest(values: Tensor) -> Tensor:
 
 
 def columns(packed: NDArray[np.float32], labels: LabelMap, truth: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """The outcome columns of rows, from what ``pack`` made of them."""
+    """Return the outcome columns of rows that ``pack`` has packed."""
     whole = packed[:, [BEST, RESTRICTED, *range(TOP, WIDTH)]].astype(np.int32)
     usable, within = packed[:, USABLE] > 0, packed[:, WITHIN] > 0
     answered = packed[:, CONFIDENCE] > 0

@@ -1,7 +1,7 @@
-"""Images, masks and backgrounds from files, a few dozen samples at a time, in processes that do nothing else.
+"""Decode images, masks and backgrounds, a few dozen samples at a time, in processes that do nothing else.
 
-What such a process needs travels with each unit of work: it knows neither the collection nor the pool of donors, so
-sixteen of them hold no more than their pictures.
+What such a process needs travels with each unit of work. It knows neither the collection nor the pool of donors, so
+sixteen processes hold no more than their pictures.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from holdfast.scenarios.background import cover, donor_background
 from holdfast.scenarios.rendering import check_input, mask_missing
 
 DONORS = 4
-"""So many of those that could lend a background travel with a sample; rarely is the first one unreadable."""
+"""Donors that travel with a sample; the first of them is rarely unreadable."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """A sample, the conditions it is wanted under (places in the run's list), and who may lend it a background."""
+    """A sample, its conditions (as places in the run's list), and the samples that may lend it a background."""
 
     sample: Sample
     conditions: tuple[int, ...]
     donors: tuple[Sample, ...] = ()
-    all_donors: bool = True  # there are no others
+    all_donors: bool = True  # whether the pool has no others for this sample
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Orders that are done together."""
+    """Orders that are decoded together."""
 
     number: int
     orders: list[Order]
@@ -45,12 +45,12 @@ class Unit:
 
 @dataclass
 class Facts:
-    """What is known of a unit's samples besides pixels; places are those of the orders."""
+    """What is known about a unit's samples besides pixels; places are those of the orders."""
 
     number: int
     failed: list[tuple[int, int, str, str]] = field(default_factory=list)  # place, condition, status, reason
     donors: dict[int, dict[str, Any]] = field(default_factory=dict)
-    undecided: list[int] = field(default_factory=list)  # none of the donors that came along can be read
+    undecided: list[int] = field(default_factory=list)  # places for which no donor that travelled along can be read
 
 
 @dataclass
@@ -78,7 +78,7 @@ def unit_of(
     pool: DonorPool,
     seed: int,
 ) -> Unit:
-    """A unit of work, with the donors that the pool would ask in turn."""
+    """Return a unit of work, with the donors in the order in which the pool would try them."""
     borrows = {place for place, condition in enumerate(conditions) if condition.definition.donor}
     orders = []
     for sample, places in wanted:
@@ -98,25 +98,25 @@ class Decoder:
         self.max_pixels = max_pixels
 
     def __call__(self, unit: Unit) -> tuple[Facts, list[Group]]:
-        """What is known of a unit's samples, and their pictures by size."""
+        """Decode a unit: return facts about its samples, and their pictures by size."""
         facts = Facts(unit.number)
         by_size: dict[tuple[int, ...], list[_Decoded]] = {}
         for place, order in enumerate(unit.orders):
-            one = self._decode(place, order, facts)
-            if one is not None:
-                by_size.setdefault(one.image.shape, []).append(one)
+            decoded = self._decode(place, order, facts)
+            if decoded is not None:
+                by_size.setdefault(decoded.image.shape, []).append(decoded)
         return facts, [
             Group(
-                [one.place for one in alike],
-                np.stack([one.image for one in alike]),
-                np.stack([one.mask for one in alike]),
-                np.stack([one.background for one in alike]),
+                [decoded.place for decoded in same_size],
+                np.stack([decoded.image for decoded in same_size]),
+                np.stack([decoded.mask for decoded in same_size]),
+                np.stack([decoded.background for decoded in same_size]),
             )
-            for alike in by_size.values()
+            for same_size in by_size.values()
         ]
 
     def _decode(self, place: int, order: Order, facts: Facts) -> _Decoded | None:
-        """The pictures of one sample; None where no condition can be made of it."""
+        """Return the pictures of one sample; None where no condition can be made of it."""
         try:
             image, mask, no_mask = load_sample(order.sample, self.max_pixels)
         except SampleError as error:
@@ -142,19 +142,19 @@ class Decoder:
         if not good:
             return None
         nothing = np.zeros(image.shape[:2], np.bool_)
-        # Only who borrows looks at the background; any picture of the size will do elsewhere.
+        # Only conditions with a donor use the background; for others, any picture of the size will do.
         return _Decoded(place, image, nothing if mask is None else mask, image if background is None else background)
 
     def _background(self, place: int, order: Order, shape: tuple[int, ...], facts: Facts) -> Image | None:
-        """Of the first donor that can be read, cleared and in the picture's size."""
+        """Return the cleared background of the first readable donor, in the picture's size."""
         for donor in order.donors:
             try:
                 image, mask, no_mask = load_sample(donor, self.max_pixels)
             except SampleError:
                 continue
             if not no_mask:
-                made, facts.donors[place] = lent(Donor(donor.sample_id, donor.label, image, mask), shape)
-                return made
+                background, facts.donors[place] = lent(Donor(donor.sample_id, donor.label, image, mask), shape)
+                return background
         if order.all_donors:
             raise SampleError("no readable image of another class to borrow a background from")
         facts.undecided.append(place)
@@ -162,11 +162,11 @@ class Decoder:
 
 
 def lent(donor: Donor, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
-    """A donor's background in a picture's size, and what rows say about it."""
+    """Return a donor's background in a picture's size, and the columns that name the donor."""
     cleared, details = donor_background(donor)
     return cover(cleared, shape[0], shape[1]), details
 
 
 def settle(order: Order, pool: DonorPool, seed: int, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
-    """The background of an order whose first donors cannot be read, from the whole pool; SampleError without any."""
+    """Return a background from the whole pool, for an order whose first donors cannot be read; or a SampleError."""
     return lent(SampleContext(order.sample, pool, seed).donor(same_class=False), shape)

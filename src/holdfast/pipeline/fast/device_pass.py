@@ -1,4 +1,4 @@
-"""The pass itself: jobs in, rows out, with everything on one device that it needs for that."""
+"""The fast pass: decodes jobs, renders and asks networks on one device, and has rows made."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.core.errors import SampleError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.engine import core_count
-from holdfast.pipeline.evaluate.planning import Portion
-from holdfast.pipeline.evaluate.worker import EvaluateSpec, Job, Tested
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested
+from holdfast.pipeline.evaluate.rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.answers import Groups
 from holdfast.pipeline.fast.decoding import Decoder, Unit, unit_of
 from holdfast.pipeline.fast.flow import MOST, Flow, Subject, at_once
 from holdfast.pipeline.fast.networks import Network, Warming
-from holdfast.pipeline.fast.rows import Chunk, Recording, Writer
+from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
 from holdfast.pipeline.fast.shared_memory import Arrival, Crew
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared
@@ -30,34 +33,34 @@ from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, compile_for, render_batch
 
 PIECE = 48 << 20
-"""Bytes of shared memory for a unit: image, mask and background of 32 pictures of 500 × 375 need 42 million."""
+"""Bytes of shared memory per unit: image, mask and background of 32 pictures of 500 × 375 need 42 million."""
 
 SWITCH = 0.0005
-"""Seconds that the thread which makes rows may keep the interpreter while the one that drives the device wants it."""
+"""Seconds that another thread may keep the interpreter while the thread that drives the device waits for it."""
 
 Item = TypeVar("Item")
 
 
 class Watch:
-    """Seconds of the host by what it did with them; planning is a part of waiting for pictures, too."""
+    """Adds up the seconds of this process by kind of work; planning is a part of waiting for pictures, too."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
         self.times: dict[str, float] = {}
 
     def note(self, what: str, seconds: float) -> None:
-        """Add some."""
+        """Add seconds to the total of ``what``."""
         self.times[what] = self.times.get(what, 0.0) + seconds
 
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
-        """Those of a block."""
+        """Add the block's wall time to the total of ``what``."""
         start = time.perf_counter()
         yield
         self.note(what, time.perf_counter() - start)
 
     def each(self, what: str, items: Iterable[Item]) -> Iterator[Item]:
-        """Those that are spent on finding the next item."""
+        """Yield the items; add the time that each takes to arrive to the total of ``what``."""
         start = time.perf_counter()
         for item in items:
             self.note(what, time.perf_counter() - start)
@@ -67,18 +70,18 @@ class Watch:
 
 
 class Pass:
-    """Networks on a device, processes that decode, one that makes rows: enough for any number of jobs.
+    """Networks on a device, processes that decode and a process that makes rows, for any number of jobs.
 
     Args:
-        spec: of the run.
-        prepared: of the run; only its classes, its name and its donors are looked at.
-        portion: what goes this way.
-        tested: the models of the run.
-        chosen: the networks of those of the portion, by position.
-        folder: of the run.
+        spec: the settings of the run.
+        prepared: the run's data; only its classes, its name and its donors are used.
+        portion: the conditions and models that the pass makes.
+        tested: all models of the run.
+        chosen: position → network, for the models of the portion.
+        folder: the run directory.
         compiles: whether networks and, on a GPU, the arithmetic of scenarios are compiled.
-        warming: who compiles them in advance.
-        writes: part files as rows are made; else one for each call of ``through``.
+        warming: processes that compile networks in advance.
+        writes: whether part files are written as rows are made; else ``through`` yields tables.
     """
 
     def __init__(
@@ -104,9 +107,9 @@ class Pass:
         cuda = self.device.startswith("cuda")
         processes = _processes(spec, cuda)
         positions = portion.positions
-        recording = Recording.of(spec, prepared, positions, tested, self._conditions, folder, writes=writes)
+        maker = TableMaker(spec, prepared, positions, tested, self._conditions, folder, writes=writes)
         with ExitStack() as opening:
-            self._writer = Writer(recording, apart=processes > 0)
+            self._writer = Writer(maker, apart=processes > 0)
             opening.callback(self._writer.close)
             self._crew = Crew(self._decoder, processes=processes, piece=PIECE, gpu=cuda) if processes else None
             if self._crew is not None:
@@ -120,17 +123,17 @@ class Pass:
     def through(
         self,
         prepared: Prepared,
-        jobs: Callable[[int], Iterator[list[Job]]],
+        jobs: Callable[[int], Iterator[list[EvaluationJob]]],
         samples: Sequence[Sample],
         owed: int,
-    ) -> Iterator[Summary]:
-        """Do jobs.
+    ) -> Iterator[Summary | pa.Table]:
+        """Make the rows of jobs; yield counts of what was written, or tables, and at the end notes and times.
 
         Args:
-            prepared: the hashes of their images and masks, and the donors.
-            jobs: gives them, so many at a time.
-            samples: theirs; of some of them the sizes are looked at.
-            owed: rows that there will be about.
+            prepared: the hashes of the jobs' images and masks, and the donors.
+            jobs: yields the jobs, so many at a time.
+            samples: of the jobs; the sizes of some of them are looked at.
+            owed: about how many rows there will be.
         """
         watch = Watch()
         sizes = _sizes(samples) if not self._unit_size else []
@@ -163,12 +166,15 @@ class Pass:
         yield Summary(notes=notes, times=watch.times)
 
     def _units(
-        self, prepared: Prepared, jobs: Callable[[int], Iterator[list[Job]]], expected: deque[tuple[Unit, Chunk]]
+        self,
+        prepared: Prepared,
+        jobs: Callable[[int], Iterator[list[EvaluationJob]]],
+        expected: deque[tuple[Unit, Chunk]],
     ) -> Iterator[Unit]:
-        """The work of decoding, made as it is asked for; what its rows are is remembered here."""
+        """Yield the units to decode, made when they are asked for; put each with its rows into ``expected``."""
         place_of = {condition: place for place, condition in enumerate(self._conditions)}
         for number, some in enumerate(jobs(self._unit_size)):
-            wanted = [(job.sample, [place_of[condition] for condition, _ in job.owed]) for job in some]
+            wanted = [(job.item, _places(job, place_of)) for job in some]
             unit = unit_of(number, wanted, self._conditions, prepared.pool, self.spec.seed)
             expected.append((unit, Chunk(some, self._conditions, self.portion.positions)))
             yield unit
@@ -181,13 +187,13 @@ class Pass:
         classes = prepared.collection.classes
         return Flow(self.spec, self.device, self._conditions, subjects, classes, prepared.pool, self._compiled)
 
-    def _written(self, flow: Flow, *, everything: bool = False) -> Iterator[Summary]:
+    def _written(self, flow: Flow, *, everything: bool = False) -> Iterator[Summary | pa.Table]:
         for chunk in flow.finished():
             self._writer.add(chunk)
         yield from self._writer.done(everything=everything)
 
     def _make_ready(self, sizes: Sequence[tuple[int, int]]) -> list[str]:
-        """Once: compile, and fit the networks into memory, in the order they are warm. What is to be said of it."""
+        """Compile new networks and fit them into memory, in the order in which they are warm; return notes."""
         notes = []
         cuda = self.device.startswith("cuda")
         if self._compiles and cuda and sizes:  # for the size that most images have
@@ -196,7 +202,7 @@ class Pass:
             self._compiled, reason = compile_for(render_batch, self._conditions, shape, self.device)
             notes += [f"scenarios are not compiled: {reason}"] if reason else []
         positions = self.portion.positions
-        new = {self.spec.models[one]: one for one in positions if not self._networks[one].ready}
+        new = {self.spec.models[position]: position for position in positions if not self._networks[position].ready}
         for name in self._warming.in_turn(list(new)) if self._warming is not None else new:
             network, model = self._networks[new[name]], self._tested[new[name]].classifier.name
             if cuda:
@@ -208,15 +214,20 @@ class Pass:
         return notes
 
 
+def _places(job: EvaluationJob, place_of: Mapping[Condition, int]) -> list[int]:
+    """Return the places of the conditions that a job owes rows under."""
+    return [place_of[condition] for condition, _ in groupby(job.parts, itemgetter(0))]
+
+
 def _processes(spec: EvaluateSpec, cuda: bool) -> int:
-    """That decode: ``--workers``; on a GPU one a core where nothing is said, elsewhere none but this one."""
+    """Return how many processes decode: ``--workers``; by default one per core on a GPU, else none but this one."""
     if spec.workers > 1:
         return spec.workers
     return core_count() if cuda or spec.workers == 0 else 0
 
 
 def _sizes(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """Height and width of a few images."""
+    """Return height and width of a few images."""
     sizes = []
     for sample in samples[:: max(1, len(samples) // 8)][:8]:
         try:
@@ -228,7 +239,7 @@ def _sizes(samples: Sequence[Sample]) -> list[tuple[int, int]]:
 
 
 def _unit_size(sizes: Sequence[tuple[int, int]]) -> int:
-    """Samples that are decoded together: a quarter of those that are rendered together."""
+    """Return how many samples are decoded together: a quarter of those that are rendered together."""
     if not sizes:
         return MOST // 4
     height, width = (int(np.mean([size[axis] for size in sizes])) for axis in (0, 1))

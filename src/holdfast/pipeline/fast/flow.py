@@ -1,6 +1,6 @@
-"""The way of a picture on the device: gathered by size, rendered, seen as each model sees it, answered in full batches.
+"""The work on the device: pictures are gathered by size, rendered, resized per model, and answered in batches.
 
-The host runs ahead of a GPU: it only hands over work, and looks at answers when they have come back by themselves.
+The host runs ahead of a GPU: it only hands over work, and looks at answers when they have arrived by themselves.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, stop_or_sentence
-from holdfast.pipeline.evaluate.worker import EvaluateSpec
+from holdfast.core.errors import SampleError
+from holdfast.pipeline.evaluate.models import EvaluateSpec
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
 from holdfast.pipeline.fast.networks import Network
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.fast.views import blank, see
+from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
 
@@ -31,24 +32,24 @@ if TYPE_CHECKING:
     from holdfast.pipeline.donors import DonorPool
 
 PIXELS = 128 * 375 * 500
-"""About how many are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
+"""About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
 
 MOST, HELD = 128, 1024
-"""Pictures rendered at a time, and how many of all sizes may wait for others of theirs."""
+"""Pictures rendered at a time, and how many of all sizes may wait for others of their size."""
 
 IN_FLIGHT = 24
-"""Batches whose answers are not back yet."""
+"""Batches whose answers have not arrived yet, at most."""
 
 READING = 4
-"""Uploads that may be on their way while the next unit is taken."""
+"""Uploads that may be under way while the next unit is taken."""
 
 STRIDE = 1 << 32
-"""A row's number is its chunk's times this, plus its place in the chunk."""
+"""A row's number is its chunk's number times this, plus its place in the chunk."""
 
 
 @dataclass
 class Subject:
-    """A network with what its answers are read by, and the pictures that wait for a full batch."""
+    """A network, its label map as tensors, and the pictures that wait for a full batch."""
 
     network: Network
     groups: answers.Groups
@@ -68,7 +69,7 @@ class _Gathered:
 
 
 class Flow:
-    """What is under way on one device."""
+    """The work under way on one device."""
 
     def __init__(
         self,
@@ -93,13 +94,13 @@ class Flow:
         self._reading: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def expect(self, unit: Unit, chunk: Chunk) -> None:
-        """Pictures of this unit will come."""
+        """Expect the pictures of this unit."""
         self._chunks[unit.number] = unit, chunk
 
     def receive(self, facts: Facts, groups: Sequence[Group], release: Callable[[], None]) -> None:
-        """Take what was decoded, and hand over to the device what there is enough of.
+        """Take decoded pictures, and give the device those of which there are enough.
 
-        ``release`` is called when the arrays of the groups are no longer looked at.
+        ``release`` is called when the arrays of the groups are no longer needed.
         """
         unit, chunk = self._chunks[facts.number]
         for place, condition, status, reason in facts.failed:
@@ -109,7 +110,7 @@ class Flow:
         for group in groups:
             for place in set(group.places).intersection(facts.undecided):
                 self._settle(unit, chunk, place, group)
-            if (chunk.slots[group.places] < 0).all():  # nobody lends these a background, and that was all they owed
+            if (chunk.slots[group.places] < 0).all():  # they owed only conditions that need a donor, and there is none
                 continue
             size = int(group.images.shape[1]), int(group.images.shape[2])
             self._by_size.setdefault(size, []).append(self._upload(facts.number, group))
@@ -124,7 +125,7 @@ class Flow:
         self.drain()
 
     def finish(self) -> None:
-        """Nothing more will come: batches are filled up, all answers waited for, and all memory given back."""
+        """End the work: fill batches up, wait for all answers, and release all memory."""
         for size in list(self._by_size):
             self._render(size)
         for subject in self._subjects:
@@ -135,12 +136,12 @@ class Flow:
             self._give_back()
 
     def finished(self) -> Iterator[Chunk]:
-        """The chunks that have become complete."""
+        """Yield the chunks that have become complete."""
         done, self._finished = self._finished, []
         yield from done
 
     def drain(self, *, everything: bool = False) -> None:
-        """Take the answers that are back; waits where too many are not."""
+        """Take the answers that have arrived; wait where too many have not."""
         while self._answers:
             event, packed, rows = self._answers[0]
             if event is not None:
@@ -154,7 +155,7 @@ class Flow:
                 self._finish(number)
 
     def _settle(self, unit: Unit, chunk: Chunk, place: int, group: Group) -> None:
-        """Find a donor further on in the pool, which is rarely needed."""
+        """Find a donor later in the pool, which is rarely needed."""
         try:
             made, details = decoding.settle(unit.orders[place], self._pool, self._spec.seed, group.images.shape[1:])
         except SampleError as error:
@@ -183,7 +184,7 @@ class Flow:
         return _Gathered(number, list(group.places), *moved)
 
     def _release(self, release: Callable[[], None]) -> None:
-        """When the device has read what was uploaded last; the networks need not wait for that until now."""
+        """Call ``release`` when the device has read what was uploaded last."""
         import torch
 
         if self._uploads is None:
@@ -195,9 +196,9 @@ class Flow:
             self._give_back()
 
     def _give_back(self) -> None:
-        event, told = self._reading.popleft()
+        event, release = self._reading.popleft()
         self._wait(event)
-        told()
+        release()
 
     def _wait(self, event: Any) -> None:
         start = time.perf_counter()
@@ -205,7 +206,7 @@ class Flow:
         self.waited += time.perf_counter() - start
 
     def _render(self, size: tuple[int, int]) -> None:
-        """All that is gathered of a size, some pictures at a time."""
+        """Render all gathered pictures of a size, some at a time."""
         import torch
 
         gathered = self._by_size.pop(size)
@@ -218,7 +219,7 @@ class Flow:
             self._show(origins[part], _channels_first(images[part]), _channels_first(backgrounds[part]), masks[part])
 
     def _show(self, origins: Sequence[tuple[int, int]], images: Tensor, backgrounds: Tensor, masks: Tensor) -> None:
-        """Render some pictures under the conditions they are wanted under, and queue them before the networks."""
+        """Render pictures under the conditions that they are wanted under, and queue them for the networks."""
         import torch
 
         samples = [self._chunks[number][1].samples[place] for number, place in origins]
@@ -260,7 +261,7 @@ class Flow:
             self._answer(subject)
 
     def _answer(self, subject: Subject) -> None:
-        """One batch, filled up with black where there is not enough."""
+        """Ask a network about one batch, filled up with black pictures where there are not enough."""
         import torch
 
         network = subject.network
@@ -281,13 +282,29 @@ class Flow:
         try:
             with torch.no_grad():
                 packed = answers.pack(network.probabilities(batch), subject.groups, truths)[:filled]
-        except Exception as error:  # a network that fails on a batch must not take the rest of the run with it
-            message = stop_or_sentence(error)
-            for number, places, _ in self._by_chunk(numbers):
-                self._chunks[number][1].fail_rows(places, "error", message)
-                self._finish(number)
+        except Exception:  # find the pictures that it fails on, or raise what must stop the run
+            self._answer_each(subject, batch[:filled], truths[:filled], numbers)
             return
         self._fetch(packed, numbers)
+
+    def _answer_each(self, subject: Subject, batch: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
+        """Ask about smaller and smaller parts of a batch that failed: ``jobs.failures`` says what becomes a row."""
+        import torch
+
+        network = subject.network
+
+        def ask(places: Sequence[int]) -> list[Tensor]:
+            some = on_device(list(places), batch.device)
+            with torch.no_grad():  # not compiled: that would be for one size of batches
+                return list(answers.pack(network.module(batch[some]), subject.groups, truths[some]))
+
+        for place, packed in enumerate(answer_each(ask, range(len(rows)))):
+            if not isinstance(packed, SampleError):
+                self._fetch(packed[None], rows[place : place + 1])
+                continue
+            for number, places, _ in self._by_chunk(rows[place : place + 1]):
+                self._chunks[number][1].fail_rows(places, "error", str(packed))
+                self._finish(number)
 
     def _fetch(self, packed: Tensor, rows: NDArray[np.int64]) -> None:
         import torch
@@ -300,7 +317,7 @@ class Flow:
         self._answers.append((torch.cuda.current_stream(self._device).record_event(), host, rows))
 
     def _by_chunk(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Chunk, the rows' places in it, and where they stand among these."""
+        """Yield, per chunk: its number, the rows' places in it, and their places in ``rows``."""
         numbers = rows // STRIDE
         for number in np.unique(numbers):
             chosen = np.flatnonzero(numbers == number)
@@ -309,14 +326,14 @@ class Flow:
 
 @cache
 def _upload_stream(device: str) -> Any:
-    """One for all pieces of work: torch keeps the memory that was taken for a stream for that stream alone."""
+    """Return one stream for all pieces of work: torch keeps the memory of a stream for that stream alone."""
     import torch
 
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def at_once(height: int, width: int) -> int:
-    """How many pictures of a size are rendered together."""
+    """Return how many pictures of a size are rendered together."""
     return max(1, min(MOST, PIXELS // (height * width)))
 
 

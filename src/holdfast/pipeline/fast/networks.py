@@ -1,7 +1,7 @@
-"""A model's network as a one-pass run uses it: bytes in, probabilities out, in batches of one size, compiled.
+"""A model's network as the fast pass uses it: bytes in, probabilities out, in batches of one size, compiled.
 
-torch.compile takes half a minute for each of some networks, most of it on one core. So where there are several, each
-is compiled by a process of its own first, which leaves the kernels in torch's cache on disk; this process finds them.
+torch.compile takes up to half a minute per network, most of it on one core. So where there are several networks, a
+process per network compiles it first and leaves the kernels in torch's cache on disk, where this process finds them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 GPU_BATCH = 512
-"""Pictures a pass on a GPU: larger ones gain nothing on an H200."""
+"""Pictures per batch on a GPU: larger batches gain nothing on an H200."""
 
 
 @dataclass
 class Network:
-    """A network in its batches; ``call`` is what computes, compiled or not."""
+    """A network with its batch size; ``call`` is what computes, compiled or not."""
 
     module: Any
     geometry: Geometry
@@ -46,15 +46,15 @@ class Network:
 
     @property
     def view(self) -> tuple[Geometry, bool]:
-        """Networks that see the same share it."""
+        """Return what a picture is resized by: equal for networks that see the same."""
         return self.geometry, self.crops_centre
 
     def blank(self, count: int) -> Tensor:
-        """A black batch to be filled: N3HW uint8, the channels of a pixel side by side."""
+        """Return a black batch to be filled: N3HW uint8, the channels of a pixel side by side."""
         return blank(count, self.geometry, self.device).zero_()
 
     def probabilities(self, batch: Tensor) -> Tensor:
-        """Of a batch as ``blank`` makes it: (n, outputs) float32."""
+        """Return the probabilities for a batch as ``blank`` makes it: (n, outputs) float32."""
         import torch
 
         with torch.no_grad():
@@ -63,22 +63,23 @@ class Network:
 
 
 def batch_size(device: str, asked: int) -> int:
-    """Pictures a pass: what was asked for, on a GPU at least what fills it."""
+    """Return pictures per batch: what was asked for, on a GPU at least what fills it."""
     return max(asked, GPU_BATCH) if device.startswith("cuda") else asked
 
 
 def build(classifier: TorchClassifier, asked: int) -> Network:
-    """The network of a classifier, tried on two pictures; raises whatever it raises."""
+    """Return the network of a classifier, tried on two pictures; raise whatever it raises."""
     import torch
 
     preprocessing, device = classifier.preprocessing, classifier.device
     geometry = preprocessing.geometry
     if geometry is None or geometry.interpolation not in KNOWN:
-        raise ValueError("its preparation is more than resizing, cropping and normalising")
+        raise ValueError("its preprocessing is more than resizing, cropping and normalising")
     number = torch.bfloat16 if device.startswith("cuda") else torch.float32
     module = _seeing(copy.deepcopy(classifier.module), preprocessing.mean, preprocessing.std, number).to(device)
     module = module.eval().requires_grad_(False)
-    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module)
+    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module
+    )
     answer = network.probabilities(network.blank(2))
     if tuple(answer.shape) != (2, len(classifier.labels)):
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")
@@ -89,7 +90,7 @@ def _seeing(network: Any, mean: Sequence[float], std: Sequence[float], number: t
     import torch
 
     class Seeing(torch.nn.Module):
-        """Bytes NCHW → probabilities."""
+        """Turns bytes NCHW into probabilities."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -104,7 +105,7 @@ def _seeing(network: Any, mean: Sequence[float], std: Sequence[float], number: t
             logits: Tensor = self.network(seen)
             return logits.float().softmax(1)
 
-    # All networks of a run would share it else.
+    # Otherwise all networks of a run would share the compiled code.
     Seeing.forward = with_own_code(Seeing.forward)  # type: ignore[method-assign]
     return Seeing()
 
@@ -126,16 +127,16 @@ def fit(network: Network) -> None:
 
 
 def compile_network(network: Network) -> str:
-    """Compile for batches of this size, and keep what is faster. Returns why it is not compiled, if so."""
+    """Compile for batches of this size, and keep what is faster; return why it is not compiled, or nothing."""
     import torch
 
     network.call = torch.compile(network.module, dynamic=False)
     try:
         network.probabilities(network.blank(network.batch))  # which compiles
-    except Exception as error:  # a compiler fails in many ways, and none of them is a reason to have no answers
+    except Exception as error:  # the compiler fails in many ways; the network answers without it, too
         network.call = network.module
         return first_line(error)
-    if network.device.startswith("cuda"):  # attention may have faster kernels of its own than a compiler finds
+    if network.device.startswith("cuda"):  # attention may have faster kernels of its own
         compiled, plain = (_seconds(network, call) for call in (network.call, network.module))
         if plain < compiled:
             network.call = network.module
@@ -146,7 +147,7 @@ def compile_network(network: Network) -> str:
 
 
 def _seconds(network: Network, call: Any) -> float:
-    """Of one batch, with the device to itself."""
+    """Return the seconds that one batch takes, with the device to itself."""
     import torch
 
     batch, took = network.blank(network.batch), []
@@ -161,12 +162,12 @@ def _seconds(network: Network, call: Any) -> float:
 
 
 class Warming:
-    """Processes that compile networks into torch's cache on disk, one a model, while this one does other things."""
+    """Processes, one per model, that compile networks into torch's cache on disk beside this process."""
 
     def __init__(self, models: Sequence[str], device: str, classes: Sequence[str], asked: int) -> None:
         threads = max(2, core_count() // max(1, len(models)))
         context = multiprocessing.get_context("spawn")
-        # The first is left to this process, which has nothing else to do then.
+        # The first network is left to this process, which has nothing else to do then.
         self._processes = {
             name: context.Process(target=_warm, args=(name, device, tuple(classes), asked, threads))
             for name in models[1:]
@@ -175,7 +176,7 @@ class Warming:
             process.start()
 
     def in_turn(self, names: Sequence[str]) -> Iterator[str]:
-        """The names as their kernels come to lie in the cache; a process that has failed costs only time."""
+        """Yield the names as their kernels get into the cache; a process that has failed costs only time."""
         waiting = list(names)
         while waiting:
             running = [name for name in waiting if name in self._processes and self._processes[name].is_alive()]
@@ -187,7 +188,7 @@ class Warming:
             yield done[0]
 
     def close(self) -> None:
-        """End those that nobody waits for."""
+        """End the processes."""
         for process in self._processes.values():
             process.terminate()
             process.join()

@@ -1,8 +1,8 @@
-"""Decoded pictures from other processes, through memory that both sides see and a GPU can read by itself.
+"""Decoded pictures from other processes, through memory that both sides see and that a GPU can read by itself.
 
-The processes import neither torch nor a model (that takes half a minute for sixteen of them), and no picture is copied
-on its way to the device: a process decodes into a piece of shared memory, the device fetches it from there, and the
-piece is lent to the next.
+The processes import neither torch nor a model (for sixteen of them, that takes half a minute), and no picture is copied
+on its way to the device: a process decodes into a piece of shared memory, the device fetches the pictures from there,
+and the piece is used for the next unit.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from holdfast.engine import Processes
 from holdfast.pipeline.fast.decoding import Decoder, Facts, Group, Unit
 
 AHEAD = 2
-"""Units that each process has done or in hand before they are asked for."""
+"""Units per process that are decoded, or being decoded, before they are asked for."""
 
 SPARE = 8
-"""Pieces that the device may still be reading from while all others are with the processes."""
+"""Pieces that the device may still be reading while the processes use all others."""
 
 NAMES = ("images", "masks", "backgrounds")
 Arrived = tuple[Facts, list[Group], Callable[[], None]]
-"""What was decoded, and what is to be called when its pixels have been read."""
+"""What was decoded, and a function to call when its pixels have been read."""
 
 
 class Pieces:
-    """Parts of one size of a file that lies in memory, and who has which of them."""
+    """Pieces of equal size of a file in memory, and the numbers of those that are free."""
 
     def __init__(self, count: int, size: int) -> None:
         self.file = _nameless(count * size)
@@ -50,7 +50,7 @@ class Pieces:
         self._registered: list[int] = []
 
     def register(self) -> None:
-        """Let a GPU read them by itself; where the driver will not have it, copies only take longer."""
+        """Let a GPU read the pieces by itself; where the driver refuses, copies only take longer."""
         import torch
 
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -60,11 +60,11 @@ class Pieces:
                 self._registered.append(address)
 
     def view(self, number: int, shape: tuple[int, ...], kind: str, offset: int) -> Any:
-        """An array that lies in a piece."""
+        """Return an array that lies in a piece."""
         return np.ndarray(shape, kind, self._maps[number], offset)
 
     def close(self) -> None:
-        """Give the memory back; nobody may read from it any longer."""
+        """Release the memory; nothing may read from it any longer."""
         if self._registered:
             import torch
 
@@ -72,13 +72,13 @@ class Pieces:
             torch.cuda.synchronize()
             for address in self._registered:
                 runtime.cudaHostUnregister(address)
-        self.file.close()  # mapped memory goes with the last array that lies in it
+        self.file.close()  # the mapped memory is released with the last array in it
 
 
 def _nameless(size: int) -> IO[bytes]:
-    """A file in memory where there is room, else on the disk.
+    """Return a file in memory where there is room, else on the disk.
 
-    Without a name: the kernel takes it back with the last process that has it open, also where all of them are killed
+    It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
     at once, as Ray does.
     """
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
@@ -92,7 +92,7 @@ def _nameless(size: int) -> IO[bytes]:
 def _allocated(size: int, folder: Path | None) -> IO[bytes]:
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (it stays open)
     try:
-        # Space that is only promised would end a process that writes into it with SIGBUS.
+        # Without allocated space, a process that writes into the file could end with SIGBUS.
         os.posix_fallocate(file.fileno(), 0, size)
     except OSError:
         file.close()
@@ -102,16 +102,16 @@ def _allocated(size: int, folder: Path | None) -> IO[bytes]:
 
 @dataclass
 class _Placed:
-    """A group whose arrays lie in a piece: (name, shape, type, offset) of each."""
+    """A group whose arrays lie in a piece, with the name, shape, type and offset of each array."""
 
     places: list[int]
     arrays: list[tuple[str, tuple[int, ...], str, int]]
 
 
 class Filling:
-    """The work of a process: decodes a unit into a piece of memory. What does not fit travels by itself.
+    """The work of a process: it decodes a unit into a piece of memory; groups that do not fit are pickled.
 
-    Travels to processes that are started with it, which have the file open from then on.
+    It travels to the processes when they start; they keep the file open from then on.
     """
 
     def __init__(self, decoder: Decoder, file: int, size: int) -> None:
@@ -125,7 +125,7 @@ class Filling:
         self._file = file.detach()
 
     def __call__(self, task: tuple[Unit, int]) -> tuple[Facts, list[Group | _Placed]]:
-        """Facts, and the groups or where they lie."""
+        """Return facts, and groups or where they lie."""
         unit, number = task
         facts, groups = self._decoder(unit)
         answer: list[Group | _Placed] = []
@@ -155,7 +155,7 @@ class Crew:
         self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
 
     def begin_registering(self) -> None:
-        """Takes some tenths of a second a gigabyte, which networks that are being compiled hide."""
+        """Begin to register the memory: it takes tenths of a second per gigabyte, beside networks being compiled."""
         if self._registering is not None and self._registering.ident is None:
             self._registering.start()
 
@@ -172,7 +172,7 @@ class Crew:
 
 
 class Arrival:
-    """Units as they are decoded, in order: in this process where there is no crew, else some ahead."""
+    """Yields decoded units in order: decoded in this process without a crew, else some units ahead."""
 
     def __init__(self, units: Iterable[Unit], decoder: Decoder, crew: Crew | None) -> None:
         self._units, self._decoder, self._crew = iter(units), decoder, crew
@@ -190,13 +190,17 @@ class Arrival:
         crew.registered()
         while self._pending:
             future, number = self._pending.popleft()
-            with _telling():
+            with _lost_processes_named():
                 facts, groups = future.result()
-            yield facts, [_group(one, number, crew.pieces) for one in groups], partial(crew.pieces.free.append, number)
+            yield (
+                facts,
+                [_group(group, number, crew.pieces) for group in groups],
+                partial(crew.pieces.free.append, number),
+            )
             self._ask(crew)
 
     def close(self) -> None:
-        """Forget what has not been asked for yet."""
+        """Cancel the units that are not being decoded yet."""
         for future, _ in self._pending:
             future.cancel()
 
@@ -206,19 +210,19 @@ class Arrival:
             if unit is None:
                 return
             number = crew.pieces.free.popleft()
-            with _telling():
+            with _lost_processes_named():
                 self._pending.append((crew.processes.submit((unit, number)), number))
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
-    """Of a process that is lost; whoever asks it for more hears of it, too."""
+def _lost_processes_named() -> Iterator[None]:
+    """Turn BrokenProcessPool into a HoldfastError."""
     try:
         yield
     except BrokenProcessPool as error:
         raise HoldfastError(
-            "a process that decodes images was killed (out of memory?); what was finished is kept: run the same "
-            "command again, with fewer --workers (of --engine ray: fewer --cpus a worker)"
+            "a process that decodes images was killed (out of memory?); finished rows are kept: run the same "
+            "command again with fewer --workers (with --engine ray: fewer --cpus per worker)"
         ) from error
 
 
@@ -231,4 +235,4 @@ def _group(group: Group | _Placed, number: int, pieces: Pieces) -> Group:
 
 
 def _nothing() -> None:
-    """There is nothing to give back."""
+    """Release nothing: these arrays are in no piece."""

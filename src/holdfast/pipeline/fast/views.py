@@ -1,8 +1,8 @@
-"""What models see of a picture: resized as Pillow does it, and cropped; on a GPU as two products with matrices.
+"""Resize and crop pictures as a model's preprocessing does: with Pillow, or on a GPU as two products with matrices.
 
-Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU that is much
-faster than kernels that gather pixels, and bytes in and out leave only the weights to be rounded. A CPU would multiply
-mostly by nothing, the more so the larger the picture, and has Pillow.
+Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU, products are
+much faster than kernels that gather pixels, and with bytes in and out only the weights are rounded. On a CPU most of the
+factors would be 0, and Pillow is faster.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FIXED = 2.0**22
-"""Pillow's weights are whole numbers of this part."""
+"""Pillow's weights are multiples of one divided by this."""
 
 ALIGNED = 8
-"""Matrices begin and end at multiples of this many pixels, where tensor cores read fastest."""
+"""Matrices begin and end at multiples of this many pixels: tensor cores read those fastest."""
 
 
 def see(images: Tensor, geometry: Geometry, *, crops_centre: bool, out: Tensor | None = None) -> Tensor:
-    """Pictures as a model with this geometry gets them, before mean and deviation.
+    """Return pictures as a model with this geometry gets them, before mean and deviation.
 
     Args:
         images: NCHW uint8, on any device.
         geometry: resizing and crop.
         crops_centre: whether extreme shapes are cut to their middle first (``torch_classifier.picture``).
-        out: where to write them.
+        out: where to write the pictures; None: new memory.
 
     Returns:
         NCHW uint8 of ``geometry.crop``: what Pillow makes; on a GPU some values are off by one, rarely by two. The
@@ -53,7 +53,7 @@ def see(images: Tensor, geometry: Geometry, *, crops_centre: bool, out: Tensor |
 
 
 def by_pillow(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tensor) -> Tensor:
-    """``see`` for pictures in this machine's memory, one by one."""
+    """Do what ``see`` does with Pillow, for pictures in this machine's memory."""
     import torch
 
     resample = PIL.Image.Resampling[geometry.interpolation.upper()]
@@ -68,7 +68,7 @@ def by_pillow(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tenso
 
 
 def by_matrices(images: Tensor, geometry: Geometry, crops_centre: bool, out: Tensor, number: torch.dtype) -> Tensor:
-    """``see`` by products of numbers of a kind: float16 is fast, float64 repeats Pillow's sums bit for bit."""
+    """Do what ``see`` does with products: float16 is fast, float64 repeats Pillow's sums bit for bit."""
     import torch
 
     (top, rows), (left, columns), half, height_first = _matrices(
@@ -92,41 +92,41 @@ def by_matrices(images: Tensor, geometry: Geometry, crops_centre: bool, out: Ten
 
 
 def blank(count: int, geometry: Geometry, device: Any) -> Tensor:
-    """Room for so many pictures: N3HW uint8, the channels of a pixel side by side, with anything in it."""
+    """Return uninitialised memory for pictures: N3HW uint8, the channels of a pixel side by side."""
     import torch
 
     shape = (count, 3, *geometry.crop)
     return torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
 
 
-@lru_cache(maxsize=32)  # pictures come gathered by size, and matrices of many large ones would fill a GPU
+@lru_cache(maxsize=32)  # pictures are gathered by size; matrices for many large sizes would fill a GPU
 def _matrices(
     height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device, number: torch.dtype
 ) -> tuple[tuple[int, Tensor], tuple[int, Tensor], Tensor, bool]:
-    """The first row that is needed and the matrix from rows to rows; for columns, transposed; halves; the order."""
+    """Return the first needed row and the matrix for rows, the same for columns (transposed), halves, and the order."""
     import torch
 
     vertical, horizontal, height_first = axes(height, width, geometry, crops_centre=crops_centre)
     first_row, rows = _needed(vertical)
     first_column, columns = _needed(horizontal)
-    there = [torch.from_numpy(np.ascontiguousarray(one)).to(device, number) for one in (rows, columns.T)]
+    matrices = [torch.from_numpy(np.ascontiguousarray(weights)).to(device, number) for weights in (rows, columns.T)]
     half = torch.full((columns.shape[0],), 0.5, device=device, dtype=number)
-    return (first_row, there[0]), (first_column, there[1]), half, height_first
+    return (first_row, matrices[0]), (first_column, matrices[1]), half, height_first
 
 
 def axes(
     height: int, width: int, geometry: Geometry, *, crops_centre: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
-    """The matrices (seen height × height) and (seen width × width) of weights, and whether Pillow begins with height.
+    """Return the weights (seen height × height) and (seen width × width), and whether Pillow begins with the height.
 
-    What lies outside a picture is 0.
+    Pixels outside a picture count as 0.
     """
     kept_height, kept_width = height, width
     if crops_centre and max(height, width) > MAX_ASPECT * min(height, width):
         kept = MAX_ASPECT * min(height, width)
         kept_height, kept_width = min(height, kept), min(width, kept)
     size = resized(kept_height, kept_width, geometry)
-    made = []
+    matrices = []
     for whole, kept, target, crop in zip((height, width), (kept_height, kept_width), size, geometry.crop, strict=True):
         weights = np.zeros((target, whole))
         start = (whole - kept) // 2
@@ -134,18 +134,18 @@ def axes(
         seen = np.zeros((crop, whole))
         to, first, count = cropped(target, crop)
         seen[to : to + count] = weights[first : first + count]
-        made.append(seen)
+        matrices.append(seen)
     shrinks = kept_height - size[0]
     height_first = PILLOW >= 13 and shrinks > 0 and shrinks > 2 * (kept_width - size[1])
-    return made[0], made[1], height_first
+    return matrices[0], matrices[1], height_first
 
 
 PILLOW = int(PIL.__version__.split(".")[0])
-"""From 13 on it begins with the height where that saves work; the rule was found by trying five thousand sizes."""
+"""From version 13 on, Pillow begins with the height where that saves work; five thousand sizes showed the rule."""
 
 
 def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
-    """Height and width before the crop."""
+    """Return height and width before the crop."""
     if not isinstance(geometry.resize, int):
         return geometry.resize
     short, long = sorted((height, width))
@@ -154,9 +154,9 @@ def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
 
 
 def cropped(size: int, crop: int) -> tuple[int, int, int]:
-    """Along one side: where what is kept begins in the crop and in the picture, and how much it is.
+    """Return, along one side: where the kept part begins in the crop and in the picture, and its length.
 
-    A picture that is smaller is padded, as torchvision's CenterCrop does.
+    A smaller picture is padded, as torchvision's CenterCrop does.
     """
     if crop > size:
         return (crop - size) // 2, 0, size
@@ -164,11 +164,11 @@ def cropped(size: int, crop: int) -> tuple[int, int, int]:
 
 
 def resizing(source: int, target: int, interpolation: str) -> NDArray[np.float64]:
-    """Pillow's weights of each of ``source`` pixels in each of ``target``; rows sum to 1 but for rounding."""
+    """Return Pillow's weights of ``source`` pixels in each of ``target`` pixels; rows sum to 1, except for rounding."""
     weights = np.zeros((target, source))
     scale = source / target
     if interpolation == "nearest":
-        places = np.add.accumulate([scale / 2, *[scale] * (target - 1)])  # with Pillow's own errors of rounding
+        places = np.add.accumulate([scale / 2, *[scale] * (target - 1)])  # with Pillow's own rounding errors
         weights[np.arange(target), np.minimum(places.astype(int), source - 1)] = 1
         return weights
     reach, filter_ = _FILTERS[interpolation]
@@ -177,8 +177,8 @@ def resizing(source: int, target: int, interpolation: str) -> NDArray[np.float64
         centre = (place + 0.5) * scale
         low = max(0, int(centre - reach * stretch + 0.5))
         high = min(source, int(centre + reach * stretch + 0.5))
-        one = np.array([filter_((x - centre + 0.5) / stretch) for x in range(low, high)])
-        weights[place, low:high] = one / one.sum()
+        near = np.array([filter_((x - centre + 0.5) / stretch) for x in range(low, high)])
+        weights[place, low:high] = near / near.sum()
     return np.rint(weights * FIXED) / FIXED
 
 
@@ -207,11 +207,11 @@ _FILTERS: Mapping[str, tuple[float, Callable[[float], float]]] = {
 }
 
 KNOWN = frozenset({*_FILTERS, "nearest"})
-"""Interpolations that are made here."""
+"""Interpolations that this module makes."""
 
 
 def _needed(weights: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
-    """The first pixel that has any weight, rounded down, and the matrix from there to the last, rounded up."""
+    """Return the first pixel that has any weight, rounded down, and the matrix from there to the last, rounded up."""
     used = np.flatnonzero(weights.any(axis=0))
     first = int(used[0]) // ALIGNED * ALIGNED
     last = min(weights.shape[1], -(-(int(used[-1]) + 1) // ALIGNED) * ALIGNED)

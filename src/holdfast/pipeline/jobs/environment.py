@@ -1,4 +1,4 @@
-"""What a result depends on besides its specification."""
+"""The record of machine, versions and command beside a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = (
 
 @functools.cache
 def version(package: str) -> str | None:
-    """The installed version, None where there is none; does not import the package."""
+    """Return the installed version of a package without importing it; None where it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -30,7 +30,7 @@ def version(package: str) -> str | None:
 
 
 def environment() -> dict[str, Any]:
-    """The machine, the versions and the command, for ``environment.json``."""
+    """Return the machine, the versions and the command, for ``environment.json``."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),  # noqa: PTH119
@@ -38,12 +38,12 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": core_count(),
         "gpu": gpu_name(),
-        "packages": {name: found for name in PACKAGES if (found := version(name))},
+        "packages": {name: installed for name in PACKAGES if (installed := version(name))},
     }
 
 
 def gpu_name() -> str | None:
-    """The first GPU that torch sees."""
+    """Return the name of the first GPU that torch sees; None without one."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

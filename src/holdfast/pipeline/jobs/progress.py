@@ -1,4 +1,4 @@
-"""How a long step tells how far it is."""
+"""Reports of how far a long step is."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ Item = TypeVar("Item")
 
 
 class Progress(Protocol):
-    """Told after every piece of work. The command line draws a bar; a notebook may print."""
+    """A function that is called after every piece of work. The command line draws a bar; a notebook may print."""
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """``done`` of ``total`` pieces of this step are finished; the first call of a step has ``done`` 0."""
+        """Report that ``done`` of ``total`` pieces of a step are finished; a step's first call has ``done`` 0."""
 
 
 def silent(step: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def told(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:
-    """The items of a step, told as they are done with; nothing is told where nobody asks for the first."""
+    """Yield the items of a step, and report each when the next is asked for."""
     progress(step, 0, total)
     done = 0
     for done, item in enumerate(items, start=1):
         yield item
         progress(step, done, total)
-    if done < total:  # some ask for nothing
+    if done < total:  # fewer items came than were expected
         progress(step, total, total)

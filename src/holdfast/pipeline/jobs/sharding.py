@@ -1,4 +1,4 @@
-"""Work cut into shards for workers that share no memory with the process that plans it."""
+"""Sizes of shards, and checks on workers that share no memory with the process that plans."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from holdfast.engine import Executor
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
-_BATCHES = 4  # a shard: a batch that runs empty at its end costs little, and a killed worker not much more
-_SHARDS = 3  # a worker at least, so that one that is slower than others is not waited for
+_BATCHES = 4  # per shard: a half-empty last batch costs little, and so does a killed worker
+_SHARDS = 3  # per worker at least, so that a slow worker is not waited for
 
 
 def elsewhere(executor: Executor | None) -> TypeGuard[Executor]:
-    """Whether work leaves this process: it then goes in shards, each of which leaves one part of a table."""
+    """Return whether work leaves this process: it is then cut into shards, each of which writes one part of a table."""
     return executor is not None and not executor.shares_memory
 
 
 def shard_size(count: int, executor: Executor, batch: int) -> int:
-    """How many of ``count`` pieces of work a shard has: some batches, or fewer where workers would have none."""
+    """Return how many of ``count`` jobs a shard has: some batches, or fewer where workers would have none."""
     return max(1, min(_BATCHES * batch, -(-count // (_SHARDS * executor.width))))
 
 
 def check_same(name: str, planned: object, loaded: object) -> None:
-    """UserError where a worker has loaded something else than what rows were planned for, and would be named after."""
+    """Raise a UserError where a worker has loaded something else than what the row ids were planned for."""
     if planned != loaded:
         raise UserError(
             f"{name} is not the same on a worker as where the command was started: other weights or versions, or "
@@ -41,21 +41,21 @@ def check_same(name: str, planned: object, loaded: object) -> None:
 def seeing(
     work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor, donors: Iterable[Sample] = ()
 ) -> Callable[[Shard], Result]:
-    """Work that is refused by a machine without the images; it would turn thousands of them into rows with errors.
+    """Return work that a machine without the images refuses, instead of making a row with an error per image.
 
-    One image, one mask and one image that lends its background, all files here, stand for all.
+    One image, one mask and one donor's image are looked for.
     """
     if not executor.remote:
         return work
     samples = list(samples)
-    images, masks = (one.image for one in samples), (one.mask for one in samples)
-    backgrounds = (one.image for one in donors)
+    images, masks = (sample.image for sample in samples), (sample.mask for sample in samples)
+    backgrounds = (donor.image for donor in donors)
     seen = [path for path in map(_first_file, (images, masks, backgrounds)) if path]
     return _Seeing(work, seen) if seen else work
 
 
 def _first_file(references: Iterable[object]) -> str:
-    paths = (str(getattr(one, "path", "")) for one in references)
+    paths = (str(getattr(reference, "path", "")) for reference in references)
     return next((path for path in paths if path and not address(path) and Path(path).is_file()), "")
 
 

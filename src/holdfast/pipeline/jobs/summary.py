@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 
 @dataclass
 class Summary:
-    """Rows made now and found from before, and trouble by message with one example each.
+    """Counts rows made now and rows stored before, and rows with trouble by message, with one example each.
 
     ``rows`` counts every row that was made, ``errors`` those of them with status ``error``; for ``generate``, ``rows``
     counts images and ``errors`` requests without one.
@@ -21,18 +24,20 @@ class Summary:
     already: int = 0
     trouble: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what went another way than one might think
-    times: dict[str, float] = field(default_factory=dict)  # seconds, by what they were spent on
+    notes: list[str] = field(default_factory=list)  # sentences for the user
+    times: dict[str, float] = field(default_factory=dict)  # seconds by kind of work
     errors: int = 0
 
     def add(self, sample_id: str, message: str, rows: int = 1) -> None:
-        """Count rows that went wrong for one reason."""
+        """Count rows that went wrong for the same reason."""
         self.trouble[message] += rows
         self.examples.setdefault(message, sample_id)
 
-    def count(self, rows: Sequence[Mapping[str, Any]], *, key: str = "sample_id") -> None:
+    def count(self, rows: pa.Table | Sequence[Mapping[str, Any]], *, key: str = "sample_id") -> None:
         """Count rows that were made, and what is wrong with those whose status is not ``ok``."""
         self.rows += len(rows)
+        if isinstance(rows, pa.Table):
+            rows = rows.filter(pc.field("status") != "ok").select([key, "status", "error"]).to_pylist()
         for row in rows:
             if row["status"] != "ok":
                 self.add(str(row[key]), f"{row['status']}: {row['error']}")
@@ -45,17 +50,18 @@ class Summary:
         return f"{made} {done}{failed}, {self.already} there already"
 
     def merge(self, other: Summary) -> None:
-        """Add what a shard did."""
+        """Add the counts of a shard."""
         self.rows += other.rows
+        self.already += other.already
         self.errors += other.errors
         self.trouble.update(other.trouble)
         self.examples = other.examples | self.examples
-        told = set(map(_plainly, self.notes))  # by another of many workers
-        self.notes += [note for note in other.notes if _plainly(note) not in told]
+        known = set(map(_without_figures, self.notes))  # another worker said the same
+        self.notes += [note for note in other.notes if _without_figures(note) not in known]
         for name, seconds in other.times.items():
             self.times[name] = self.times.get(name, 0.0) + seconds
 
 
-def _plainly(note: str) -> str:
-    """A note without the figures in parentheses at its end: every worker has measured its own."""
+def _without_figures(note: str) -> str:
+    """Return a note without the figures in parentheses at its end: every worker has measured its own."""
     return re.sub(r" \([^()]*\d[^()]*\)$", "", note)

@@ -16,7 +16,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import load_segmenter
-from holdfast.pipeline.evaluate.worker import row_key
+from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.retry import drop_errors

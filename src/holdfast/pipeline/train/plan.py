@@ -12,9 +12,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import row_id
+from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
-from holdfast.pipeline.evaluate.worker import TASK, row_key
+from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.samples import Prepared, stored_conditions
 from holdfast.pipeline.specs import TrainSpec as TrainSpec
 from holdfast.pipeline.specs.training import EACH as EACH
@@ -76,7 +77,7 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
     samples = collection.samples
     there = {sample.label for sample in samples}
     classes = tuple(name for name in collection.classes if name in there)
-    if len(classes) < 2 and spec.task == TASK:
+    if len(classes) < 2 and spec.task == CLASSIFY.name:
         raise UserError(f"{spec.data} has images of {len(classes)} class; a classifier needs at least 2")
     if spec.folds > 1:
         return replace(collection, classes=classes, samples=stratified_folds(samples, folds=spec.folds, seed=spec.seed))
@@ -165,7 +166,7 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
     definition = condition.definition
     pool = prepared.pool_fingerprint if definition.donor else ""
     image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
-    masked = definition.needs_mask or spec.task != TASK  # to a segmenter the mask is the truth
+    masked = definition.needs_mask or spec.task != CLASSIFY.name  # to a segmenter the mask is the truth
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor
 from holdfast.oracle import card
-from holdfast.pipeline.evaluate.worker import Tested
+from holdfast.pipeline.evaluate.models import Tested
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.retry import drop_errors

@@ -16,10 +16,11 @@ from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, SCHEMA_VERSION, WALKS, row_id
 from holdfast.core.seeds import seed_from
+from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.labels import outcomes
 from holdfast.data.writers import encode_image
-from holdfast.pipeline.evaluate.worker import PROTOCOL, TASK, Tested
+from holdfast.pipeline.evaluate.models import Tested
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.walk.distances import FeatureDistance, colour_shift
@@ -117,7 +118,7 @@ class Recorder:
 
     def _key(self, sample: Sample, condition: str, model: Tested) -> dict[str, Any]:
         return {
-            "task": TASK,
+            "task": CLASSIFY.name,
             "kind": KIND,
             "dataset": self.prepared.collection.name,
             "sample_id": sample.sample_id,
@@ -130,7 +131,7 @@ class Recorder:
             "seed": self.spec.seed,
             "model": model.classifier.name,
             "trained_on": "",
-            "protocol": PROTOCOL,
+            "protocol": CLASSIFY.protocol,
         }
 
     def _answers(

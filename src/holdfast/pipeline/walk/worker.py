@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError, SampleError, machine_trouble, st
 from holdfast.core.types import Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate.worker import Tested
+from holdfast.pipeline.evaluate.models import Tested
 from holdfast.pipeline.jobs.sharding import check_same
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared

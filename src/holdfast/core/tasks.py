@@ -1,0 +1,38 @@
+"""What models are asked about pictures. Each task has its rows in the one table, and may have details beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.core.schema import ANSWERS, SEGMENTS
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of question, and where its answers are stored.
+
+    Attributes:
+        name: the value of the column ``task``.
+        protocol: the value of the column ``protocol``; empty where rows of the task have several.
+        details: the name of the table below ``details/`` that holds what does not fit into the one table.
+        columns: the schema of that table; its ``row_id`` is that of the row in the one table.
+    """
+
+    name: str
+    protocol: str = ""
+    details: str = ""
+    columns: pa.Schema | None = None
+
+
+CLASSIFY = Task("classify", "argmax")
+"""Which class does the picture show? ``data.labels.outcomes`` turns probabilities into columns."""
+
+SEGMENT = Task("segment", "", "segments", SEGMENTS)
+"""Which pixels belong to which class? The protocol says at which size."""
+
+QUESTION = Task("question", "", "answers", ANSWERS)
+"""What does a question in words get as an answer? The protocol says which options were named, in which order."""
+
+TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION)}

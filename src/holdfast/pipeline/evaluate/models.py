@@ -1,0 +1,110 @@
+"""The models of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.protocols import Classifier
+from holdfast.core.types import Collection, Image, LabelSpace
+from holdfast.data.labels import LabelMap, map_labels, read_label_file
+from holdfast.models import attacks, load_classifier
+from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
+from holdfast.scenarios import Condition
+from holdfast.scenarios.tensors import supports
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A model, and which of its outputs belong to which class of the dataset.
+
+    ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty where the model cannot be used so. Those
+    answers may differ in the last digits, and must never be taken for exact ones.
+    """
+
+    classifier: Classifier
+    labels: LabelMap
+    fingerprint: str
+    fast: str = ""
+
+    def named(self, condition: Condition) -> str:
+        """Return the fingerprint that goes into the row ids under a condition."""
+        return self.fast if self.fast and supports(condition) else self.fingerprint
+
+
+@dataclass
+class Unloaded:
+    """What a plan needs to know of a classifier that only workers load."""
+
+    name: str
+    labels: LabelSpace
+    fingerprint: str
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Raise a HoldfastError: the weights are elsewhere."""
+        raise HoldfastError(f"{self.name} is not loaded in this process")
+
+
+def unloaded(model: Tested) -> Tested:
+    """Return the model without its weights."""
+    loaded = model.classifier
+    return replace(model, classifier=Unloaded(loaded.name, loaded.labels, loaded.fingerprint))
+
+
+def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
+    """Load the models and map the dataset's classes to their outputs."""
+    keys = dict(collection.keys)
+    if spec.labels:
+        keys.update(read_label_file(Path(spec.labels)))
+    tested = []
+    for name in spec.models:
+        classifier = load_classifier(name, device=spec.device, classes=collection.classes)
+        if hasattr(classifier, "batch_size"):  # it splits batches itself when memory runs out
+            classifier.batch_size = spec.batch_size
+        labels = map_labels(collection.classes, keys, classifier.labels)
+        exact = fingerprint([classifier.fingerprint, labels.fingerprint])
+        tensors = isinstance(classifier, TorchClassifier) and classifier.preprocessing.geometry is not None
+        tested.append(Tested(classifier, labels, exact, fingerprint([exact, "fast"]) if spec.fast and tensors else ""))
+    check_names([model.classifier.name for model in tested])
+    return tested
+
+
+def know_models(
+    spec: EvaluateSpec,
+    collection: Collection,
+    conditions: Sequence[Condition],
+    inspect: Callable[[Tested], Tested] | None = None,
+) -> list[Tested]:
+    """Return what a plan needs of the models. One is loaded at a time, and not on a GPU: workers load their own.
+
+    ``inspect`` sees each model while it is loaded, and may return another description of it.
+    """
+    known = []
+    for name in spec.models:
+        (model,) = load_models(replace(spec, models=(name,), device="cpu"), collection)
+        check_attacks(conditions, [model])
+        known.append(unloaded(inspect(model) if inspect is not None else model))
+    check_names([model.classifier.name for model in known])
+    return known
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise a UserError where two models share a name: their rows could not be told apart."""
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise UserError(f"two models share the name {twice}; add ?name=… to one of them")
+
+
+def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> None:
+    """Raise a UserError where a model cannot be attacked as asked: better now than in every row."""
+    for condition in conditions:
+        if condition.definition.attack:
+            for model in tested:
+                attacks.check_attackable(model.classifier, condition.scenario)

@@ -1,0 +1,224 @@
+"""The keys and ids of an evaluation's rows, and which rows a command asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.tasks import CLASSIFY
+from holdfast.core.types import ORIGINAL, Sample
+from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested
+from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template
+from holdfast.pipeline.samples import DataSpec, Prepared, applicable, stored_conditions, stored_variant
+from holdfast.scenarios import Condition
+from holdfast.store import Parts
+
+Part = tuple[Condition, int]
+"""A condition, and the position of a model in the command's list."""
+
+EvaluationJob = Job[Sample, Part]
+
+DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accepted", "oracle_score")
+"""Columns that a rendering fills, not a model."""
+
+
+def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
+    """Return the key columns of one row."""
+    rendered_here = sample.condition == ORIGINAL
+    return {
+        "task": CLASSIFY.name,
+        "kind": _kind(sample, condition),
+        "dataset": dataset,
+        "sample_id": sample.sample_id,
+        "source_id": sample.source_id,
+        "split": sample.split,
+        "fold": sample.fold,
+        "condition": condition.scenario if rendered_here else sample.condition,
+        "variant": condition.variant if rendered_here else stored_variant(sample),
+        "parameters": condition.parameters_json,
+        "seed": spec.seed,
+        "model": model,
+        "trained_on": "",
+        "protocol": CLASSIFY.protocol,
+    }
+
+
+def shared_key(sample: Sample, condition: Condition) -> tuple[Any, ...]:
+    """Return a value that is equal for rows whose keys are equal, except for the sample's names and the model."""
+    variant = "" if sample.condition == ORIGINAL else stored_variant(sample)
+    return condition, sample.kind, sample.split, sample.fold, sample.condition, variant
+
+
+def _kind(sample: Sample, condition: Condition) -> str:
+    if condition.definition.attack:
+        return "attack"
+    return "generated" if condition.definition.paints else sample.kind
+
+
+def stored_details(sample: Sample) -> dict[str, Any]:
+    """Return whose background a stored rendering has, as its reader or ``synth``'s manifest says (maybe as text)."""
+    if sample.condition == ORIGINAL:
+        return {}
+    known = sample.attributes
+    details: dict[str, Any] = {name: str(known[name]) for name in ("donor_id", "donor_label") if name in known}
+    if "donor_unmasked" in known:
+        details["donor_unmasked"] = str(known["donor_unmasked"]).lower() == "true"
+    return details
+
+
+class EvaluationIds:
+    """Gives row ids as ``core.schema.row_id`` does, from templates that rows of a kind share."""
+
+    def __init__(
+        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: Painter | None = None
+    ) -> None:
+        self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
+        self._images: tuple[str, dict[str, str]] = ("", {})
+        self._of_condition: dict[Condition, tuple[bool, str, list[tuple[str, str]]]] = {}
+        self._templates: dict[Any, str] = {}
+
+    def __call__(self, job: EvaluationJob) -> list[str]:
+        """Return the ids of a job's rows."""
+        ids: list[str] = []
+        start, parts = 0, job.parts
+        while start < len(parts):  # one condition at a time: its models share most of the text
+            condition, end = parts[start][0], start + 1
+            while end < len(parts) and parts[end][0] is condition:
+                end += 1
+            ids += self.of(job.item, condition, [position for _, position in parts[start:end]])
+            start = end
+        return ids
+
+    def of(self, sample: Sample, condition: Condition, positions: Sequence[int]) -> list[str]:
+        """Return the ids of a sample's rows under a condition, one per model."""
+        needs_mask, kind, models = self._settings(condition)
+        mask = quoted(self._prepared.masks[sample.sample_id] if needs_mask else "")
+        template = self._template(sample, condition)
+        image, name, source = quoted(self._image(sample, kind)), quoted(sample.sample_id), quoted(sample.source_id)
+        ids = []
+        for position in positions:
+            model, identity = models[position]
+            ids.append(hashed(template % (image, model, name, source, mask, identity)))
+        return ids
+
+    def _settings(self, condition: Condition) -> tuple[bool, str, list[tuple[str, str]]]:
+        """Return whether a condition uses the mask, what its image is made of, and names and weights of the models."""
+        if condition not in self._of_condition:
+            definition = condition.definition
+            paints = self._painter is not None and definition.paints
+            kind = f"{'painted' if paints else ''}{'pasted' if definition.donor else ''}"
+            models = [(quoted(model.classifier.name), quoted(model.named(condition))) for model in self._tested]
+            self._of_condition[condition] = definition.needs_mask, kind, models
+        return self._of_condition[condition]
+
+    def _template(self, sample: Sample, condition: Condition) -> str:
+        shared = shared_key(sample, condition)
+        if shared not in self._templates:
+            key = row_key(self._spec, self._prepared.collection.name, sample, condition, "")
+            self._templates[shared] = row_template(key)
+        return self._templates[shared]
+
+    def _image(self, sample: Sample, kind: str) -> str:
+        """Return the hash of what is measured, without the mask; the conditions of a sample share it."""
+        if self._images[0] != sample.sample_id:
+            self._images = (sample.sample_id, {})
+        if kind not in self._images[1]:
+            pool = self._prepared.pool_fingerprint if "pasted" in kind else ""
+            painted = [self._painter.identity(sample)] if self._painter is not None and "painted" in kind else []
+            self._images[1][kind] = fingerprint(
+                [self._prepared.images[sample.sample_id], sample.label, pool, self._spec.matte, *painted]
+            )
+        return self._images[1][kind]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Conditions and models of a command that are executed together.
+
+    Attributes:
+        conditions: made from the originals.
+        positions: of the models in the command's list.
+        asked: all conditions of the command; they decide about images that are renderings already.
+        renderings: whether such images belong to this portion.
+    """
+
+    conditions: tuple[Condition, ...]
+    positions: tuple[int, ...]
+    asked: tuple[Condition, ...]
+    renderings: bool = True
+
+    def of(self, sample: Sample, stored: set[str]) -> list[Condition]:
+        """Return the conditions of this portion to make from a sample."""
+        if sample.condition != ORIGINAL:
+            return applicable(sample, self.asked, stored) if self.renderings else []
+        return applicable(sample, self.conditions, stored)
+
+
+class EvaluationJobs:
+    """The jobs of a portion: every sample with its conditions × models."""
+
+    def __init__(self, samples: Sequence[Sample], portion: Portion) -> None:
+        self._samples, self._portion = samples, portion
+        self._stored = stored_conditions(samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __iter__(self) -> Iterator[EvaluationJob]:
+        shared: dict[tuple[Condition, ...], list[Part]] = {}  # one list for all samples of a kind
+        for sample in self._samples:
+            conditions = tuple(self._portion.of(sample, self._stored))
+            if conditions:
+                parts = shared.get(conditions)
+                if parts is None:
+                    parts = [(condition, position) for condition in conditions for position in self._portion.positions]
+                    shared[conditions] = parts
+                yield Job(sample, parts)
+
+
+def plan_portion(
+    table: Parts,
+    ids: EvaluationIds,
+    prepared: Prepared,
+    tested: Sequence[Tested],
+    portion: Portion,
+    *,
+    retry: bool = False,
+    progress: Progress = silent,
+) -> Plan[Sample, Part]:
+    """Plan a portion of an evaluation."""
+    jobs = EvaluationJobs(prepared.collection.samples, portion)
+    rows = (
+        (pc.field("task") == CLASSIFY.name)
+        & (pc.field("protocol") == CLASSIFY.protocol)
+        & pc.field("model").isin([tested[position].classifier.name for position in portion.positions])
+    )
+    columns = ("sample_id", "condition", "variant", "parameters")
+    covers = _Covering(prepared.collection.samples, portion)
+    return plan(table, jobs, ids, scope=Scope(rows, columns, covers), retry=retry, progress=progress)
+
+
+class _Covering:
+    """Tells whether a stored row of the portion's models stands for one of its rows."""
+
+    def __init__(self, samples: Sequence[Sample], portion: Portion) -> None:
+        self._all, self._portion = samples, portion
+        self._samples: dict[str, Sample] = {}
+        self._wanted = {(one.scenario, one.variant, one.parameters_json) for one in portion.conditions}
+
+    def __call__(self, row: Mapping[str, Any]) -> bool:
+        if not self._samples:  # made only where some row is not planned
+            self._samples = {sample.sample_id: sample for sample in self._all}
+        sample = self._samples.get(row["sample_id"])
+        if sample is None:
+            return False
+        if sample.condition == ORIGINAL:
+            return (row["condition"], row["variant"], row["parameters"]) in self._wanted
+        return self._portion.renderings and bool(applicable(sample, self._portion.asked, ()))

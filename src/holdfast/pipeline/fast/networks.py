@@ -78,8 +78,7 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
     number = torch.bfloat16 if device.startswith("cuda") else torch.float32
     module = _seeing(copy.deepcopy(classifier.module), preprocessing.mean, preprocessing.std, number).to(device)
     module = module.eval().requires_grad_(False)
-    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module
-    )
+    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module)
     answer = network.probabilities(network.blank(2))
     if tuple(answer.shape) != (2, len(classifier.labels)):
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")

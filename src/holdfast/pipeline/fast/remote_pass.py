@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ class OpenPass:
 
     tested: Sequence[Tested]
     device_pass: Pass | None = None
-    closing: weakref.finalize | None = None
+    closing: Callable[[], object] | None = None
 
 
 class RemotePass:

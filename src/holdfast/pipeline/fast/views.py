@@ -1,8 +1,8 @@
 """Resize and crop pictures as a model's preprocessing does: with Pillow, or on a GPU as two products with matrices.
 
-Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU, products are
-much faster than kernels that gather pixels, and with bytes in and out only the weights are rounded. On a CPU most of the
-factors would be 0, and Pillow is faster.
+Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU, products
+are much faster than kernels that gather pixels, and with bytes in and out only the weights are rounded. On a CPU most
+of the factors would be 0, and Pillow is faster.
 """
 
 from __future__ import annotations

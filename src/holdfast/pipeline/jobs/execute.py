@@ -20,8 +20,8 @@ from holdfast.store import Parts
 Row = dict[str, Any]
 """A row of the table; under the name of a details table, it carries the list of its rows there."""
 
-Made = Row | pa.Table | Summary
-"""What a worker yields: a row, many rows at once, or notes for the user."""
+Made = Any
+"""What a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user."""
 
 Resources = TypeVar("Resources")
 Item = TypeVar("Item")

@@ -1,8 +1,8 @@
 """Ask about many items at once, and tell the items that fail from trouble that stops the command.
 
 ``core.errors`` says which is which: a UserError and trouble of the machine stop the command, as ``sys.exit`` does.
-Everything else is about one item and becomes a row with status ``error``. Memory that runs out halves the batch; it stops the
-command where one item does not fit.
+Everything else is about one item and becomes a row with status ``error``. Memory that runs out halves the batch; it
+stops the command where one item does not fit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-def answer_each(
-    ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]
-) -> list[Answer | SampleError]:
+def answer_each(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> list[Answer | SampleError]:
     """Return the answer to each item, or the SampleError that its row reports.
 
     Where a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.

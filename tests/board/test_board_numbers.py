@@ -16,12 +16,10 @@ from holdfast.board.numbers import settings as settings_of
 from holdfast.core.errors import UserError
 from holdfast.results import background_conditions, static_conditions
 from holdfast.stats.core.answers import from_table
-from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.cells import accuracies, summary
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.score import WHOLE, score_parts, scores
-from holdfast.stats.effects.score_spread import spread_interval
 from holdfast.stats.walks.walk_rows import fmr_of_rows
 
 
@@ -172,22 +170,6 @@ def test_every_interval_holds_its_number(seed: int, photos: int, share: float) -
         assert score.low <= score.high
         if not score.name.startswith("robustness_score"):  # a debiased interval may leave out a noisy point
             assert score.low - 1e-9 <= score.estimate <= score.high + 1e-9
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_quadratic_spread_is_the_plain_one(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    influence = rng.normal(size=(50, 6)) / 50
-    epsilon = resampled_sums(influence, np.arange(50), resamples=500)
-    for scale in (0.0, 0.005, 0.02, 0.3):  # from drowned in noise to far above it
-        deviations = scale * rng.normal(size=6)
-
-        def squares(values: Any) -> Any:
-            return np.asarray((values**2).sum(axis=-1))
-
-        slow = spread_interval(deviations, epsilon, influence.T @ influence, squares)
-        fast = spread_interval(deviations, epsilon, influence.T @ influence, squares, quadratic=True)
-        assert fast == pytest.approx(slow, abs=1e-9)
 
 
 def test_a_mean_without_errors_keeps_a_width() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_answers import simulated_answers
 from made_rows import table
 from scipy.stats import norm, shapiro
 
@@ -13,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.score import robustness_score, scores
-from holdfast.stats.effects.score_spread import spread_interval
+from holdfast.stats.effects.score_spread import Spread, design_of, spread_interval
 
 DROPS = np.array([0.02, 0.05, 0.1, 0.08, 0.5, 0.25])
 CONDITIONS = ["original", *[f"scene_{number}" for number in range(len(DROPS))]]
@@ -94,46 +95,73 @@ def test_debiased_is_unbiased_and_plain_is_not() -> None:
     assert plain.mean() - truth > 10 * error
 
 
-@pytest.mark.parametrize(
-    ("drops", "photos", "band"),
-    [
-        (DROPS, 120, (0.93, 0.97)),
-        (np.full(6, 0.2), 80, (0.93, 0.97)),
-        # Almost nothing is lost: wide rather than wrong.
-        (np.full(6, 0.02), 120, (0.93, 0.99)),
-    ],
-)
-def test_interval_covers_the_true_score(drops: np.ndarray, photos: int, band: tuple[float, float]) -> None:
-    repetitions, truth = 1000, float((drops**2).mean())
-    many = answers(np.random.default_rng(11), (repetitions, photos), drops).astype(float)
-    covered = plain_covered = 0
-    for repetition, one in enumerate(many):
-        differences = (one[:, 1:] - one[:, :1]) / np.sqrt(len(drops))
-        mean = differences.mean(axis=0)
-        influence = (differences - mean) / np.sqrt(photos * (photos - 1))
-        epsilon = resampled_sums(influence, np.arange(photos), resamples=300, seed=repetition)
-        low, high = spread_interval(mean, epsilon, influence.T @ influence, _squares)
-        covered += low - 1e-12 <= truth <= high + 1e-12
-        limits = np.quantile(_squares(mean + epsilon), [0.025, 0.975])
-        plain_covered += limits[0] <= truth <= limits[1]
-    assert band[0] <= covered / repetitions <= band[1]
-    if drops.max() < 0.1:  # the reason for the construction
-        assert plain_covered / repetitions < 0.6
+ORDINARY: dict[str, dict[str, Any]] = {
+    "120 photos": {"drops": DROPS, "photos": 120},
+    "48 photos": {"drops": DROPS, "photos": 48},
+    "24 photos": {"drops": DROPS, "photos": 24},
+    "24 photos, 3 renderings": {"drops": DROPS, "photos": 24, "renderings": 3},
+    "120 photos, 3 renderings": {"drops": DROPS, "photos": 120, "renderings": 3},
+    "12 donors, 3 renderings": {"drops": DROPS, "photos": 120, "donors": 12, "renderings": 3},
+    "40 donors": {"drops": DROPS, "photos": 120, "donors": 40},
+    "12 conditions": {"drops": [0, 0.01, 0.02, 0.03, 0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.5], "photos": 36},
+    "one condition": {"drops": [0.3], "photos": 24},
+}
+NEAR_NOTHING: dict[str, dict[str, Any]] = {
+    "drops of one point": {"drops": [0.01] * 5, "photos": 40, "alike": 0.95},
+    "drops of one point, accuracy 99 %": {"drops": [0.01] * 5, "photos": 40, "alike": 0.95, "base": 0.99},
+    "no drop": {"drops": [0.0] * 5, "photos": 40, "alike": 0.9},
+    "drops of two points": {"drops": [0.02] * 6, "photos": 120},
+}
 
 
-def _squares(deviations: np.ndarray) -> np.ndarray:
-    return np.asarray((deviations**2).sum(axis=-1))
+def coverage(setting: dict[str, Any], repetitions: int) -> tuple[float, float]:
+    """Return how often the interval holds the true spread, and its least width."""
+    rng = np.random.default_rng(11)
+    truth, held, narrowest = float(np.mean(np.square(setting["drops"]))), 0, 1.0
+    for _ in range(repetitions):
+        made = simulated_answers(rng, **setting)
+        design = design_of(made, made.conditions)
+        assert design is not None
+        got = Spread(design).estimate()
+        held += got.low - 1e-12 <= truth <= got.high + 1e-12
+        narrowest = min(narrowest, got.high - got.low)
+    return held / repetitions, narrowest
 
 
-def test_scores_gives_that_interval(right: np.ndarray) -> None:
-    """The covered construction is the one that scores() reports."""
-    got = scores(counted(rows(right, classes=1)), resamples=20_000).iloc[0]
-    differences = (right[:, 1:].astype(float) - right[:, :1]) / np.sqrt(len(DROPS))
-    mean = differences.mean(axis=0)
-    influence = (differences - mean) / np.sqrt(80 * 79)
-    epsilon = resampled_sums(influence, np.arange(80), resamples=20_000, seed=1)
-    low, high = spread_interval(mean, epsilon, influence.T @ influence, _squares)
-    assert (1 - got["high"], 1 - got["low"]) == pytest.approx((low, high), rel=0.03)
+@pytest.mark.parametrize("setting", ["120 photos", "24 photos, 3 renderings", "12 donors, 3 renderings"])
+def test_interval_covers_the_true_score(setting: str) -> None:
+    covered, narrowest = coverage(ORDINARY[setting], 250)
+    assert 0.915 <= covered <= 0.99  # 94 to 98 %, and 2.5 standard errors
+    assert narrowest > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ORDINARY)
+def test_interval_covers_the_true_score_at_length(setting: str) -> None:
+    assert 0.93 <= coverage(ORDINARY[setting], 2000)[0] <= 0.99
+
+
+@pytest.mark.parametrize("setting", ["drops of one point, accuracy 99 %"])
+def test_interval_covers_where_almost_nothing_is_lost(setting: str) -> None:
+    covered, narrowest = coverage(NEAR_NOTHING[setting], 150)
+    assert covered >= 0.96
+    assert narrowest > 0.001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", NEAR_NOTHING)
+def test_interval_covers_where_almost_nothing_is_lost_at_length(setting: str) -> None:
+    assert coverage(NEAR_NOTHING[setting], 2000)[0] >= 0.95
+
+
+@pytest.mark.parametrize("photos", [1, 3, 24, 240])
+def test_a_score_without_any_change_keeps_the_doubt_of_its_photos(photos: int) -> None:
+    """With no change in n photos, a share of 1 − 0.025^(1/n) might still have changed."""
+    made = rows(np.ones((photos, len(CONDITIONS)), bool), classes=1)
+    got = scores(counted(made), resamples=200).iloc[0]
+    assert (got["score"], got["high"]) == (1, 1)
+    assert got["low"] <= 1 - (1 - 0.025 ** (1 / photos)) ** 2
+    assert got["low"] >= 0
 
 
 def test_inner_part_is_the_mean_of_folds(right: np.ndarray) -> None:
@@ -200,7 +228,8 @@ def test_constant_and_chance_classifiers_are_called_out() -> None:
         for row in rows(np.zeros((80, len(CONDITIONS)), bool))
     ]
     got = scores(counted(constant), resamples=50).iloc[0]
-    assert (got["score"], got["low"], got["high"]) == (1, 1, 1)
+    assert (got["score"], got["high"]) == (1, 1)
+    assert 0.99 < got["low"] < 1
     assert "constant" in got["warning"] and "chance" in got["warning"]
     assert np.isnan(got["normality_p"])
     guesses = np.random.default_rng(0).random((80, len(CONDITIONS))) < 0.25
@@ -246,3 +275,19 @@ def test_several_models_and_missing_originals(right: np.ndarray) -> None:
     assert list(scores(counted(made), resamples=50)["model"]) == ["m", "other"]
     with pytest.raises(UserError, match="needs the original"):
         scores(counted([row for row in made if row["condition"] != "original"]), resamples=50)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_quadratic_spread_is_the_plain_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    influence = rng.normal(size=(50, 6)) / 50
+    epsilon = resampled_sums(influence, np.arange(50), resamples=500)
+    for scale in (0.0, 0.005, 0.02, 0.3):  # from drowned in noise to far above it
+        deviations = scale * rng.normal(size=6)
+
+        def squares(values: Any) -> Any:
+            return np.asarray((values**2).sum(axis=-1))
+
+        slow = spread_interval(deviations, epsilon, influence.T @ influence, squares)
+        fast = spread_interval(deviations, epsilon, influence.T @ influence, squares, quadratic=True)
+        assert fast == pytest.approx(slow, abs=1e-9)

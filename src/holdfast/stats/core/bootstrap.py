@@ -51,6 +51,17 @@ def sums(number: Codes, values: Floats, count: int) -> Floats:
     return np.asarray(np.bincount(number, values, count), np.float64)
 
 
+def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
+    """Return each photo's weight in a mean of class means, (photos,), and Satterthwaite's degrees of freedom.
+
+    Args:
+        stratum: (photos,) codes of classes, all 0 where every photo weighs the same.
+    """
+    sizes = np.bincount(stratum)
+    freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
+    return np.asarray(1 / (sizes[stratum] * len(sizes))), freedom
+
+
 def t_quantile(freedom: float, share: float = 0.975) -> float:
     """Return a quantile of Student's t; infinite degrees of freedom are the normal distribution."""
     from scipy.special import ndtri, stdtrit

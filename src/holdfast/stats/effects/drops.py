@@ -12,7 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, from_counts, numbered_column
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, codes, deviations, interval, t_quantile
+from holdfast.stats.core.bootstrap import (
+    RESAMPLES,
+    Codes,
+    Floats,
+    codes,
+    deviations,
+    interval,
+    stratum_weights,
+    t_quantile,
+)
 from holdfast.stats.core.cells import Average, cluster_codes, ordered, summary
 from holdfast.stats.core.reduce import Counts, Outcome
 
@@ -311,8 +320,7 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     if average == "macro":
         stratum[photo] = codes(cells.label)[0]
     sizes = np.bincount(stratum)
-    weight = 1 / (sizes[stratum] * len(sizes))
-    freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
+    weight, freedom = stratum_weights(stratum)
     means = np.stack([np.bincount(stratum, values) / sizes for values in shares])
     # a class's only photo has no deviation from the class's mean: take the mean of all
     means[:, sizes == 1] = shares.mean(axis=1)[:, None]

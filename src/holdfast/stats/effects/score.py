@@ -185,7 +185,7 @@ def _row(spread: Spread, resamples: int, seed: int) -> dict[str, Any]:
     design, found = spread.design, spread.estimate(resamples, seed)
     return {
         "score": 1 - found.value,
-        "debiased": 1 - spread.debiased(spread.resampled(resamples, seed)),
+        "debiased": 1 - spread.debiased(resamples, seed),
         "low": 1 - found.high,
         "high": 1 - found.low,
         "variance_cross": spread.variance("cross"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,17 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.answers import Answers, Estimate
-from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, Z, codes, resampled_sums, sums
+from holdfast.stats.core.bootstrap import (
+    RESAMPLES,
+    Codes,
+    Floats,
+    Z,
+    codes,
+    resampled_sums,
+    stratum_weights,
+    sums,
+    t_quantile,
+)
 from holdfast.stats.core.cells import Average, wilson_at
 
 Components = Literal["cross_inner", "scenario_class"]
@@ -36,6 +45,7 @@ class Design:
         noise: (cells,) right answers − those expected, scaled so that sums of squares are unbiased variances.
         present: codes of the photos.
         photo: (cells,) into ``present``.
+        stratum: (photos,) each photo's class, all 0 where every photo weighs the same.
     """
 
     answers: Answers
@@ -47,6 +57,7 @@ class Design:
     noise: Floats
     present: Codes
     photo: Codes
+    stratum: Codes
 
     @property
     def photos(self) -> int:
@@ -69,6 +80,28 @@ class Design:
         shape = (self.photos, len(self.columns))
         cell = self.photo * np.intp(shape[1]) + self.column
         return sums(cell, self.weight * self.noise, shape[0] * shape[1]).reshape(shape)
+
+    @cached_property
+    def donor_influence(self) -> Floats | None:
+        """Return what donors add to the deviations beyond what their photos do, (donors, columns); None without any.
+
+        Scaled to V(donor) − V(photo × donor), the two-way variance's excess over that of photos, and stretched for few
+        donors.
+        """
+        lent = np.flatnonzero(self.answers.donor >= 0)
+        if not len(lent):
+            return None
+        (donor, count), width = codes(self.answers.donor[lent]), len(self.columns)
+        values, column = (self.weight * self.noise)[lent], self.column[lent]
+        table = sums(donor * np.intp(width) + column, values, count * width).reshape(count, width)
+        cell, cells = codes((self.photo[lent] * np.intp(count) + donor) * np.intp(width) + column)
+        owner = np.zeros(cells, np.intp)
+        owner[cell] = column
+        total = (table**2).sum(axis=0)
+        excess = np.maximum(total - sums(owner, sums(cell, values, cells) ** 2, width), 0)
+        few = max(count, 2)
+        share = np.divide(excess, total, out=np.zeros(width), where=total > 0)
+        return np.asarray(table * np.sqrt(share * few / (few - 1)) * t_quantile(few - 1) / Z)
 
     def by_class(self, values: Floats) -> Floats:
         """Return sums of what cells hold per class and column, (classes, columns)."""
@@ -123,7 +156,10 @@ def design_of(answers: Answers, conditions: Collection[str], *, average: Average
     places = {part: [at for at, (own, _) in enumerate(names) if at and own == part] for part in ("cross", "inner")}
     weight, noise = _weights(answers, column, len(keys), average)
     present, photo = np.unique(answers.source, return_inverse=True)
-    return Design(answers, column, names, places["cross"], places["inner"], weight, noise, present, photo)
+    stratum = np.zeros(len(present), np.intp)
+    if average == "macro":
+        stratum[photo] = codes(answers.label)[0]
+    return Design(answers, column, names, places["cross"], places["inner"], weight, noise, present, photo, stratum)
 
 
 def _weights(answers: Answers, column: Codes, columns: int, average: Average) -> tuple[Floats, Floats]:
@@ -204,10 +240,35 @@ class Spread:
             blocks.append(design.class_influence - design.class_influence.mean(axis=1, keepdims=True))
         return np.asarray(np.concatenate(blocks, axis=1) * self.scale)
 
+    @cached_property
+    def size(self) -> float:
+        """Return the effective number of photos."""
+        return 1 / float(np.square(stratum_weights(self.design.stratum)[0]).sum())
+
+    @cached_property
+    def contributions(self) -> list[Floats]:
+        """Return what clusters add to the noise of the deviations, (clusters, deviations): of photos, and of donors.
+
+        For every condition one imagined photo that fell and one that rose (Bonett and Price's adjustment), so that
+        noise does not vanish where hardly any photo changed; stretched by t over normal for few photos.
+        """
+        width, size = sum(len(block) for block in self.blocks), self.size
+        drop = (self.deviations / self.scale)[:width] * size / (size + 2)
+        imagined = np.zeros((2 * width, len(self.deviations)))
+        place = np.arange(width)
+        for row, end in ((place, 1.0), (width + place, -1.0)):
+            imagined[row, place] = (end - drop) / size * self.scale[:width]
+        stretch = t_quantile(stratum_weights(self.design.stratum)[1]) / Z * size / (size + 2)
+        found = [np.concatenate([self.influence, imagined]) * stretch]
+        if self.design.donor_influence is not None:
+            lent = np.concatenate([self.design.donor_influence[:, block] for block in self.blocks], axis=1)
+            found.append(np.pad(lent, ((0, 0), (0, len(self.deviations) - width))) * self.scale)
+        return found
+
     @property
     def covariance(self) -> Floats:
         """Return the covariance of the deviations' noise."""
-        return np.asarray(self.influence.T @ self.influence)
+        return np.asarray(sum(part.T @ part for part in self.contributions))
 
     @property
     def plain(self) -> float:
@@ -223,16 +284,28 @@ class Spread:
         return np.asarray((np.sqrt(squares) if self.by_class else squares).sum(axis=0))
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-        """Return the noise of the deviations in resamples of photos, (resamples, deviations)."""
-        return resampled_sums(self.influence, self.design.present, resamples=resamples, seed=seed)
+        """Return the noise of the deviations in resamples of photos and of donors, (resamples, deviations)."""
+        drawn = [
+            resampled_sums(part, np.arange(len(part)), resamples=resamples, seed=seed + kind) - part.sum(axis=0)
+            for kind, part in enumerate(self.contributions)
+        ]
+        return np.asarray(sum(drawn))
 
     def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
-        """Return the spread with its interval."""
-        quadratic = not (self.signed or self.by_class)
+        """Return the spread with its interval.
+
+        Its upper end is never below what would still be likely had no photo changed at all: a share of
+        1 − 0.025^(1/photos) of photos under every condition.
+        """
+        half = 0.5 / self.size * self.scale
+        reached = float(self.value(self.deviations + np.where(self.deviations > 0, half, -half)))
         low, high = spread_interval(
-            self.deviations, self.resampled(resamples, seed), self.covariance, self.value, quadratic=quadratic
-        )
-        return Estimate(self.plain, low, high, self.design.photos)
+            self.deviations, self.resampled(resamples, seed), self.covariance, self.value, reached=reached,
+            quadratic=not (self.signed or self.by_class),
+        )  # fmt: skip
+        unseen = float(self.value(-self.scale * (1 - 0.025 ** (1 / self.size))))
+        high = min(max(high, unseen), float(self.value(-self.scale)))
+        return Estimate(self.plain, min(low, high), high, self.design.photos)
 
     def variance(self, part: Part) -> float:
         """Return the spread of one part as a variance; NaN where there is none."""
@@ -243,15 +316,16 @@ class Spread:
             return float("nan")
         return float(self.value(own)) ** (2 if self.by_class else 1)
 
-    def debiased(self, noise: Floats) -> float:
+    def debiased(self, resamples: int = RESAMPLES, seed: int = 0) -> float:
         """Return the spread less its sampling noise.
 
-        E[d̂²] = d² + Var(d̂), so the trace of the covariance goes; one-sided squares have no such closed form, and
-        the mean excess of the resamples (``noise``) goes instead.
+        E[d̂²] = d² + Var(d̂), so the variances go; one-sided squares have no such closed form, and the mean excess of
+        the resamples goes instead.
         """
         if self.signed:
+            noise = resampled_sums(self.influence, self.design.present, resamples=resamples, seed=seed)
             return float(2 * self.value(self.deviations) - self.value(self.deviations + noise).mean())
-        excess = self.deviations**2 - np.diag(self.covariance)
+        excess = self.deviations**2 - (self.influence**2).sum(axis=0)
         parts = np.array([excess[: self.split].sum(), excess[self.split :].sum()])
         return float(np.sqrt(np.maximum(parts, 0)).sum() if self.by_class else parts.sum())
 
@@ -283,8 +357,6 @@ def score_influence(design: Design) -> dict[str, Floats]:
 Measure = Callable[[Floats], Floats]
 """Scaled deviations (…, m) → their spread (…): a sum of squares, one- or two-sided, or a sum of norms."""
 
-Count = Callable[[float], int]
-
 
 def spread_interval(
     deviations: Floats,
@@ -292,27 +364,30 @@ def spread_interval(
     covariance: Floats,
     value: Measure,
     *,
+    reached: float | None = None,
     level: float = 0.95,
     quadratic: bool = False,
 ) -> tuple[float, float]:
-    """An interval for ``value(true deviations)`` by inverting a bootstrap test.
+    """Return an interval for ``value(true deviations)`` by inverting a bootstrap test.
 
     The percentile interval of a sum of squares is useless (squaring noise moves every resample up; it covers 0 % when
     nothing is lost). So: which true spreads s² make the observed one unsurprising? Under a hypothetical spread the
     deviations are s·u plus noise ε, u the observed direction, and the statistic is |s·u + ε|² = s² + 2s·u'ε + |ε|².
     u itself is noisy when little is lost; the variance κ = u'Σu along it is therefore debiased and, the weaker the
-    signal, drawn towards its largest possible value. Coverage is 94–98 %, high where almost nothing is lost.
+    signal, drawn towards its largest possible value.
 
     Args:
         deviations: (m,) observed.
         epsilon: (resamples, m) resampled noise around them.
         covariance: (m, m) of the noise.
         value: of deviations (…, m); what the interval is for.
+        reached: the observed value, moved up by half a photo (answers come in steps); that is what the upper end asks
+            about.
         level: of confidence.
-        quadratic: ``value`` is the plain sum of squares, so that the spreads at which a resample meets the observed
-            one are the roots of a parabola, and a hypothetical spread costs a look into sorted roots.
+        quadratic: ``value`` is the plain sum of squares, which then need not be computed for every hypothesis.
     """
     observed = float(value(deviations))
+    reached = observed if reached is None else reached
     if float(np.trace(covariance)) <= 1e-15:
         return observed, observed
     # Only what can count makes a direction: for one-sided spreads the losses.
@@ -330,70 +405,37 @@ def spread_interval(
         wanted = _variance_along(deviations[counted], covariance[np.ix_(counted, counted)])
         had = float(direction @ covariance @ direction)
         along = 2 * (np.sqrt(wanted / had) - 1) * projected if had > 0 else along
-    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     if quadratic:
-        noise = np.square(epsilon) @ np.ones(epsilon.shape[1])  # five times as quick as a sum over short rows
-        at_least, at_most = _meetings(2 * projected + along, noise - observed)
-    else:
+        crossed = 2 * projected + along
+        noise = np.square(epsilon) @ np.ones(epsilon.shape[1])  # five times as fast as a sum over short rows
 
-        def simulated(size: float) -> Floats:
-            return np.asarray(value(size * direction + epsilon) + size * along)
+    def simulated(size: float) -> Floats:
+        if quadratic:
+            return np.asarray(size**2 + size * crossed + noise)
+        return np.asarray(value(size * direction + epsilon) + size * along)
 
-        at_least, at_most = (
-            lambda size: int(np.count_nonzero(simulated(size) >= observed)),
-            lambda size: int(np.count_nonzero(simulated(size) <= observed)),
-        )
-    low, high = _unsurprising(at_least, at_most, (1 - level) / 2 * len(epsilon), top)
-    power = 2 if squares else 1
-    return unit * low**power, unit * high**power
-
-
-def _unsurprising(at_least: Count, at_most: Count, few: float, top: float) -> tuple[float, float]:
-    """The least and the largest size under which the observed spread is neither too large nor too small.
-
-    Args:
-        at_least: size → how many resamples under it are at least as large as what was observed.
-        at_most: size → how many are at most as large.
-        few: as many, or fewer, are a surprise.
-        top: a size to begin with.
-    """
+    few = (1 - level) / 2 * len(epsilon)
 
     def surprisingly_large(size: float) -> bool:
-        return at_least(size) <= few
+        return int(np.count_nonzero(simulated(size) >= observed)) <= few
 
     def large_enough(size: float) -> bool:
-        return at_most(size) > few
+        return int(np.count_nonzero(simulated(size) <= reached)) > few
 
+    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
     while large_enough(top):
         top *= 2
     low = _edge(surprisingly_large, 0.0, top) if surprisingly_large(0.0) else 0.0
     # Not monotone near zero, so the last size that is still plausible is looked for from above; top itself is not.
     grid = [float(size) for size in np.linspace(0, top, 21)]
     last = next((number for number in range(len(grid) - 2, -1, -1) if large_enough(grid[number])), None)
-    return low, 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
-
-
-def _meetings(crossed: Floats, rest: Floats) -> tuple[Count, Count]:
-    """How many of the parabolas size² + size · crossed + rest are not below 0 at a size ≥ 0, how many not above it."""
-    inside = crossed**2 - 4 * rest
-    meets = inside >= 0
-    half = np.sqrt(inside[meets])
-    roots = [(sign * half - crossed[meets]) / 2 for sign in (-1, 1)]
-    # only those that a size can pass are sorted: of the first roots hardly any
-    falls, rises = (np.sort(one[one >= 0]).tolist() for one in roots)
-    under = len(rises) - len(falls)  # not above 0 where sizes begin, but for those that pass it there
-
-    def at_least(size: float) -> int:
-        return len(crossed) - under - bisect_left(falls, size) + bisect_right(rises, size)
-
-    def at_most(size: float) -> int:
-        return under + bisect_right(falls, size) - bisect_left(rises, size)
-
-    return at_least, at_most
+    high = 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
+    power = 2 if squares else 1
+    return unit * low**power, unit * high**power
 
 
 def _variance_along(deviations: Floats, covariance: Floats) -> float:
-    """κ = d'Σd / d'd without noise; where noise drowns d, its largest value, so that the interval errs wide."""
+    """Return κ = d'Σd / d'd without noise; where noise drowns d, its largest value, so that the interval errs wide."""
     largest = float(np.linalg.eigvalsh(covariance)[-1])
     squared = float((covariance**2).sum())
     if largest <= 0:
@@ -404,7 +446,7 @@ def _variance_along(deviations: Floats, covariance: Floats) -> float:
 
 
 def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Between where ``holds`` is true and where it is not."""
+    """Return, by 30 bisections, the size between the two at which ``holds`` turns false."""
     for _ in range(30):
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)

@@ -66,37 +66,38 @@ def add(
     rows = opened.rows().unify_dictionaries()
     known = coded(rows["model"])[1]
     wanted = list(models) if models else known
-    for one in wanted:
-        if one not in known:
-            raise UserError(f"{run} has no rows of {one!r}; its models are {', '.join(known[:8])}")
-    told = read_meta(meta, wanted)
+    for model in wanted:
+        if model not in known:
+            raise UserError(f"{run} has no rows of {model!r}; its models are {', '.join(known[:8])}")
+    details = read_meta(meta, wanted)
     dataset = _dataset(opened, rows)
-    made: list[tuple[Entry, bytes]] = []
-    for one in wanted:
-        found = _protocols(keep(rows, "model", one))
-        facts = _model(opened, one, told[one], device) if found else None
-        made += [_entry(opened, facts, dataset, name, part, told[one]) for name, part in found if facts is not None]
-    if not made:
+    entries: list[tuple[Entry, bytes]] = []
+    for model in wanted:
+        protocols = _protocols(keep(rows, "model", model))
+        if protocols:
+            facts = _model(opened, model, details[model], device)
+            entries += [_entry(opened, facts, dataset, name, part, details[model]) for name, part in protocols]
+    if not entries:
         raise UserError(
             f"{run} has nothing for a board: it takes originals with static scenarios, generated pictures, or walks"
         )
-    return _write(made, Path(out))
+    return _write(entries, Path(out))
 
 
 def _protocols(rows: pa.Table) -> list[tuple[str, pa.Table]]:
     """The protocols that one model's rows allow, each with its rows; dynamic once a setting."""
-    found: list[tuple[str, pa.Table]] = []
+    protocols: list[tuple[str, pa.Table]] = []
     for name in PROTOCOLS:
         own = tables.rows_of_protocol(rows, name)
         if name == "dynamic" and len(own):
-            found += [(name, part) for part in tables.by_setting(own)]
+            protocols += [(name, part) for part in tables.by_setting(own)]
             continue
         conditions = coded(own["condition"])[1]
         if name == "hard" and conditions:
-            found.append((name, own))
+            protocols.append((name, own))
         if name == "static" and ORIGINAL in conditions and len(conditions) > 1:
-            found.append((name, own))
-    return found
+            protocols.append((name, own))
+    return protocols
 
 
 def _dataset(run: Run, rows: pa.Table) -> Dataset:
@@ -117,18 +118,18 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
     table = tables.published(rows)
     data = tables.packed(table)
     digest = hashlib.sha256(data).hexdigest()
-    told: dict[str, Any] = settings(table, protocol)
+    stated: dict[str, Any] = settings(table, protocol)
     matte = run.spec().get("matte", WHITE)
     if matte != WHITE:  # behind transparent pictures; the rows do not say it
-        told["matte"] = ",".join(str(one) for one in matte)
+        stated["matte"] = ",".join(str(level) for level in matte)
     if run.spec().get("fast") and _unhashed(table):
-        told["fast"] = True
+        stated["fast"] = True
     entry = _valid(
         kind="measured",
         id=entry_id(model.name, dataset.name, protocol, digest),
         model=model,
         dataset=dataset,
-        protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=told),  # type: ignore[arg-type]
+        protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=stated),  # type: ignore[arg-type]
         scores=numbers(table, protocol),
         speed=meta.speed,
         table=Table(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
@@ -152,8 +153,8 @@ def _valid(**parts: Any) -> Entry:
 def _made_by(run: Run) -> str:
     """The version that made the run, where it says so."""
     try:
-        told = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
-        return str(told["packages"]["holdfast"])
+        environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
+        return str(environment["packages"]["holdfast"])
     except (OSError, ValueError, KeyError, TypeError):
         return version("holdfast") or "unknown"
 
@@ -174,16 +175,16 @@ def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
     )  # fmt: skip
 
 
-def _write(made: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
+def _write(entries: list[tuple[Entry, bytes]], out: Path) -> list[Path]:
     for path in sorted(out.glob("*.json")) if out.is_dir() else []:
         if path.name == "datasets.json":
             continue
-        there = read_entry(path)
-        for entry, _ in made:
-            if there.table is not None and entry.table is not None and there.table.sha256 == entry.table.sha256:
+        existing = read_entry(path)
+        for entry, _ in entries:
+            if existing.table is not None and entry.table is not None and existing.table.sha256 == entry.table.sha256:
                 raise UserError(f"{out} has this submission already: {path.name} has the same table")
     paths = []
-    for entry, data in made:
+    for entry, data in entries:
         with whole_file(out / f"{entry.id}.parquet") as temporary:
             temporary.write_bytes(data)
         paths.append(out / f"{entry.id}.json")

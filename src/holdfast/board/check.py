@@ -99,7 +99,7 @@ def check(
         against: a board that these are to join; it is believed, and its ``datasets.json`` goes.
         keep: told of every measured entry that nothing is wrong with, its scores recomputed, and its rows.
     """
-    given = [Path(one) for one in ([places] if isinstance(places, (str, Path)) else places)]
+    given = [Path(path) for path in ([places] if isinstance(places, (str, Path)) else places)]
     if not given:
         raise UserError("there is nothing to check; name a folder or the files of a submission")
     for path in given:
@@ -124,9 +124,9 @@ def read_datasets(path: Path) -> dict[str, _Known] | None:
     """The datasets that a board takes, by hash; None where it keeps no list."""
     if not path.exists():
         return None
-    told = parse_foreign_json(read_text(path, MAX_DATASETS), path.name)
+    content = parse_foreign_json(read_text(path, MAX_DATASETS), path.name)
     try:
-        return TypeAdapter(dict[Digest, _Known]).validate_python(told)
+        return TypeAdapter(dict[Digest, _Known]).validate_python(content)
     except ValidationError as error:
         raise UserError(f"{path} should be hash → name, images, classes; {in_words(error)}") from None
 
@@ -168,18 +168,18 @@ def _believe(board: Board, folder: Path, mine: set[Path]) -> None:
 
 def remember(board: Board, entry: Entry, file: str) -> list[str]:
     """What an entry is a copy of, and what others answered that it did not."""
-    found = []
+    problems = []
     if board.names.setdefault(entry.id, file) != file:
-        found.append(f"{board.names[entry.id]} has this id already")
+        problems.append(f"{board.names[entry.id]} has this id already")
     if entry.table is not None and entry.run is not None:
         if board.tables.setdefault(entry.table.sha256, file) != file:
-            found.append(f"is the same submission as {board.tables[entry.table.sha256]}: the same table")
+            problems.append(f"is the same submission as {board.tables[entry.table.sha256]}: the same table")
         else:
             # whatever the model is called: ids of rows are made of its name and weights, too
             if board.runs.setdefault(entry.run.fingerprint, file) != file:
-                found.append(f"is the same run as {board.runs[entry.run.fingerprint]}: rows of the same ids")
-        found += _fewer(board, entry, file)
-    return found
+                problems.append(f"is the same run as {board.runs[entry.run.fingerprint]}: rows of the same ids")
+        problems += _fewer(board, entry, file)
+    return problems
 
 
 def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
@@ -187,19 +187,19 @@ def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
     settings = dict(entry.protocol.settings)
     repeated = canonical_json(settings.pop("repeated", None))
     place = (entry.dataset.sha256, entry.protocol.name, canonical_json(settings))
-    found = []
-    told, other = board.repeated.setdefault(place, (repeated, file))
-    if told != repeated:
-        found.append(f"has other conditions than {other} whose pictures repeat others, though both are of the same")
+    problems = []
+    first, other = board.repeated.setdefault(place, (repeated, file))
+    if first != repeated:
+        problems.append(f"has other conditions than {other} whose pictures repeat others, though both are of the same")
     for score in entry.scores:
         if score.n is None or score.name.partition(":")[0] not in _ACCURACIES:
             continue
         most, other = board.answered.get((*place, score.name), (0, ""))
         if score.n < most * (1 - UNANSWERED) - 1:
-            found.append(f"has {score.n} answers for {score.name}, where {other} has {most}")
+            problems.append(f"has {score.n} answers for {score.name}, where {other} has {most}")
         if score.n > most:
             board.answered[*place, score.name] = (score.n, file)
-    return found[:1]
+    return problems[:1]
 
 
 def _entry(stem: Path, board: Board) -> list[str]:
@@ -208,34 +208,34 @@ def _entry(stem: Path, board: Board) -> list[str]:
         entry = read_entry(file)
         if entry.id != stem.name:
             return [f"has the id {entry.id}, which is not its file's name"]
-        found = remember(board, entry, str(file))
+        problems = remember(board, entry, str(file))
         table = stem.with_name(f"{stem.name}.parquet")
         if entry.kind == "printed":
-            return found + (["is printed, and yet there is a table beside it"] if table.exists() else [])
+            return problems + (["is printed, and yet there is a table beside it"] if table.exists() else [])
         if entry.protocol.version != PROTOCOLS[entry.protocol.name]:
             known = PROTOCOLS[entry.protocol.name]
             return [
-                *found,
+                *problems,
                 f"follows version {entry.protocol.version} of its protocol; this Holdfast counts by {known}",
             ]
         rows = read_table(table, entry)
-        found += _dataset(entry, rows, board)
-        found += _rows(entry, rows)
+        problems += _dataset(entry, rows, board)
+        problems += _rows(entry, rows)
         scores = numbers(rows, entry.protocol.name)
-        found += _recomputed(entry, rows, scores)
+        problems += _recomputed(entry, rows, scores)
     except UserError as error:
         return [str(error).removeprefix(f"{file.name} ")]
     except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
         # rows that no run would write, in a way nobody thought of
         return [f"has a table that cannot be counted: {type(error).__name__}: {first_line(error)}"]
-    if not found and board.keep is not None:
+    if not problems and board.keep is not None:
         board.keep(entry.model_copy(update={"scores": scores}), rows)
-    return found
+    return problems
 
 
 def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     """Against the list of datasets, or what the other entries say of the same one."""
-    dataset, found = entry.dataset, []
+    dataset, problems = entry.dataset, []
     if board.datasets is not None and dataset.sha256 not in board.datasets:
         return [f"is about a dataset that {DATASETS} does not have: {dataset.name}, {dataset.sha256[:12]}…"]
     known = board.datasets[dataset.sha256] if board.datasets is not None else board.facts.setdefault(
@@ -244,53 +244,54 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     for name in ("name", "images", "classes"):
         mine, theirs = getattr(dataset, name), getattr(known, name)
         if mine != theirs:
-            found.append(f"says that {name} of its dataset is {mine}, and it is {theirs}")
+            problems.append(f"says that {name} of its dataset is {mine}, and it is {theirs}")
     samples, names = codes_of(rows, "sample_id")
     labels, classes = codes_of(rows, "label")
     images = known.images
     if images is not None and len(names) > images:
-        found.append(f"has rows of {len(names)} images, and the dataset has {images}")
+        problems.append(f"has rows of {len(names)} images, and the dataset has {images}")
     elif images is not None and len(names) < images:
-        found.append(f"has rows of {len(names)} of the dataset's {images} images; an entry is about all of them")
+        problems.append(f"has rows of {len(names)} of the dataset's {images} images; an entry is about all of them")
     if known.classes is not None and len(classes) > known.classes:
-        found.append(f"has {len(classes)} classes, and the dataset has {known.classes}")
+        problems.append(f"has {len(classes)} classes, and the dataset has {known.classes}")
     first = np.unique(samples, return_index=True)[1]
     own = labels[first]
     if (own[samples] != labels).any():
-        found.append("gives one image two labels")
+        problems.append("gives one image two labels")
     sources = codes_of(rows, "source_id")[0]
     if (sources[first][samples] != sources).any():
-        found.append("gives one image two source photos")
+        problems.append("gives one image two source photos")
     others = _labels(board, dataset.sha256)
     for name, code in zip(names, own, strict=True):
         if others.setdefault(name, classes[code]) != classes[code]:
-            found.append(f"labels {name} {classes[code]}, where other entries have {others[name]}")
+            problems.append(f"labels {name} {classes[code]}, where other entries have {others[name]}")
             break
-    return found
+    return problems
 
 
 def _labels(board: Board, sha256: str) -> dict[str, str]:
     """Sample → label of a dataset, as the first entry about it has them."""
     if sha256 not in board.labels:
         entry, path = board.believed.get(sha256, (None, None))
-        table = read_table(path.with_suffix(".parquet"), entry) if entry is not None and path is not None else None
-        names = () if table is None else zip(*(table[one].to_pylist() for one in ("sample_id", "label")), strict=True)
-        board.labels[sha256] = dict(names)
+        board.labels[sha256] = {}
+        if entry is not None and path is not None:
+            table = read_table(path.with_suffix(".parquet"), entry)
+            board.labels[sha256] = dict(zip(table["sample_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     return board.labels[sha256]
 
 
 def _rows(entry: Entry, rows: pa.Table) -> list[str]:
     """What the rows themselves show."""
-    protocol, found = entry.protocol.name, []
+    protocol, problems = entry.protocol.name, []
     if not is_of_protocol(rows, protocol).all():
-        found.append(f"has rows that are not of the {protocol} protocol")
+        problems.append(f"has rows that are not of the {protocol} protocol")
     allowed = {"hard": {*NUISANCES}, "dynamic": {ORIGINAL, PERTURBED, RECONSTRUCTION, RANDOM_WALK}}.get(protocol)
     known = registry.scenarios if allowed is None else allowed
     strange = [name for name in codes_of(rows, "condition")[1] if name not in known]
-    found += [f"has the condition {name}, which is not known" for name in strange[:3]]
-    if {int(one) for one in np.unique(rows["schema_version"].fill_null(-1).to_numpy())} != {SCHEMA_VERSION}:
-        found.append(f"has rows of another version of the table than {SCHEMA_VERSION}")
-    return found + _unanswered(rows) + _whole(rows)
+    problems += [f"has the condition {name}, which is not known" for name in strange[:3]]
+    if {int(version) for version in np.unique(rows["schema_version"].fill_null(-1).to_numpy())} != {SCHEMA_VERSION}:
+        problems.append(f"has rows of another version of the table than {SCHEMA_VERSION}")
+    return problems + _unanswered(rows) + _whole(rows)
 
 
 def _unanswered(rows: pa.Table) -> list[str]:
@@ -324,10 +325,10 @@ def _whole(rows: pa.Table) -> list[str]:
     cells, cell = np.unique(way * np.intp(len(names)) + samples, return_inverse=True)
     twice = codes(cell * np.intp(folds) + fold)[0]
     several = codes(twice * np.intp(seeds) + seed)[1]
-    found = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
+    problems = ["has an answer twice: the same image, condition and fold under two ids"] if several < len(rows) else []
     stored = np.isin(variants, [place for place, kind in enumerate(kinds) if kind == "as_stored"])
     if ORIGINAL not in known:
-        return found
+        return problems
     whole = len(np.unique(samples[conditions == known.index(ORIGINAL)]))
     images = np.bincount(cells // len(names))  # of each way
     of_way = np.zeros(len(images), np.intp)
@@ -335,26 +336,26 @@ def _whole(rows: pa.Table) -> list[str]:
     for number in np.unique(way[~stored]):
         name = known[of_way[number]]
         if name not in (RECONSTRUCTION, RANDOM_WALK) and images[number] != whole:
-            found.append(f"has {images[number]} images under {name}, and {whole} originals")
+            problems.append(f"has {images[number]} images under {name}, and {whole} originals")
             break
-    return found
+    return problems
 
 
 def _recomputed(entry: Entry, rows: pa.Table, scores: Sequence[Score]) -> list[str]:
     """Scores, settings, fingerprint and id, as they come out of the table."""
-    found = []
+    problems = []
     assert entry.table is not None
     assert entry.run is not None
     protocol = entry.protocol.name
     if entry.id != entry_id(entry.model.name, entry.dataset.name, protocol, entry.table.sha256):
-        found.append("has an id that is not made of its model, dataset, protocol and table")
+        problems.append("has an id that is not made of its model, dataset, protocol and table")
     if entry.run.fingerprint != run_fingerprint(rows):
-        found.append("has a run's fingerprint that is not its table's")
-    told = {name: value for name, value in entry.protocol.settings.items() if name not in _TOLD}
-    if told != settings(rows, protocol):
-        wrong = sorted(name for name, value in (told | settings(rows, protocol)).items() if told.get(name) != value)
-        found.append(f"states settings that its table does not have: {', '.join(wrong or sorted(told))[:200]}")
-    return found + _scores(entry.scores, scores)
+        problems.append("has a run's fingerprint that is not its table's")
+    stated = {name: value for name, value in entry.protocol.settings.items() if name not in _TOLD}
+    if stated != settings(rows, protocol):
+        wrong = sorted(name for name, value in (stated | settings(rows, protocol)).items() if stated.get(name) != value)
+        problems.append(f"states settings that its table does not have: {', '.join(wrong or sorted(stated))[:200]}")
+    return problems + _scores(entry.scores, scores)
 
 
 def _scores(stated: Sequence[Score], recomputed: Sequence[Score]) -> list[str]:
@@ -364,7 +365,7 @@ def _scores(stated: Sequence[Score], recomputed: Sequence[Score]) -> list[str]:
         return [f"has other scores than its table gives: {', '.join(strange)[:200]}"]
     for name, mine in ours.items():
         for part in ("estimate", "low", "high", "n"):
-            one, two = getattr(theirs[name], part), getattr(mine, part)
-            if (one is None) != (two is None) or (one is not None and not abs(one - two) <= TOLERANCE):
-                return [f"says that {name} ({part}) is {one}, and its table gives {two}"]
+            their, two = getattr(theirs[name], part), getattr(mine, part)
+            if (their is None) != (two is None) or (their is not None and not abs(their - two) <= TOLERANCE):
+                return [f"says that {name} ({part}) is {their}, and its table gives {two}"]
     return []

@@ -31,20 +31,20 @@ def read_meta(path: str | Path | None, models: list[str]) -> dict[str, Meta]:
 
     What stands above the tables goes for all of them; a title is one model's.
     """
-    told = read_toml(path, "--meta") if path is not None else {}
-    tables = told.pop("models", {})
-    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+    content = read_toml(path, "--meta") if path is not None else {}
+    tables = content.pop("models", {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise UserError('--meta has [models."NAME"] tables, and models is something else there')
     strange = sorted(set(tables) - set(models))
     if strange:
         raise UserError(f"--meta speaks of {strange[0]!r}; the models of this run are {', '.join(models[:8])}")
-    if "title" in told and len(models) > 1:
+    if "title" in content and len(models) > 1:
         raise UserError('--meta has one title for several models; give each its own below [models."NAME"]')
-    return {model: _meta({**told, **tables.get(model, {})}) for model in models}
+    return {model: _meta({**content, **tables.get(model, {})}) for model in models}
 
 
-def _meta(told: dict[str, Any]) -> Meta:
+def _meta(content: dict[str, Any]) -> Meta:
     try:
-        return Meta.model_validate(told)
+        return Meta.model_validate(content)
     except ValidationError as error:
         raise UserError(f"--meta, {in_words(error)}") from None

@@ -40,7 +40,7 @@ def harmless_oracle(text: str) -> bool:
     if scheme == "ensemble":
         head, _, query = rest.partition("?")
         members = re.split(r"\+(?=[A-Za-z][\w-]+:)", head)  # as the ensemble does
-        return all(harmless_oracle(f"{one}?{query}" if query else one) for one in members)
+        return all(harmless_oracle(f"{member}?{query}" if query else member) for member in members)
     return harmless_model(rest if scheme == "classifier" else text) and scheme in ("classifier", "clip")
 
 
@@ -54,7 +54,7 @@ def _harmless(text: str, schemes: tuple[str, ...]) -> bool:
     body = name.name.removeprefix("hf/") if name.scheme == "clip" else name.name
     if (body and not _PLAIN.fullmatch(body)) or (name.tag and not _PLAIN.fullmatch(name.tag)):
         return False
-    if name.scheme in _FROM_HUB and any(_is_here(one) for one in (body, name.tag, f"{body}@{name.tag}")):
+    if name.scheme in _FROM_HUB and any(_is_here(path) for path in (body, name.tag, f"{body}@{name.tag}")):
         return False
     return _harmless_options(name)
 

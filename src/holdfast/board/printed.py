@@ -19,12 +19,12 @@ def printed_entries() -> tuple[Entry, ...]:
     """The published tables that come with Holdfast, paper by paper."""
     # The folder of this module's name has no module of its own.
     folder = files("holdfast.board") / "printed"
-    found: list[Entry] = []
-    for file in sorted(folder.iterdir(), key=lambda one: one.name):
+    entries: list[Entry] = []
+    for file in sorted(folder.iterdir(), key=lambda path: path.name):
         if file.name.endswith(".json"):
             parts = json.loads(file.read_text(encoding="utf8"))
-            found += [parse_entry(json.dumps(part), f"{file.name}, {part['id']}") for part in parts]
-    return tuple(found)
+            entries += [parse_entry(json.dumps(part), f"{file.name}, {part['id']}") for part in parts]
+    return tuple(entries)
 
 
 def comparable(entry: Entry, other: Entry) -> tuple[bool, str]:
@@ -72,7 +72,7 @@ def _settings(entry: Entry, other: Entry) -> str:
 def _difference(name: str, entry: Entry, other: Entry) -> str:
     first, second = entry.protocol.settings.get(name), other.protocol.settings.get(name)
     if isinstance(first, list) and isinstance(second, list):
-        only = [one for one in first if one not in second], [one for one in second if one not in first]
+        only = [name for name in first if name not in second], [name for name in second if name not in first]
         sides = [
             f"only {title} has {_few(more)}"
             for title, more in zip((entry.model.title, other.model.title), only, strict=True)
@@ -106,8 +106,8 @@ def _short(value: Any) -> str:
 def _alike(name: str, first: Any, second: Any) -> bool:
     """Names of generators and oracles are paths for some and words for others: one holds the other."""
     if name in ("generator", "oracle") and isinstance(first, str) and isinstance(second, str):
-        one, two = _plain(first), _plain(second)
-        return bool(one and two) and (one in two or two in one)
+        left, two = _plain(first), _plain(second)
+        return bool(left and two) and (left in two or two in left)
     if isinstance(first, list) and isinstance(second, list):
         return set(first) == set(second)
     return bool(first == second)

@@ -119,16 +119,16 @@ class Evaluated:
 
     def problems(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """What is wrong with all rows: made up, missing, or with labels that the dataset does not have."""
-        there = {key_of(row) for row in records}
-        strange, missing = there - set(self.expected), set(self.expected) - there
-        found = []
+        stated = {key_of(row) for row in records}
+        strange, missing = stated - set(self.expected), set(self.expected) - stated
+        problems = []
         if strange:
-            one = min(strange)
-            found.append(f"{len(strange)} rows are of nothing that the data has, such as {one[0]} under {one[1]}.")
+            key = min(strange)
+            problems.append(f"{len(strange)} rows are of nothing that the data has, such as {key[0]} under {key[1]}.")
         if missing:
-            one = min(missing)
-            found.append(f"{len(missing)} rows are missing, such as {one[0]} under {one[1]}.")
-        return found + row_problems(records, self.prepared.collection.samples)
+            key = min(missing)
+            problems.append(f"{len(missing)} rows are missing, such as {key[0]} under {key[1]}.")
+        return problems + row_problems(records, self.prepared.collection.samples)
 
     def rows(self, chosen: Sequence[Mapping[str, Any]], progress: Progress) -> dict[Key, dict[str, Any]]:
         """What names the entry's rows → the same rows as they come out here."""
@@ -136,7 +136,7 @@ class Evaluated:
         painted: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
         ids = EvaluationIds(self.spec, self.prepared, self.tested, self.painter)
         names: dict[str, Key] = {}
-        for row in {key_of(one): one for one in chosen}.values():
+        for row in {key_of(chosen_row): chosen_row for chosen_row in chosen}.values():
             sample, condition = self.expected[key_of(row)]
             paints = condition.definition.paints
             (row_id,) = ids.of(sample, condition, [0])
@@ -144,16 +144,16 @@ class Evaluated:
             _, parts, own = (painted if paints else plain).setdefault(sample.sample_id, (sample, [], []))
             parts.append((condition, 0))
             own.append(row_id)
-        found: dict[Key, dict[str, Any]] = {}
+        rows: dict[Key, dict[str, Any]] = {}
         progress("verify", 0, len(chosen))
         for jobs, painter in ((plain, None), (painted, self.painter)):
             worker, loaded = Evaluation(self.spec, self.prepared, self.folder), Loaded(self.tested, painter)
             waiting = [EvaluationJob(*job) for job in jobs.values()]
             for start in range(0, len(waiting), _SHARD):
                 for row in worker.run(loaded, waiting[start : start + _SHARD]):
-                    found[names[row["row_id"]]] = row
-                progress("verify", len(found), len(chosen))
-        return found
+                    rows[names[row["row_id"]]] = row
+                progress("verify", len(rows), len(chosen))
+        return rows
 
 
 def check_dataset(entry: Entry, samples: pa.Table) -> None:
@@ -169,23 +169,23 @@ def check_dataset(entry: Entry, samples: pa.Table) -> None:
 
 def conditions_of(table: pa.Table) -> list[Condition]:
     """The conditions of a table, each with the parameters that its rows state."""
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for row in table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist():
         if row["condition"] not in registry.scenarios:
             continue  # a picture that is stored as it is, such as a generated one
         definition = find_scenario(row["condition"])
-        told = parse_foreign_json(row["parameters"], f"the parameters of {row['condition']}")
-        if row["variant"] == "as_stored" or not isinstance(told, dict):
+        parameters = parse_foreign_json(row["parameters"], f"the parameters of {row['condition']}")
+        if row["variant"] == "as_stored" or not isinstance(parameters, dict):
             continue
-        options = {name: value for name, value in told.items() if name != "version" or definition.version == 1}
+        options = {name: value for name, value in parameters.items() if name != "version" or definition.version == 1}
         condition = make_condition(definition, row["variant"], options)
         if condition.parameters_json != row["parameters"]:
             raise UserError(
                 f"{condition.name} was made by another version of its scenario than this Holdfast has: "
                 f"{row['parameters'][:200]}"
             )
-        found.append(condition)
-    return found
+        conditions.append(condition)
+    return conditions
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -199,23 +199,24 @@ def _expected(
     """Every row that an entry of these conditions has on this data."""
     samples = prepared.collection.samples
     stored = stored_conditions(samples)
-    wanted = [*conditions, *([] if any(one.scenario == ORIGINAL for one in conditions) else [Condition(ORIGINAL)])]
-    told = table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
-    ways = {(row["condition"], row["variant"], row["parameters"]) for row in told}
-    found: dict[Key, tuple[Sample, Condition]] = {}
+    has_original = any(condition.scenario == ORIGINAL for condition in conditions)
+    wanted = [*conditions, *([] if has_original else [Condition(ORIGINAL)])]
+    combinations = table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
+    ways = {(row["condition"], row["variant"], row["parameters"]) for row in combinations}
+    planned: dict[Key, tuple[Sample, Condition]] = {}
     for sample in samples:
         for condition in applicable(sample, wanted, stored):
             row = row_key(spec, prepared.collection.name, sample, condition, entry.model.name)
             generated = row["kind"] == "generated" and not condition.definition.paints
             if key_of(row)[1:] in ways and generated == (entry.protocol.name == "hard"):
-                found[key_of(row)] = sample, condition
-    return found
+                planned[key_of(row)] = sample, condition
+    return planned
 
 
 def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]) -> list[str]:
     """Rows that say something else of a picture than the dataset does, and rows that are there twice."""
     known = {sample.sample_id: sample for sample in samples}
-    found = []
+    problems = []
     # photos are what intervals are drawn over, and a fold makes one answer look like two
     for column, words in (("label", "label"), ("source_id", "source photo"), ("fold", "fold")):
         wrong = [
@@ -224,14 +225,14 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
             if row["sample_id"] in known and row[column] != getattr(known[row["sample_id"]], column)
         ]
         if wrong:
-            one = wrong[0]
-            found.append(
-                f"{len(wrong)} rows have another {words} than the dataset, such as {one['sample_id']}: {one[column]} "
-                f"instead of {getattr(known[one['sample_id']], column)}."
+            row = wrong[0]
+            problems.append(
+                f"{len(wrong)} rows have another {words} than the dataset, such as {row['sample_id']}: {row[column]} "
+                f"instead of {getattr(known[row['sample_id']], column)}."
             )
     if twice := sum(count - 1 for count in Counter(key_of(row) for row in records).values()):
-        found.append(f"{twice} rows are there twice: the same picture and condition under another id.")
-    return found
+        problems.append(f"{twice} rows are there twice: the same picture and condition under another id.")
+    return problems
 
 
 def walked(
@@ -243,46 +244,46 @@ def walked(
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of some images' walks, walked again, and what is wrong with all rows."""
-    told = json.loads(next(row["parameters"] for row in records if row["condition"] == PERTURBED))
+    parameters = json.loads(next(row["parameters"] for row in records if row["condition"] == PERTURBED))
     try:
-        spec = _walk_spec(entry, records, told, given)
+        spec = _walk_spec(entry, records, parameters, given)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"the walks of this entry are set in a way that there is not: {first_line(error)}") from None
     collection = read(spec)
     check_dataset(entry, samples_table(prepare(spec, collection, progress)))
     run, _ = perturb(spec, folder / "walks", only=chosen, progress=progress)
-    found = run.rows().to_pylist()
+    rows = run.rows().to_pylist()
     problems = row_problems(records, collection.samples)
-    if missing := {one.sample_id for one in collection.samples} - {row["sample_id"] for row in records}:
+    if missing := {sample.sample_id for sample in collection.samples} - {row["sample_id"] for row in records}:
         problems.append(f"{len(missing)} images have no walk in the entry, such as {min(missing)}.")
-    mine = {row["parameters"] for row in found if row["condition"] == PERTURBED}
+    mine = {row["parameters"] for row in rows if row["condition"] == PERTURBED}
     for other in mine - {row["parameters"] for row in records if row["condition"] == PERTURBED}:
         now = json.loads(other)
-        odd = sorted(name for name in {*now, *told} if now.get(name) != told.get(name))
+        odd = sorted(name for name in {*now, *parameters} if now.get(name) != parameters.get(name))
         problems.append(f"The walks could not be set as the entry's were: {', '.join(odd)} came out otherwise.")
-    return found, problems
+    return rows, problems
 
 
 def _walk_spec(
-    entry: Entry, records: Sequence[Mapping[str, Any]], told: Mapping[str, Any], given: Given
+    entry: Entry, records: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], given: Given
 ) -> PerturbSpec:
     """The walks as the entry sets them, with what is given here instead of what it would load."""
     for name, harmless in (("generator", harmless_generator), ("oracle", harmless_oracle)):
-        text = str(told.get(name, ""))
+        text = str(parameters.get(name, ""))
         if not getattr(given, name) and not harmless(text):
             raise UserError(
                 f"the entry's {name} is {text[:200]}, which would run code or read files by a stranger's word; say "
                 f"with --{name} what it is here"
             )
-    if told.get("sparse") and not given.sparse:
+    if parameters.get("sparse") and not given.sparse:
         raise UserError("these walks move a sparse part of the latent; --sparse names the file of its mask")
-    walk = {one.name: told[one.name] for one in fields(WalkOptions) if one.name in told}
+    walk = {option.name: parameters[option.name] for option in fields(WalkOptions) if option.name in parameters}
     return PerturbSpec(
         given.data, masks=given.masks, backgrounds=given.backgrounds, split=given.split, limit=given.limit,
         seed=next(row["seed"] for row in records), max_pixels=given.max_pixels, models=(model_name(entry, given),),
-        generator=given.generator or str(told["generator"]), oracle=given.oracle or str(told["oracle"]),
-        labels=given.labels, space=str(told["space"]), loss_space=str(told["loss_space"]),
-        oracle_space="" if given.oracle else str(told["oracle_space"]), size=int(told["size"]), sparse=given.sparse,
-        random_walk=any(row["condition"] == RANDOM_WALK for row in records), device=given.device,
-        walk=WalkOptions(**walk),
+        generator=given.generator or str(parameters["generator"]), oracle=given.oracle or str(parameters["oracle"]),
+        labels=given.labels, space=str(parameters["space"]), loss_space=str(parameters["loss_space"]),
+        oracle_space="" if given.oracle else str(parameters["oracle_space"]), size=int(parameters["size"]),
+        sparse=given.sparse, random_walk=any(row["condition"] == RANDOM_WALK for row in records),
+        device=given.device, walk=WalkOptions(**walk),
     )  # fmt: skip

@@ -44,13 +44,13 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
     """Write an entry for each file; nothing where one of them is not to be had. Returns the JSON files."""
     if threat and threat not in THREATS:
         raise unknown("threat model", threat, THREATS)
-    made = [model_info(path, threat=threat) for path in files]
-    names = [entry.id for entry in made]
-    for entry in made:
+    entries = [model_info(path, threat=threat) for path in files]
+    names = [entry.id for entry in entries]
+    for entry in entries:
         if names.count(entry.id) > 1 or (out / f"{entry.id}.json").exists():
             raise UserError(f"{entry.id} is there already: the same model with the same numbers")
-    paths = [out / f"{entry.id}.json" for entry in made]
-    for entry, path in zip(made, paths, strict=True):
+    paths = [out / f"{entry.id}.json" for entry in entries]
+    for entry, path in zip(entries, paths, strict=True):
         with whole_file(path) as temporary:
             temporary.write_text(entry_json(entry), encoding="utf8")
     return paths
@@ -58,74 +58,74 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
 
 def model_info(path: Path, *, threat: str = "") -> Entry:
     """One file as an entry: ``standard_accuracy`` and ``robust_accuracy``, or accuracies under corruptions."""
-    told = _read(path)
-    threat = threat or _threat(path, told)
-    dataset, classes = _dataset(path, told)
-    scores = _scores(told, threat, path.name)
+    content = _read(path)
+    threat = threat or _threat(path, content)
+    dataset, classes = _dataset(path, content)
+    scores = _scores(content, threat, path.name)
     attack = {"attack": "corruptions"} if threat == "corruptions" else {"attack": "AutoAttack", "norm": threat}
-    settings: dict[str, Any] = {**attack, "epsilon": _epsilon(told, path.name) if threat != "corruptions" else None}
+    settings: dict[str, Any] = {**attack, "epsilon": _epsilon(content, path.name) if threat != "corruptions" else None}
     settings = {name: value for name, value in settings.items() if value is not None}
     protocol = "static" if threat == "corruptions" else "dynamic"
-    title = f"{_text(told, 'architecture') or path.stem} ({path.stem})"
+    title = f"{_text(content, 'architecture') or path.stem} ({path.stem})"
     digest = fingerprint([settings, [score.model_dump() for score in scores], path.stem])
-    extra = "trained with additional data" if told.get("additional_data") is True else ""
-    note = "; ".join(filter(None, (*(_text(told, key) for key in ("name", "authors", "venue")), extra)))[:2000]
+    extra = "trained with additional data" if content.get("additional_data") is True else ""
+    note = "; ".join(filter(None, (*(_text(content, key) for key in ("name", "authors", "venue")), extra)))[:2000]
     entry = {
         "kind": "printed",
         "id": entry_id(path.stem, dataset, protocol, digest),
-        "model": {"name": path.stem, "title": title[:200], "paper": _link(told), "note": note},
+        "model": {"name": path.stem, "title": title[:200], "paper": _link(content), "note": note},
         "dataset": {"name": dataset, "classes": classes},
         "protocol": {"name": protocol, "settings": settings},
         "scores": [score.model_dump() for score in scores],
         "source": {"title": "RobustBench", "where": f"model_info, {threat}, {path.name}"[:200]},
-        "slips": _slips(told, scores),
+        "slips": _slips(content, scores),
     }
     return parse_entry(json.dumps(entry), path.name)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    told = parse_foreign_json(read_text(path), path.name)
-    if not isinstance(told, dict) or "clean_acc" not in told:
+    content = parse_foreign_json(read_text(path), path.name)
+    if not isinstance(content, dict) or "clean_acc" not in content:
         raise UserError(f"{path.name} is no model_info of RobustBench: it has no clean_acc")
-    return told
+    return content
 
 
-def _threat(path: Path, told: dict[str, Any]) -> str:
-    if any(name in told for name in CORRUPTED):
+def _threat(path: Path, content: dict[str, Any]) -> str:
+    if any(name in content for name in CORRUPTED):
         return "corruptions"
     if path.resolve().parent.name in THREATS:
         return path.resolve().parent.name
     raise UserError(f"{path.name} does not say its threat model; --threat takes {', '.join(THREATS)}")
 
 
-def _dataset(path: Path, told: dict[str, Any]) -> tuple[str, int]:
-    name = _text(told, "dataset").lower() or path.resolve().parent.parent.name.lower()
+def _dataset(path: Path, content: dict[str, Any]) -> tuple[str, int]:
+    name = _text(content, "dataset").lower() or path.resolve().parent.parent.name.lower()
     if name not in DATASETS:
         raise UserError(f"{path.name} is about {name[:40]!r}; RobustBench has {', '.join(DATASETS)}")
     return DATASETS[name]
 
 
-def _scores(told: dict[str, Any], threat: str, name: str) -> list[Score]:
-    found = [Score(name="standard_accuracy", estimate=_share(told, "clean_acc", name))]
+def _scores(content: dict[str, Any], threat: str, name: str) -> list[Score]:
+    scores = [Score(name="standard_accuracy", estimate=_share(content, "clean_acc", name))]
     if threat == "corruptions":
         for key, title in CORRUPTED.items():
             # a mean corruption error above 100 % is a model worse than AlexNet
-            if _text(told, key) and title not in {score.name for score in found}:
-                found.append(Score(name=title, estimate=_share(told, key, name, most=1000)))
+            if _text(content, key) and title not in {score.name for score in scores}:
+                scores.append(Score(name=title, estimate=_share(content, key, name, most=1000)))
     else:
         # where a later, stronger attack was tried, RobustBench ranks by it
-        key = "external" if _text(told, "external") else "autoattack_acc"
-        found.insert(0, Score(name="robust_accuracy", estimate=_share(told, key, name)))
-    if _text(told, "reported"):
-        found.append(Score(name="reported_accuracy", estimate=_share(told, "reported", name)))
-    if len(found) < 2:
+        key = "external" if _text(content, "external") else "autoattack_acc"
+        scores.insert(0, Score(name="robust_accuracy", estimate=_share(content, key, name)))
+    if _text(content, "reported"):
+        scores.append(Score(name="reported_accuracy", estimate=_share(content, "reported", name)))
+    if len(scores) < 2:
         raise UserError(f"{name} has no robust accuracy")
-    return found
+    return scores
 
 
-def _share(told: dict[str, Any], key: str, name: str, *, most: float = 100) -> float:
+def _share(content: dict[str, Any], key: str, name: str, *, most: float = 100) -> float:
     try:
-        value = float(_text(told, key).rstrip("%"))
+        value = float(_text(content, key).rstrip("%"))
     except ValueError:
         raise UserError(f"{name}: {key} is not a percentage") from None
     if not (math.isfinite(value) and 0 <= value <= most):
@@ -133,8 +133,8 @@ def _share(told: dict[str, Any], key: str, name: str, *, most: float = 100) -> f
     return round(value / 100, 8)
 
 
-def _epsilon(told: dict[str, Any], name: str) -> str | None:
-    text = _text(told, "eps")
+def _epsilon(content: dict[str, Any], name: str) -> str | None:
+    text = _text(content, "eps")
     if not text:
         return None
     try:
@@ -146,30 +146,30 @@ def _epsilon(told: dict[str, Any], name: str) -> str | None:
     return text
 
 
-def _slips(told: dict[str, Any], scores: list[Score]) -> list[str]:
+def _slips(content: dict[str, Any], scores: list[Score]) -> list[str]:
     by_name = {score.name: score.estimate for score in scores}
     slips = []
     robust, reported = by_name.get("robust_accuracy"), by_name.get("reported_accuracy")
     if robust is not None and reported is not None and reported - robust > _FAR:
         slips.append(f"The paper reports {100 * reported:.2f} %; RobustBench found {100 * robust:.2f} %.")
-    if _text(told, "external") and _text(told, "autoattack_acc") and _text(told, "external") != _text(
-        told, "autoattack_acc"
+    if _text(content, "external") and _text(content, "autoattack_acc") and _text(content, "external") != _text(
+        content, "autoattack_acc"
     ):  # fmt: skip
-        slips.append(f"AutoAttack alone gives {_text(told, 'autoattack_acc')[:20]} %; a stronger attack is shown.")
-    if told.get("unreliable") is True:
+        slips.append(f"AutoAttack alone gives {_text(content, 'autoattack_acc')[:20]} %; a stronger attack is shown.")
+    if content.get("unreliable") is True:
         slips.append("RobustBench marks this evaluation as unreliable.")
-    if footnote := _text(told, "footnote"):
+    if footnote := _text(content, "footnote"):
         slips.append(f"Footnote: {footnote}")
     return slips
 
 
-def _text(told: dict[str, Any], key: str) -> str:
-    value = told.get(key)
+def _text(content: dict[str, Any], key: str) -> str:
+    value = content.get(key)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value.strip()[:1000] if isinstance(value, str) else ""
 
 
-def _link(told: dict[str, Any]) -> str:
-    link = _text(told, "link").replace("http://", "https://")
+def _link(content: dict[str, Any]) -> str:
+    link = _text(content, "link").replace("http://", "https://")
     return link if link.startswith("https://") and len(link) <= 500 and not any(c in link for c in "\"'<> \n\t") else ""

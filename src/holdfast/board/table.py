@@ -54,7 +54,7 @@ def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
     kinds, names = codes_of(rows, "kind")
     conditions, known = codes_of(rows, "condition")
     kind = np.array([*names, ""], object)[kinds]
-    painted = np.array([one == PAINTED for one in known] + [False])[conditions]
+    painted = np.array([name == PAINTED for name in known] + [False])[conditions]
     wanted = {
         "static": (kind == "static") | ((kind == "generated") & painted),
         "hard": (kind == "generated") & ~painted,
@@ -69,17 +69,17 @@ def by_setting(rows: pa.Table) -> list[pa.Table]:
     settings = coded(walks["parameters"])[1]
     numbers, names = coded(rows["parameters"])
     sizes = {text: _size(text) for text in names}
-    found = []
+    tables = []
     for setting in settings:
         # originals carry nothing but the size of the pictures
-        own = np.array([one == setting or (one not in settings and sizes[one] == sizes[setting]) for one in names])
-        found.append(rows.filter(pa.array(own[numbers])))
-    return found
+        own = np.array([text == setting or (text not in settings and sizes[text] == sizes[setting]) for text in names])
+        tables.append(rows.filter(pa.array(own[numbers])))
+    return tables
 
 
 def _size(text: str) -> Any:
-    told = json.loads(text)
-    return told.get("size", 0) if isinstance(told, dict) else None
+    parameters = json.loads(text)
+    return parameters.get("size", 0) if isinstance(parameters, dict) else None
 
 
 def published(rows: pa.Table) -> pa.Table:
@@ -139,12 +139,12 @@ def _bytes(path: Path) -> bytes:
 def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
     """The rows; texts stay dictionaries, so that one long text in a million rows is not a million long texts."""
 
-    def check(told: pq.FileMetaData, unpacked: int) -> None:
-        if told.num_rows > MAX_ROWS or unpacked > SOME_BYTES + told.num_rows * MAX_ROW_BYTES:
+    def check(metadata: pq.FileMetaData, unpacked: int) -> None:
+        if metadata.num_rows > MAX_ROWS or unpacked > SOME_BYTES + metadata.num_rows * MAX_ROW_BYTES:
             raise UserError(f"{name} unpacks to more than a board takes: {MAX_ROWS} rows of {MAX_ROW_BYTES} bytes")
-        if told.num_rows != rows:
-            raise UserError(f"{name} has {told.num_rows} rows, and its entry says {rows}")
-        _schema(told.schema.to_arrow_schema(), name)
+        if metadata.num_rows != rows:
+            raise UserError(f"{name} has {metadata.num_rows} rows, and its entry says {rows}")
+        _schema(metadata.schema.to_arrow_schema(), name)
 
     return read_coded(data, PREDICTIONS, name, check)
 
@@ -200,9 +200,9 @@ def _texts(values: pa.ChunkedArray, column: str, name: str) -> None:
         inner = chunk.flatten() if pa.types.is_list(values.type) else chunk
         # of a dictionary all words, used or not: no need for codes
         texts += (inner.dictionary if pa.types.is_dictionary(inner.type) else inner).to_pylist()
-    told = [text for text in texts if text is not None]
-    whole = "".join(told)
-    longest = max(map(len, told)) if len(whole) > MAX_TEXT else 0
+    filled = [text for text in texts if text is not None]
+    whole = "".join(filled)
+    longest = max(map(len, filled)) if len(whole) > MAX_TEXT else 0
     if longest > MAX_TEXT:
         raise UserError(f"{name} has a {column} of {longest} characters; {MAX_TEXT} are enough for any")
     if is_steering(whole):

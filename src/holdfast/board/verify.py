@@ -111,7 +111,7 @@ class Verified:
         share = (
             "" if self.drawn == self.of else f"; at most {100 * self.at_most:.1f} % of all {self.of:,} are false (95 %)"
         )
-        found = [
+        sentences = [
             f"{self.entry.id}: {'agrees' if self.agrees else 'disagrees'}.",
             f"{self.wrong} of {self.drawn} {self.unit} drawn at random (--seed {self.seed}) disagree{share}.",
             f"If {FORGED:.0%} of all {self.of:,} {self.unit} were forged, such a draw would find one of them with a "
@@ -119,17 +119,17 @@ class Verified:
             f"The pictures of {pixels} of {len(alike)} rows are the same to the last bit.",
         ]
         if self.entry.protocol.settings.get("fast"):
-            found[-1] = (
+            sentences[-1] = (
                 "The entry was measured with --fast, which hashes no pictures and may compute in bfloat16: here "
                 "its rows were measured exactly. --tolerance and --allow say how far apart they may be."
             )
         if self.other_ids:
-            found.append(
+            sentences.append(
                 f"{self.other_ids} of {len(self.rows)} rows have another id here: weights, class names, donors, colour "
                 "behind transparent pictures or scenarios are not the ones of the entry. "
                 + ("--renamed allows it." if self.renamed else "So this is not the entry's model; --renamed allows it.")
             )
-        return found + self.problems
+        return sentences + self.problems
 
 
 def verify(
@@ -162,52 +162,52 @@ def verify(
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
         raise UserError("--rows is 1 or more, --tolerance from 0 to 1, --allow from 0 to less than 1")
     kept: list[tuple[Entry, pa.Table]] = []
-    problems = check([path], keep=lambda one, table: kept.append((one, table)))
+    problems = check([path], keep=lambda entry, table: kept.append((entry, table)))
     if problems:
         raise UserError(f"{problems[0]}: an entry that is wrong in itself need not be measured again")
     if not kept:
         raise UserError(f"{path.name} is a printed entry: it has no rows to measure again")
-    told, table = kept[0]
+    claimed, table = kept[0]
     seed = secrets.randbits(32) if seed is None else seed
     given = rerun.Given(data, **options)
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
-        if told.protocol.name == "dynamic":
-            verified = _walks(told, table, given, rows, seed, tolerance, Path(folder), progress)
+        if claimed.protocol.name == "dynamic":
+            verified = _walks(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
         else:
-            verified = _rows(told, table, given, rows, seed, tolerance, Path(folder), progress)
+            verified = _rows(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
     return replace(verified, allow=allow, renamed=renamed)
 
 
 def _entry_file(path: Path) -> Path:
     if path.is_dir():
-        found = [one.with_suffix(".json") for one in sorted(path.glob("*.parquet"))]
-        if len(found) != 1:
-            raise UserError(f"{path} has {len(found)} measured entries; name the JSON file of one")
-        path = found[0]
+        entries = [path.with_suffix(".json") for path in sorted(path.glob("*.parquet"))]
+        if len(entries) != 1:
+            raise UserError(f"{path} has {len(entries)} measured entries; name the JSON file of one")
+        path = entries[0]
     if path.suffix != ".json" or not path.is_file():
         raise UserError(f"{path} is no entry; name its JSON file, with the table beside it")
     return path
 
 
 def _rows(
-    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
-    again = rerun.Evaluated.of(told, table, given, folder, progress)
+    again = rerun.Evaluated.of(claimed, table, given, folder, progress)
     records = table.to_pylist()
     problems = again.problems(records)
     known = [row for row in records if again.knows(row)]
     drawn = stratified([f"{row['condition']} {row['variant']} {row['parameters']}" for row in known], count, seed)
     chosen = [known[place] for place in drawn]
-    found = again.rows(chosen, progress)
-    compared = [_compared(row, found.get(rerun.key_of(row)), tolerance) for row in chosen]
+    measured = again.rows(chosen, progress)
+    compared = [_compared(row, measured.get(rerun.key_of(row)), tolerance) for row in chosen]
     wrong = sum(not row.agrees for row in compared)
     bound = upper_bound(wrong, len(compared))
-    return Verified(told, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems)
+    return Verified(claimed, compared, len(table), "rows", len(compared), len(known), wrong, bound, seed, problems)
 
 
 def _walks(
-    told: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
     records = table.to_pylist()
@@ -215,8 +215,8 @@ def _walks(
     images = sorted({row["sample_id"] for row in records})
     drawn = stratified(["walks"] * len(images), max(1, count // len(conditions)), seed)
     chosen = {images[place] for place in drawn}
-    found, problems = rerun.walked(told, records, given, chosen, folder, progress)
-    mine = {(row["sample_id"], row["condition"]): row for row in found}
+    measured, problems = rerun.walked(claimed, records, given, chosen, folder, progress)
+    mine = {(row["sample_id"], row["condition"]): row for row in measured}
     compared = [
         _compared(row, mine.get((row["sample_id"], row["condition"])), tolerance)
         for row in records
@@ -224,7 +224,7 @@ def _walks(
     ]
     wrong = len({row.sample_id for row in compared if not row.agrees})
     bound = upper_bound(wrong, len(chosen))
-    return Verified(told, compared, len(table), "walks", len(chosen), len(images), wrong, bound, seed, problems)
+    return Verified(claimed, compared, len(table), "walks", len(chosen), len(images), wrong, bound, seed, problems)
 
 
 def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
@@ -259,16 +259,16 @@ def chance_to_find(share: float, drawn: int, total: int) -> float:
     return 1 - float(hypergeom.pmf(0, total, max(1, round(share * total)), drawn))
 
 
-def _compared(told: Mapping[str, Any], found: Mapping[str, Any] | None, tolerance: float) -> Compared:
-    name = condition_name(told["condition"], told["variant"])
-    if found is None:
-        return Compared(told["sample_id"], name, False, "has no such row here", None, None, _number(told), None)
-    one, other = told.get("image_sha256"), found.get("image_sha256")
-    why = _difference(told, found, tolerance)
-    same = one == other if one and other else None
+def _compared(claimed: Mapping[str, Any], measured: Mapping[str, Any] | None, tolerance: float) -> Compared:
+    name = condition_name(claimed["condition"], claimed["variant"])
+    if measured is None:
+        return Compared(claimed["sample_id"], name, False, "has no such row here", None, None, _number(claimed), None)
+    mine, other = claimed.get("image_sha256"), measured.get("image_sha256")
+    why = _difference(claimed, measured, tolerance)
+    same = mine == other if mine and other else None
     return Compared(
-        told["sample_id"], name, not why, why, same, told["row_id"] == found.get("row_id"), _number(told),
-        _number(found),
+        claimed["sample_id"], name, not why, why, same, claimed["row_id"] == measured.get("row_id"), _number(claimed),
+        _number(measured),
     )  # fmt: skip
 
 
@@ -277,23 +277,23 @@ def _number(row: Mapping[str, Any]) -> float | None:
     return None if value is None else round(float(value), 6)
 
 
-def _difference(told: Mapping[str, Any], found: Mapping[str, Any], tolerance: float) -> str:
+def _difference(claimed: Mapping[str, Any], measured: Mapping[str, Any], tolerance: float) -> str:
     """What differs by more than the tolerance allows; empty where nothing does."""
-    if told["status"] != found.get("status"):
-        return f"status is {told['status']}, here {found.get('status')}"
-    if told["status"] not in ("ok", "rejected", "pending"):
+    if claimed["status"] != measured.get("status"):
+        return f"status is {claimed['status']}, here {measured.get('status')}"
+    if claimed["status"] not in ("ok", "rejected", "pending"):
         return ""
     for name in _NUMBERS:
-        one, other = told[name], found.get(name)
-        if (one is None) != (other is None):
-            return f"{name} is {one}, here {other}"
-        if one is not None and other is not None and abs(one - other) > tolerance:
-            return f"{name} is {one:.4f}, here {other:.4f}"
+        mine, other = claimed[name], measured.get(name)
+        if (mine is None) != (other is None):
+            return f"{name} is {mine}, here {other}"
+        if mine is not None and other is not None and abs(mine - other) > tolerance:
+            return f"{name} is {mine:.4f}, here {other:.4f}"
     for answer, right, sure in _ANSWERS:
-        same = told[answer] == found.get(answer) and told[right] == found.get(right)
-        if not same and not _tied(told, found, answer, right, sure, tolerance):
-            here = f"{found.get(answer)} ({_words(found.get(right))})"
-            return f"{answer} is {told[answer]} ({_words(told[right])}), here {here}"
+        same = claimed[answer] == measured.get(answer) and claimed[right] == measured.get(right)
+        if not same and not _tied(claimed, measured, answer, right, sure, tolerance):
+            here = f"{measured.get(answer)} ({_words(measured.get(right))})"
+            return f"{answer} is {claimed[answer]} ({_words(claimed[right])}), here {here}"
     return ""
 
 
@@ -302,27 +302,27 @@ def _words(right: bool | None) -> str:
 
 
 def _tied(
-    told: Mapping[str, Any], found: Mapping[str, Any], answer: str, right: str, sure: str, tolerance: float
+    claimed: Mapping[str, Any], measured: Mapping[str, Any], answer: str, right: str, sure: str, tolerance: float
 ) -> bool:
     """Whether two answers are as good as equally probable, so that last digits decide between them.
 
     Only then may they differ, and the entry must still say truly whether its own is right.
     """
-    label = told["label"]
-    if told[answer] is None or found.get(answer) is None or bool(told[right]) != (told[answer] == label):
+    label = claimed["label"]
+    if claimed[answer] is None or measured.get(answer) is None or bool(claimed[right]) != (claimed[answer] == label):
         return False
-    if any(one is None for one in (told[sure], found.get(sure), found.get("probability_of_label"))):
+    if any(number is None for number in (claimed[sure], measured.get(sure), measured.get("probability_of_label"))):
         return False  # a label that the model has no output for ties with nothing
-    if max(told[sure], found[sure]) > 0.5 + tolerance:
+    if max(claimed[sure], measured[sure]) > 0.5 + tolerance:
         return False  # nothing else can be as probable
-    if told[answer] == label:  # what a submitter would like to be true is held to the number itself
-        return abs(float(found[sure]) - float(found["probability_of_label"])) <= 2 * tolerance
-    return told[answer] in list(found.get("topk") or [])[:2]
+    if claimed[answer] == label:  # what a submitter would like to be true is held to the number itself
+        return abs(float(measured[sure]) - float(measured["probability_of_label"])) <= 2 * tolerance
+    return claimed[answer] in list(measured.get("topk") or [])[:2]
 
 
 def write_rows(verified: Verified, path: Path) -> None:
     """The rows that were compared, as CSV."""
     with whole_file(path) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
-        table = csv.DictWriter(file, [one.name for one in fields(Compared)])
+        table = csv.DictWriter(file, [column.name for column in fields(Compared)])
         table.writeheader()
         table.writerows(asdict(row) for row in verified.rows)

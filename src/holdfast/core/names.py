@@ -32,8 +32,8 @@ def parse_options(text: str) -> dict[str, Any]:
 
 def write_options(options: Mapping[str, Any]) -> str:
     """What ``parse_options`` reads, with the question mark before it; nothing of none."""
-    told = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
-    query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in told.items())
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+    query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in texts.items())
     return f"?{query}" if query else ""
 
 

@@ -39,10 +39,10 @@ def address(path: str | os.PathLike[str] | Any) -> str:
 
     pathlib makes one slash of the two, so one is enough.
     """
-    found = _ADDRESS.fullmatch(str(path))
-    if found is None:
+    match = _ADDRESS.fullmatch(str(path))
+    if match is None:
         return ""
-    scheme, rest = found.groups()
+    scheme, rest = match.groups()
     if _PASSWORD.match(rest):
         raise UserError("an address must not hold a password; credentials belong in the environment")
     parts = [part for part in rest.split("/") if part]
@@ -66,8 +66,8 @@ def stage(folder: Path, url: str) -> None:
 
 def stands_for(folder: Path) -> str:
     """The address whose place a folder takes, where it takes one."""
-    return next((f"{url}/{folder.relative_to(one)}".removesuffix("/.") for one, url in _staged.items()
-                 if folder.is_relative_to(one)), "")  # fmt: skip
+    return next((f"{url}/{folder.relative_to(staged)}".removesuffix("/.") for staged, url in _staged.items()
+                 if folder.is_relative_to(staged)), "")  # fmt: skip
 
 
 def place(path: str | Path) -> Path:
@@ -173,8 +173,8 @@ def listing(url: str) -> dict[str, dict[str, Any]]:
     with reaching(url):
         system, inside = store(url)
         root = inside.rstrip("/") + "/"
-        found = system.find(inside, detail=True)
-    names = {name.removeprefix(root): info for name, info in found.items() if name.startswith(root)}
+        objects = system.find(inside, detail=True)
+    names = {name.removeprefix(root): info for name, info in objects.items() if name.startswith(root)}
     return {name: info for name, info in names.items() if _is_plain(name)}
 
 

@@ -87,19 +87,19 @@ def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
     by_id = {question.id: question for question in questions}
 
     def condition(term: str) -> tuple[str, frozenset[str]]:
-        found = re.fullmatch(r"\s*([\w-]+)\s*(?:>=\s*(\S+)\s*)?", term)
-        if not found or found[1] not in by_id:
+        match = re.fullmatch(r"\s*([\w-]+)\s*(?:>=\s*(\S+)\s*)?", term)
+        if not match or match[1] not in by_id:
             raise UserError(
                 f"the rule {text!r} should name questions that were asked, joined by | or &: {', '.join(by_id)}"
             )
-        answers = by_id[found[1]].answers
-        if found[2] is not None and not by_id[found[1]].is_rating:
-            raise UserError(f"{found[1]} is answered by {' or '.join(answers)}, so the rule takes no >=; name it alone")
-        if found[2] is None:
-            return found[1], frozenset({"yes"} if "yes" in answers else answers[len(answers) // 2 :])
-        if found[2] not in answers:
-            raise UserError(f"{found[1]} has no answer {found[2]!r}; it has {', '.join(answers)}")
-        return found[1], frozenset(answers[answers.index(found[2]) :])
+        answers = by_id[match[1]].answers
+        if match[2] is not None and not by_id[match[1]].is_rating:
+            raise UserError(f"{match[1]} is answered by {' or '.join(answers)}, so the rule takes no >=; name it alone")
+        if match[2] is None:
+            return match[1], frozenset({"yes"} if "yes" in answers else answers[len(answers) // 2 :])
+        if match[2] not in answers:
+            raise UserError(f"{match[1]} has no answer {match[2]!r}; it has {', '.join(answers)}")
+        return match[1], frozenset(answers[answers.index(match[2]) :])
 
     return Rule(
         text, tuple(tuple(condition(term) for term in alternative.split("&")) for alternative in text.split("|"))
@@ -173,33 +173,33 @@ class Votes:
         rule = parse_rule(self.rule, self.questions)
         columns = ["sample_id", "asked", "sha256", "pixels_sha256", "person", "vote", "question", "answer"]
         rows = self.table.filter(self.table["counts"]).select(columns).to_pylist()
-        found: dict[int, dict[str, Any]] = {}
+        ballots: dict[int, dict[str, Any]] = {}
         for row in rows:
             question, answer = row.pop("question"), row.pop("answer")
-            found.setdefault(row["vote"], row | {"answers": {}})["answers"][question] = answer
-        return [row | {"yes": rule.says_yes(row["answers"])} for row in found.values()]
+            ballots.setdefault(row["vote"], row | {"answers": {}})["answers"][question] = answer
+        return [row | {"yes": rule.says_yes(row["answers"])} for row in ballots.values()]
 
     def tallies(self) -> list[Tally]:
         """The verdict on every image and class that somebody judged, in the order of the first vote."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.ballots():
             groups.setdefault((row["sample_id"], row["asked"]), []).append(row)
-        found = []
+        tallies = []
         for (sample_id, asked), rows in groups.items():
             votes, yes, decision = self.count(row["yes"] for row in rows)
             hashes = rows[0]["sha256"], rows[0]["pixels_sha256"]
-            found.append(Tally(sample_id, asked, *hashes, votes, yes, decision))
-        return found
+            tallies.append(Tally(sample_id, asked, *hashes, votes, yes, decision))
+        return tallies
 
     def count(self, yes: Any) -> tuple[int, int, Decision]:
         """Votes, how many of them are a yes, and the decision."""
-        given = [bool(one) for one in yes]
+        given = [bool(answer) for answer in yes]
         return len(given), sum(given), decide(sum(given), len(given), at_least=self.at_least, of=self.of)
 
     def to_arrow(self) -> pa.Table:
         """The table with everything else in its metadata, as it is written to Parquet."""
         said = {name: getattr(self, name) for name in ("campaign", "kind", "rule", "at_least", "of")}
-        said |= {"questions": [asdict(one) for one in self.questions], "facts": dict(self.facts)}
+        said |= {"questions": [asdict(question) for question in self.questions], "facts": dict(self.facts)}
         return self.table.cast(VOTES).replace_schema_metadata({_METADATA: json.dumps(said, ensure_ascii=False)})
 
 
@@ -210,8 +210,8 @@ def from_arrow(table: pa.Table) -> Votes:
         raise ValueError("it does not say which questions were asked")
     try:
         questions = tuple(
-            Question(str(one["id"]), str(one["text"]), tuple(map(str, one["answers"])), int(one["tolerance"]))
-            for one in said["questions"]
+            Question(str(known["id"]), str(known["text"]), tuple(map(str, known["answers"])), int(known["tolerance"]))
+            for known in said["questions"]
         )
         votes = Votes(
             table.select(VOTES.names).cast(VOTES), str(said["campaign"]), str(said["kind"]), questions,

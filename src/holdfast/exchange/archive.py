@@ -120,19 +120,19 @@ def _check_directory(file: BinaryIO, length: int, name: str) -> None:
 def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> None:
     total = 0
     seen: dict[str, str] = {}
-    for one in members:
-        check_name(one.filename)
-        if one.orig_filename != one.filename:
-            raise UserError(f"{path.name} has a member whose name has a hidden end: {one.filename!r}")
-        same = _folded(one.filename)
+    for member in members:
+        check_name(member.filename)
+        if member.orig_filename != member.filename:
+            raise UserError(f"{path.name} has a member whose name has a hidden end: {member.filename!r}")
+        same = _folded(member.filename)
         if same in seen:
-            raise UserError(f"{path.name} has two members that some computers cannot tell apart: {one.filename!r}")
-        seen[same] = one.filename
-        _check_kind(one, path.name)
-        total += one.file_size
-        if one.file_size > max(_SMALL, MAX_RATIO * one.compress_size):
+            raise UserError(f"{path.name} has two members that some computers cannot tell apart: {member.filename!r}")
+        seen[same] = member.filename
+        _check_kind(member, path.name)
+        total += member.file_size
+        if member.file_size > max(_SMALL, MAX_RATIO * member.compress_size):
             raise UserError(
-                f"{one.filename} unpacks to more than {MAX_RATIO} times its size, which no file of a bundle does"
+                f"{member.filename} unpacks to more than {MAX_RATIO} times its size, which no file of a bundle does"
             )
     if total > most:
         raise UserError(
@@ -146,46 +146,46 @@ def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> Non
 
 def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> None:
     """Members lie one behind the other, from the first byte of the file to its directory."""
-    ordered = sorted(members, key=lambda one: one.header_offset)
+    ordered = sorted(members, key=lambda member: member.header_offset)
     if ordered and ordered[0].header_offset:
         raise UserError(f"{archive} is not a ZIP archive from its first byte: something is in front of it")
-    nexts = [*(one.header_offset for one in ordered[1:]), end]
-    for one, behind in zip(ordered, nexts, strict=True):
-        if one.header_offset + 30 + one.compress_size > behind:  # 30: a local header without its name
-            raise UserError(f"{archive} has members that lie over each other, as in a bomb: {one.filename!r}")
+    nexts = [*(member.header_offset for member in ordered[1:]), end]
+    for member, behind in zip(ordered, nexts, strict=True):
+        if member.header_offset + 30 + member.compress_size > behind:  # 30: a local header without its name
+            raise UserError(f"{archive} has members that lie over each other, as in a bomb: {member.filename!r}")
 
 
-def _check_kind(one: zipfile.ZipInfo, archive: str) -> None:
-    if one.flag_bits & 0x41:
-        raise UserError(f"{archive} has an encrypted member: {one.filename!r}")
-    if one.flag_bits & ~_FLAGS or one.volume:
-        raise UserError(f"{archive} has a member that is no plain file: {one.filename!r}")
-    if one.compress_type not in _METHODS:
-        raise UserError(f"{archive} has a member that is neither stored nor deflated: {one.filename!r}")
-    mode = stat.S_IFMT(one.external_attr >> 16)
+def _check_kind(member: zipfile.ZipInfo, archive: str) -> None:
+    if member.flag_bits & 0x41:
+        raise UserError(f"{archive} has an encrypted member: {member.filename!r}")
+    if member.flag_bits & ~_FLAGS or member.volume:
+        raise UserError(f"{archive} has a member that is no plain file: {member.filename!r}")
+    if member.compress_type not in _METHODS:
+        raise UserError(f"{archive} has a member that is neither stored nor deflated: {member.filename!r}")
+    mode = stat.S_IFMT(member.external_attr >> 16)
     if stat.S_ISLNK(mode):
-        raise UserError(f"{archive} has a link among its members: {one.filename!r}")
-    if (mode and not stat.S_ISREG(mode)) or one.external_attr & 0x10 or one.is_dir():
-        raise UserError(f"{archive} has a member that is no plain file: {one.filename!r}")
+        raise UserError(f"{archive} has a link among its members: {member.filename!r}")
+    if (mode and not stat.S_ISREG(mode)) or member.external_attr & 0x10 or member.is_dir():
+        raise UserError(f"{archive} has a member that is no plain file: {member.filename!r}")
 
 
 def check_name(name: str) -> None:
     """A relative path of plain parts that every file system takes, or a UserError."""
-    told = f"{name[:80]!r}"
+    shown = f"{name[:80]!r}"
     parts = name.split("/")
     if name.startswith(("/", "\\")) or re.match(r"^[A-Za-z]:", name):
-        raise UserError(f"a bundle has no absolute names, as {told} is")
+        raise UserError(f"a bundle has no absolute names, as {shown} is")
     if ".." in parts:
-        raise UserError(f"a bundle has no names that lead out of it, as {told} does")
+        raise UserError(f"a bundle has no names that lead out of it, as {shown} does")
     if _FORBIDDEN.search(name):
-        raise UserError(f"a bundle has no names with backslashes, colons or control characters, as {told} has")
+        raise UserError(f"a bundle has no names with backslashes, colons or control characters, as {shown} has")
     if len(name.encode(errors="surrogatepass")) > _MAX_NAME or len(parts) > _MAX_DEPTH:
-        raise UserError(f"a bundle has no names as long or deep as {told}")
+        raise UserError(f"a bundle has no names as long or deep as {shown}")
     for part in parts:
         if not part or part == "." or part != part.strip() or part.endswith(".") or _DEVICES.match(part):
-            raise UserError(f"a bundle has no names that some computers cannot write, as {told} is")
+            raise UserError(f"a bundle has no names that some computers cannot write, as {shown} is")
         if part.startswith(".") or len(part.encode(errors="surrogatepass")) > _MAX_PART:
-            raise UserError(f"a bundle has no names that are hidden or too long, as {told} is")
+            raise UserError(f"a bundle has no names that are hidden or too long, as {shown} is")
 
 
 def _folded(name: str) -> str:

@@ -148,9 +148,9 @@ def _cleaner(run: Run, spec: dict[str, Any], machine: dict[str, Any]) -> Clean:
     rows = run.predictions.dataset()
     texts = texts_in(spec) + words_of(str(machine.get("command", "")))
     for name in _KEYS:
-        texts += [one for one in pc.unique(rows.to_table([name])[name].cast(pa.string())).to_pylist() if one]
+        texts += [text for text in pc.unique(rows.to_table([name])[name].cast(pa.string())).to_pylist() if text]
     ids = pc.unique(run.samples()["sample_id"]).to_pylist()
-    folders = {str(Path(one).parent) for one in ids if one and one.startswith("/")}
+    folders = {str(Path(sample).parent) for sample in ids if sample and sample.startswith("/")}
     return cleaner(texts, {str(run.path.resolve()), str(Path.cwd()), *folders})
 
 
@@ -160,18 +160,18 @@ def _parts_of(run: Run, kind: Kind) -> tuple[pa.dataset.Dataset | None, int]:
     paths = [path for path in paths if path.is_file()]
     if not paths:
         return None, 0
-    told = [pq.read_metadata(path) for path in paths]
-    unpacked = sum(one.row_group(number).total_byte_size for one in told for number in range(one.num_row_groups))
-    rows = sum(one.num_rows for one in told)
+    facts = [pq.read_metadata(path) for path in paths]
+    unpacked = sum(part.row_group(number).total_byte_size for part in facts for number in range(part.num_row_groups))
+    rows = sum(part.num_rows for part in facts)
     many = max(math.ceil(rows / _ROWS), math.ceil(unpacked / _BYTES), 1)
-    found = pa.dataset.dataset([str(path) for path in paths], schema=kind.schema, format="parquet")
-    return found, many if kind.is_folder and "row_id" in kind.schema.names else 1
+    table = pa.dataset.dataset([str(path) for path in paths], schema=kind.schema, format="parquet")
+    return table, many if kind.is_folder and "row_id" in kind.schema.names else 1
 
 
 def _write_parts(run: Run, stage: Path, kind: Kind, clean: Clean) -> int:
     """One kind of table, ordered, in parts by the first digits of the row's name; returns how many rows."""
-    found, many = _parts_of(run, kind)
-    if found is None:
+    parts, many = _parts_of(run, kind)
+    if parts is None:
         return 0
     total = 0
     bounds = [f"{number * 16**8 // many:08x}" for number in range(1, many)]
@@ -180,7 +180,7 @@ def _write_parts(run: Run, stage: Path, kind: Kind, clean: Clean) -> int:
         if many > 1:
             inside = pc.field("row_id") >= low
             inside = inside if high is None else inside & (pc.field("row_id") < high)
-        rows = _ordered(_cleaned(found.to_table(filter=inside), clean), kind.schema)
+        rows = _ordered(_cleaned(parts.to_table(filter=inside), clean), kind.schema)
         total += len(rows)
         place = f"{kind.place}/part-{number:05d}.parquet" if kind.is_folder else kind.place
         write_table(stage / place, rows)
@@ -196,7 +196,7 @@ def _cleaned(rows: pa.Table, clean: Clean) -> pa.Table:
         column = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
         encoded = column.dictionary_encode()
         free = field.name in _FREE
-        texts = [one if one is None else _plain(clean(one)) if free else clean(one) for one in _texts(encoded)]
+        texts = [text if text is None else _plain(clean(text)) if free else clean(text) for text in _texts(encoded)]
         if texts != _texts(encoded):
             values = pa.array(texts, pa.string()).take(encoded.indices)
             rows = rows.set_column(place, field.name, values)
@@ -209,15 +209,17 @@ def _texts(encoded: pa.DictionaryArray) -> list[str | None]:
 
 def _plain(text: str) -> str:
     text = text[: MAX_TEXT - 1]
-    return "".join("\N{REPLACEMENT CHARACTER}" if is_steering(one) else one for one in text)
+    return "".join("\N{REPLACEMENT CHARACTER}" if is_steering(character) else character for character in text)
 
 
 def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows in the order of their contents, texts coded in the order they come: the same rows are the same bytes."""
-    plain = pa.schema([(one.name, pa.string() if pa.types.is_dictionary(one.type) else one.type) for one in schema])
+    plain = pa.schema(
+        [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
+    )
     rows = rows.select(schema.names).cast(plain)
     first = [name for name in ("row_id", "job", "sample_id") if name in schema.names]
-    names = [*first, *(one.name for one in plain if one.name not in first and not pa.types.is_list(one.type))]
+    names = [*first, *(field.name for field in plain if field.name not in first and not pa.types.is_list(field.type))]
     rows = rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
     for place, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):
@@ -228,23 +230,23 @@ def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _copy(source: Path, target: Path, endings: tuple[str, ...]) -> int:
     """Copy the files of some kinds below a folder; links are left where they are."""
-    found = [path for path in _files(source) if path.suffix in endings]
-    for path in found:
+    pictures = [path for path in _files(source) if path.suffix in endings]
+    for path in pictures:
         write_atomic(target / path.relative_to(source), path.read_bytes())
-    return len(found)
+    return len(pictures)
 
 
 def _copy_models(source: Path, target: Path, clean: Clean) -> int:
     """Trained models; their cards without this machine's paths. Returns how many there are."""
-    found = [path for path in _files(source) if path.suffix in MODELS]
-    for path in found:
+    models = [path for path in _files(source) if path.suffix in MODELS]
+    for path in models:
         data = path.read_bytes()
         if path.suffix == ".json":
             data = (json.dumps(clean_values(json.loads(data), clean), indent=2) + "\n").encode()
         elif path.suffix == ".md":
             data = clean(data.decode()).encode()
         write_atomic(target / path.relative_to(source), data)
-    return sum(path.suffix == ".safetensors" for path in found)
+    return sum(path.suffix == ".safetensors" for path in models)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -277,7 +279,7 @@ def _write_report(run: Run, stage: Path) -> None:
 def _renumbered(text: str) -> str:
     """The chart library numbers gradients through a process's life; here they are numbered through a file."""
     numbers: dict[str, str] = {}
-    return _GRADIENT.sub(lambda one: numbers.setdefault(one.group(), f"gradient_{len(numbers)}"), text)
+    return _GRADIENT.sub(lambda match: numbers.setdefault(match.group(), f"gradient_{len(numbers)}"), text)
 
 
 def _write_manifest(stage: Path, name: str, counts: dict[str, int]) -> None:

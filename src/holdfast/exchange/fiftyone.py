@@ -64,13 +64,13 @@ def write_fiftyone(subject: Subject, folder: Path, progress: Progress = silent) 
     (folder / "data").mkdir()
     with (folder / "samples.json").open("w", encoding="utf8") as file:
         file.write('{"samples": [')
-        for number, one in enumerate(pictures(subject, left_out, progress)):
-            path = f"data/{number:06d}{one.suffix}"
-            mask = f"fields/mask/{number:06d}.png" if one.mask else ""
-            write_atomic(folder / path, one.image)
+        for number, picture in enumerate(pictures(subject, left_out, progress)):
+            path = f"data/{number:06d}{picture.suffix}"
+            mask = f"fields/mask/{number:06d}.png" if picture.mask else ""
+            write_atomic(folder / path, picture.image)
             if mask:
-                write_atomic(folder / mask, one.mask)
-            document = _sample(one, number, path, mask) | answers.get(one.sample.sample_id, {})
+                write_atomic(folder / mask, picture.mask)
+            document = _sample(picture, number, path, mask) | answers.get(picture.sample.sample_id, {})
             file.write((",\n" if number else "\n") + json.dumps(document, allow_nan=False))
             count, masks = count + 1, masks + bool(mask)
         file.write("\n]}\n")
@@ -86,17 +86,15 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
     columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "status",
                "prediction", "confidence", "correct", "prediction_restricted", "confidence_restricted",
                "row_id")  # fmt: skip
-    told = [
+    answered = [
         row for row in rows.select(columns).to_pylist() if row["status"] == "ok" and row["prediction"] is not None
-    ]  # fmt: skip
-    names = condition_names(map(_kind, told))
-    keys = {
-        (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax") for row in told
-    }  # fmt: skip
+    ]
+    names = condition_names(map(_kind, answered))
+    keys = {(row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax") for row in answered}
     taken: set[str] = set(_SAMPLE_TEXTS) | {"id", "filepath", "tags", "metadata", "ground_truth", "mask", "fold"}
     fields = {key: Answered(_free(key, taken), *key) for key in sorted(keys)}
-    found: dict[str, Answers] = {}
-    for row in told:
+    answers: dict[str, Answers] = {}
+    for row in answered:
         key = (row["model"], row["trained_on"] or "", names[_kind(row)], row["protocol"] or "argmax")
         document = _label(
             "Classification", row["row_id"], label=row["prediction"], confidence=_finite(row["confidence"])
@@ -105,8 +103,8 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
             "correct": row["correct"], "restricted": row["prediction_restricted"],
             "restricted_confidence": _finite(row["confidence_restricted"]),
         }  # fmt: skip
-        found.setdefault(row["sample_id"], {})[fields[key].field] = document
-    return list(fields.values()), found
+        answers.setdefault(row["sample_id"], {})[fields[key].field] = document
+    return list(fields.values()), answers
 
 
 def _finite(value: float | None) -> float | None:
@@ -139,16 +137,16 @@ def _label(kind: str, *what: str, **values: Any) -> dict[str, Any]:
     return {"_id": _identity(kind, *what), "_cls": kind, "tags": [], **values}
 
 
-def _sample(one: Picture, number: int, path: str, mask: str) -> dict[str, Any]:
-    sample, place = one.sample, str(number)
+def _sample(picture: Picture, number: int, path: str, mask: str) -> dict[str, Any]:
+    sample, place = picture.sample, str(number)
     document = {
         "_id": _identity("sample", place, sample.sample_id),
         "filepath": path,
         "tags": [plain(sample.split)] if sample.split else [],
         "metadata": {
-            "_cls": "ImageMetadata", "size_bytes": len(one.image),
-            "mime_type": "image/jpeg" if one.suffix == ".jpg" else "image/png", "width": one.width,
-            "height": one.height, "num_channels": 3,
+            "_cls": "ImageMetadata", "size_bytes": len(picture.image),
+            "mime_type": "image/jpeg" if picture.suffix == ".jpg" else "image/png", "width": picture.width,
+            "height": picture.height, "num_channels": 3,
         },
         "_media_type": "image",
         "_rand": int(fingerprint(sample.sample_id)[:8], 16) / 16**8,
@@ -175,8 +173,8 @@ def _metadata(subject: Subject, fields: list[Answered]) -> dict[str, Any]:
         "made": subject.made,
         "licences": [{"licence": name, "images": count} for name, count in sorted(subject.licences.items())],
         "predictions": [
-            {"field": one.field, "model": one.model, "trained_on": one.trained_on, "condition": one.condition,
-             "protocol": one.protocol} for one in fields
+            {name: getattr(field, name) for name in ("field", "model", "trained_on", "condition", "protocol")}
+            for field in fields
         ],
     }  # fmt: skip
     return {
@@ -226,12 +224,12 @@ def _schema(fields: list[Answered]) -> Iterator[dict[str, Any]]:
         "mask", "labels.Segmentation", {"mask": "Array", "mask_path": "String"}, about="255 on the object"
     )  # fmt: skip
     more = {"correct": "Boolean", "restricted": "String", "restricted_confidence": "Float"}
-    for one in fields:
-        yield _embedded(one.field, "labels.Classification", answer | more, about=one.in_words())
+    for field in fields:
+        yield _embedded(field.field, "labels.Classification", answer | more, about=field.in_words())
 
 
 def _embedded(name: str, document: str, inner: Mapping[str, str], about: str | None = None) -> dict[str, Any]:
-    fields = [_field(one, kind) for one, kind in inner.items()]
+    fields = [_field(name, kind) for name, kind in inner.items()]
     if document.startswith("labels."):
         fields = [_field("id", "ObjectId", stored="_id"), _field("tags", "List", of="String"), *fields]
     return _field(name, "EmbeddedDocument", about=about) | {

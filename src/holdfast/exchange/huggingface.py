@@ -112,17 +112,17 @@ def _write_images(
         count, size, held = count + len(shard), size + held, 0
         shard.clear()
 
-    for number, one in enumerate(pictures(subject, left_out, progress)):
-        sample = one.sample
+    for number, picture in enumerate(pictures(subject, left_out, progress)):
+        sample = picture.sample
         facts = {
             "sample_id": sample.sample_id, "source_id": sample.source_id, "label": sample.label,
             "split": plain(sample.split), "fold": sample.fold, "kind": sample.kind,
             "condition": plain(sample.condition), "licence": sample.licence,
-            "attributes": canonical_json(dict(sample.attributes)), "path": f"{number:06d}{one.suffix}",
+            "attributes": canonical_json(dict(sample.attributes)), "path": f"{number:06d}{picture.suffix}",
         }  # fmt: skip
-        shard.append((facts, one.image, one.mask))
-        counts.update([sample.label, ""] if one.mask else [sample.label])
-        held += len(one.image) + len(one.mask)
+        shard.append((facts, picture.image, picture.mask))
+        counts.update([sample.label, ""] if picture.mask else [sample.label])
+        held += len(picture.image) + len(picture.mask)
         if held >= _BYTES:
             write()
     if shard:
@@ -135,10 +135,10 @@ def _write_images(
 def _info(name: str, folder: Path, count: int, size: int) -> dict[str, Any]:
     """What the card says of a configuration, in the words of ``datasets``; features as the files themselves say."""
     files = sorted(folder.iterdir())
-    told = json.loads(pq.read_schema(files[0]).metadata[b"huggingface"])["info"]["features"]
+    features = json.loads(pq.read_schema(files[0]).metadata[b"huggingface"])["info"]["features"]
     return {
         "config_name": name,
-        "features": [{"name": column} | _in_yaml(feature) for column, feature in told.items()],
+        "features": [{"name": column} | _in_yaml(feature) for column, feature in features.items()],
         "splits": [{"name": SPLIT, "num_bytes": size, "num_examples": count}],
         "download_size": sum(path.stat().st_size for path in files),
         "dataset_size": size,
@@ -219,7 +219,7 @@ def _predictions_in_words(rows: pa.Table) -> str:
     said = [f"{len(rows)} rows."]
     for name in ("model", "condition", "status"):
         counts = Counter(rows[name].to_pylist())
-        listed = [(markdown(one), count) for one, count in sorted(counts.items())[:_LISTED]]
+        listed = [(markdown(licence), count) for licence, count in sorted(counts.items())[:_LISTED]]
         said.append(_table((name, "rows"), listed) + _more(len(counts)))
     meanings = next(kind for kind in TABLES if kind.place == "predictions").meanings
     columns = [(f"`{field.name}`", _kind(field.type), meanings[field.name]) for field in rows.schema]
@@ -228,11 +228,11 @@ def _predictions_in_words(rows: pa.Table) -> str:
 
 def _images_in_words(counts: Counter[str], left_out: Sequence[str]) -> str:
     classes = sorted(set(counts) - {""})
-    count = sum(counts[one] for one in classes)
+    count = sum(counts[name] for name in classes)
     said = [f"{count} images of {len(classes)} classes, {counts['']} of them with a mask."]
     if left_out:
         said.append(f"{len(left_out)} could not be read whole; the first: {markdown(left_out[0])}.")
-    listed = [(markdown(one), counts[one]) for one in classes[:_LISTED]]
+    listed = [(markdown(name), counts[name]) for name in classes[:_LISTED]]
     said.append(_table(("class", "images"), listed) + _more(len(classes)))
     said.append(_table(("column", "meaning"), [(f"`{name}`", words) for name, words in _IMAGE_COLUMNS.items()]))
     return "\n\n".join(said)
@@ -242,10 +242,10 @@ def _citation(subject: Subject, rows: pa.Table) -> str:
     """How to name this very run: the fingerprint is of the ids of its rows, which stand for all that was measured."""
     digest = fingerprint(sorted(rows["row_id"].to_pylist()))
     models = len(pc.unique(rows["model"]))
-    made = f", {markdown(subject.made[:10])}" if subject.made else ""
+    date = f", {markdown(subject.made[:10])}" if subject.made else ""
     version = f" {markdown(subject.holdfast)}" if subject.holdfast else ""
     return (
-        f"Holdfast{version}, run {markdown(subject.name)}{made}: {models} models on {markdown(subject.dataset)}, "
+        f"Holdfast{version}, run {markdown(subject.name)}{date}: {models} models on {markdown(subject.dataset)}, "
         f"{len(rows)} rows, fingerprint `{digest}`."
     )
 

@@ -46,7 +46,7 @@ class Manifest(_Part):
 
 def read_manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
     """The manifest: of a version that is known, and of exactly the members that are there."""
-    members = {one.filename: one.file_size for one in archive.infolist()}
+    members = {member.filename: member.file_size for member in archive.infolist()}
     if MANIFEST not in members:
         raise UserError(f"{name} has no {MANIFEST}: it is no bundle of Holdfast's")
     if members[MANIFEST] > MAX_MANIFEST:
@@ -64,9 +64,10 @@ def read_manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
     if odd := sorted(set(members) ^ set(manifest.files)):
         where = "is not in its manifest" if odd[0] in members else "is missing"
         raise UserError(f"{odd[0]!r} of {name} {where}")
-    for one, size in members.items():
-        if manifest.files[one].bytes != size:
-            raise UserError(f"{one!r} of {name} has {size} bytes, and the manifest says {manifest.files[one].bytes}")
+    for member, size in members.items():
+        stated = manifest.files[member].bytes
+        if stated != size:
+            raise UserError(f"{member!r} of {name} has {size} bytes, and the manifest says {stated}")
     return manifest
 
 
@@ -74,9 +75,9 @@ def _check_versions(value: Any, name: str) -> None:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UserError(f"{name} is no bundle of Holdfast's: its {MANIFEST} says nothing of the kind")
     for what, known in (("version", BUNDLE_VERSION), ("schema_version", SCHEMA_VERSION)):
-        told = value.get(what)
-        if isinstance(told, int) and told > known:
+        given = value.get(what)
+        if isinstance(given, int) and given > known:
             raise UserError(
-                f"{name} was made by a newer Holdfast ({what.replace('_', ' ')} {told}; this one reads up to {known}): "
-                "update Holdfast to open it"
+                f"{name} was made by a newer Holdfast ({what.replace('_', ' ')} {given}; this one reads up to "
+                f"{known}): update Holdfast to open it"
             )

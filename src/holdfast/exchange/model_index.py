@@ -122,14 +122,16 @@ def write_model_index(subject: Subject, folder: Path, scores: Scores | None = No
     written = 0
     for model in models:
         own = rows.filter(pc.equal(rows["model"], model))
-        found = [*(scores(own) if scores is not None else ()), *others.get(model, ())]
+        measured = [*(scores(own) if scores is not None else ()), *others.get(model, ())]
         results = [
-            one for number, part in enumerate(found) for one in _results(subject, part, own, _config(found, number))
+            result
+            for number, part in enumerate(measured)
+            for result in _results(subject, part, own, _config(measured, number))
         ]
         if not results:
             empty.append(f"{model} has no numbers: a score takes originals and at least one static scenario")
             continue
-        write_atomic(folder / _free(model, taken) / "README.md", _card(subject, model, found, results, own).encode())
+        write_atomic(folder / _free(model, taken) / "README.md", _card(subject, model, measured, results, own).encode())
         written += 1
     if not written:
         raise UserError(
@@ -139,10 +141,10 @@ def write_model_index(subject: Subject, folder: Path, scores: Scores | None = No
     return [f"{written} model cards", *empty]
 
 
-def _config(found: Sequence[Measured], number: int) -> str:
+def _config(measured: Sequence[Measured], number: int) -> str:
     """The protocol; with a number where one model has several results of it, which the hub would take for one."""
-    name = found[number].protocol
-    before = sum(one.protocol == name for one in found[:number])
+    name = measured[number].protocol
+    before = sum(part.protocol == name for part in measured[:number])
     return f"{name}-{before + 1}" if before else name
 
 
@@ -159,21 +161,21 @@ def _results(subject: Subject, part: Measured, rows: pa.Table, config: str) -> l
             dataset_config=config,
             dataset_split=SPLIT,
             dataset_args={name: value for name, value in args.items() if value is not None},
-            metric_type=one.name.partition(":")[0],
-            metric_name=_in_words(one.name),
-            metric_value=one.estimate,
-            metric_args=_interval(one),
+            metric_type=score.name.partition(":")[0],
+            metric_name=_in_words(score.name),
+            metric_value=score.estimate,
+            metric_args=_interval(score),
         )
-        for one in part.scores
-        if math.isfinite(one.estimate)
+        for score in part.scores
+        if math.isfinite(score.estimate)
     ]
 
 
-def _interval(one: Score) -> dict[str, Any]:
-    ends = {"low": one.low, "high": one.high}
+def _interval(score: Score) -> dict[str, Any]:
+    ends = {"low": score.low, "high": score.high}
     known: dict[str, Any] = {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
     known |= {"level": LEVEL} if known else {}
-    return known | ({"n": one.n} if one.n is not None else {})
+    return known | ({"n": score.n} if score.n is not None else {})
 
 
 def _in_words(name: str) -> str:
@@ -201,11 +203,11 @@ def _free(model: str, taken: set[str]) -> str:
 
 
 def _card(
-    subject: Subject, model: str, found: Sequence[Measured], results: Sequence[EvalResult], rows: pa.Table
+    subject: Subject, model: str, measured: Sequence[Measured], results: Sequence[EvalResult], rows: pa.Table
 ) -> str:
     from huggingface_hub import ModelCardData
 
-    tasks = list(dict.fromkeys(one.task for one in found))
+    tasks = list(dict.fromkeys(part.task for part in measured))
     data = ModelCardData(
         model_name=model, eval_results=list(results), tags=["robustness", "holdfast"],
         pipeline_tag=tasks[0] if len(tasks) == 1 else None,
@@ -217,19 +219,19 @@ def _card(
         f"{markdown(subject.name)}, {len(rows)} rows, fingerprint `{_fingerprint(rows)}`. Intervals are at the 95 % "
         "level; pictures of one photo are not taken for independent.",
     ]
-    for number, part in enumerate(found):
+    for number, part in enumerate(measured):
         lines = ["| measure | value | 95 % interval | n |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| {markdown(_in_words(one.name))} | {one.estimate:.3f} | {_ends(one)} | {one.n or ''} |"
-            for one in part.scores
-            if math.isfinite(one.estimate)
+            f"| {markdown(_in_words(score.name))} | {score.estimate:.3f} | {_ends(score)} | {score.n or ''} |"
+            for score in part.scores
+            if math.isfinite(score.estimate)
         ]
-        parts += [f"## {markdown(_config(found, number))}", "\n".join(lines)]
+        parts += [f"## {markdown(_config(measured, number))}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def _ends(one: Score) -> str:
-    known = _interval(one)
+def _ends(score: Score) -> str:
+    known = _interval(score)
     return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
 
 
@@ -240,11 +242,11 @@ def _segments_and_questions(subject: Subject) -> dict[str, list[Measured]]:
     opened = Results(subject.run)
     raw = subject.run.rows(["model"])["model"].cast(pa.string()).to_pylist()
     names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are told to others
-    found: dict[str, list[Measured]] = {}
+    measured: dict[str, list[Measured]] = {}
     if "segment" in tasks:
         for model, group in opened.segments().groupby("model", observed=True):
             scores = [score for row in group.to_dict("records") for score in _of_segments(row)]
-            found.setdefault(names[str(model)], []).append(Measured("segments", scores, task="image-segmentation"))
+            measured.setdefault(names[str(model)], []).append(Measured("segments", scores, task="image-segmentation"))
     if "question" in tasks:
         for row in opened.questions().to_dict("records"):
             scores = [
@@ -252,8 +254,8 @@ def _segments_and_questions(subject: Subject) -> dict[str, list[Measured]]:
                 for name in ("lenient", "strict")
             ]
             part = Measured(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
-            found.setdefault(names[str(row["model"])], []).append(part)
-    return found
+            measured.setdefault(names[str(row["model"])], []).append(part)
+    return measured
 
 
 def _of_segments(row: Mapping[Any, Any]) -> list[Number]:

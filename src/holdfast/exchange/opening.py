@@ -100,8 +100,8 @@ def open_bundle(
         try:
             temporary.mkdir(parents=True)
             notes = _write(archive, manifest, temporary, keep_report=keep_report, data=data, masks=masks)
-            told = {"format": FORMAT, "version": manifest.version, "sha256": digest, "holdfast": manifest.holdfast}
-            write_json(temporary / "bundle.json", told | {"run": manifest.run})
+            facts = {"format": FORMAT, "version": manifest.version, "sha256": digest, "holdfast": manifest.holdfast}
+            write_json(temporary / "bundle.json", facts | {"run": manifest.run})
             temporary.replace(target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -114,7 +114,7 @@ def _check_target(target: Path) -> None:
         raise UserError(f"{target} is a link; choose another --out")
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(f"{target} is there already; choose another --out")
-    above = next(one for one in target.absolute().parents if one.exists())
+    above = next(folder for folder in target.absolute().parents if folder.exists())
     if not above.is_dir():
         raise UserError(f"{above} is a file, so nothing can be written below it; choose another --out")
 
@@ -138,25 +138,25 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -
     for needed in ("spec.json", "environment.json", "samples.parquet"):
         if needed not in manifest.files:
             raise UserError(f"{bundle} has no {needed}: it is no whole bundle")
-    found = _Found()
-    for name in sorted(manifest.files, key=lambda one: (not one.startswith("predictions/"), one)):
+    contents = _Found()
+    for name in sorted(manifest.files, key=lambda path: (not path.startswith("predictions/"), path)):
         kind = _kind_of(name)
         if kind is not None:
-            found.add(kind, _table(archive, manifest, name, kind), name)
+            contents.add(kind, _table(archive, manifest, name, kind), name)
         elif name.endswith((".json", ".txt", ".md")) or _picture_folder(name):
             _check_file(name, _bytes(archive, manifest, name, _limit(name)))
         else:
             _check_stream(archive, manifest, name, bundle)
-    if not found.rows:
+    if not contents.rows:
         raise UserError(f"{bundle} has no rows")
-    counted = found.counts | {
-        "pictures": sum(_picture_folder(one) for one in manifest.files),
-        "models": sum(one.startswith("models/") and one.endswith(".safetensors") for one in manifest.files),
+    counted = contents.counts | {
+        "pictures": sum(_picture_folder(path) for path in manifest.files),
+        "models": sum(path.startswith("models/") and path.endswith(".safetensors") for path in manifest.files),
     }
     for what in sorted({*manifest.counts, *counted}):
         if manifest.counts.get(what, 0) != counted.get(what, 0):
-            told = manifest.counts.get(what, 0)
-            raise UserError(f"{bundle} has {counted.get(what, 0)} of {what[:80]!r}, and its manifest says {told}")
+            stated = manifest.counts.get(what, 0)
+            raise UserError(f"{bundle} has {counted.get(what, 0)} of {what[:80]!r}, and its manifest says {stated}")
 
 
 @dataclass
@@ -172,9 +172,9 @@ class _Found:
         place = kind.place.removesuffix(".parquet")
         self.counts[place] = self.counts.get(place, 0) + len(table)
         for column in kind.files:
-            for one in pc.unique(table[column].cast(pa.string())).to_pylist():
-                if one:
-                    archives.check_name(one)
+            for text in pc.unique(table[column].cast(pa.string())).to_pylist():
+                if text:
+                    archives.check_name(text)
         if place == "predictions":
             _check_predictions(table, name)
             before = len(self.rows)
@@ -199,14 +199,14 @@ def _check_predictions(table: pa.Table, name: str) -> None:
     if strange := set(pc.unique(table["status"].cast(pa.string())).to_pylist()) - _STATUS:
         raise UserError(f"{name} has a status that there is not: {sorted(strange)[0][:80]!r}")
     versions = pc.unique(table["schema_version"].drop_null()).to_pylist()
-    if any(not 1 <= one <= SCHEMA_VERSION for one in versions):
+    if any(not 1 <= version <= SCHEMA_VERSION for version in versions):
         raise UserError(f"{name} has rows of another version than this Holdfast reads: update Holdfast to open it")
-    for one in PREDICTIONS:
-        if pa.types.is_floating(one.type):
-            numbers = table[one.name].drop_null().to_numpy()
+    for column in PREDICTIONS:
+        if pa.types.is_floating(column.type):
+            numbers = table[column.name].drop_null().to_numpy()
             # Not a comparison that NaN passes.
             if len(numbers) and not (np.isfinite(numbers).all() and -0.001 <= numbers.min() <= numbers.max() <= 1.001):
-                raise UserError(f"{name} has a {one.name} that is no number between 0 and 1")
+                raise UserError(f"{name} has a {column.name} that is no number between 0 and 1")
 
 
 def _limit(name: str) -> int:
@@ -214,10 +214,10 @@ def _limit(name: str) -> int:
 
 
 def _bytes(archive: zipfile.ZipFile, manifest: Manifest, name: str, most: int) -> bytes:
-    told = manifest.files[name]
-    if told.bytes > most:
-        raise UserError(f"{name} has {told.bytes} bytes; no such file of a bundle has more than {most}")
-    return archives.read_member(archive, name, size=told.bytes, digest=told.sha256)
+    member = manifest.files[name]
+    if member.bytes > most:
+        raise UserError(f"{name} has {member.bytes} bytes; no such file of a bundle has more than {most}")
+    return archives.read_member(archive, name, size=member.bytes, digest=member.sha256)
 
 
 def _table(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: Kind) -> pa.Table:
@@ -256,12 +256,12 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, inner in value.items():
             yield name
-            yield from _texts(one)
+            yield from _texts(inner)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _check_picture(name: str, data: bytes) -> None:
@@ -284,16 +284,16 @@ def _check_picture(name: str, data: bytes) -> None:
 
 def _check_stream(archive: zipfile.ZipFile, manifest: Manifest, name: str, bundle: str) -> None:
     """What is only hashed: summary tables, reports, weights."""
-    told = manifest.files[name]
+    member = manifest.files[name]
     weights = name.startswith("models/") and name.endswith(".safetensors")
     if not (weights or name.startswith("report/") or re.fullmatch(r"tables/[\w.-]+\.csv", name)):
         raise UserError(f"{name!r} of {bundle} is nothing that a bundle has")
-    if told.bytes > (MAX_WEIGHTS if weights else MAX_OTHER):
-        raise UserError(f"{name} has {told.bytes} bytes, more than any such file of a bundle")
+    if member.bytes > (MAX_WEIGHTS if weights else MAX_OTHER):
+        raise UserError(f"{name} has {member.bytes} bytes, more than any such file of a bundle")
     head = b""
-    for chunk in archives.chunks(archive, name, size=told.bytes, digest=told.sha256):
+    for chunk in archives.chunks(archive, name, size=member.bytes, digest=member.sha256):
         head = head or chunk
-    if weights and not (len(head) > 9 and int.from_bytes(head[:8], "little") < told.bytes and head[8:9] == b"{"):
+    if weights and not (len(head) > 9 and int.from_bytes(head[:8], "little") < member.bytes and head[8:9] == b"{"):
         raise UserError(f"{name} is no safetensors file")
 
 
@@ -303,7 +303,7 @@ def _write(
     """Write what was checked; the hashes are taken again, because the file may have changed since."""
     notes = []
     for name in sorted(manifest.files):
-        told, kind = manifest.files[name], _kind_of(name)
+        member, kind = manifest.files[name], _kind_of(name)
         if kind is not None:
             write_table(folder / name, _table(archive, manifest, name, kind))
         elif name == "spec.json":
@@ -314,19 +314,19 @@ def _write(
         elif name == "environment.json":
             write_json(folder / name, _settings(_bytes(archive, manifest, name, MAX_SETTINGS), name))
         elif name.startswith("report/") and keep_report:
-            _extract(archive, name, folder / KEPT_REPORT / name.removeprefix("report/"), told)
+            _extract(archive, name, folder / KEPT_REPORT / name.removeprefix("report/"), member)
         elif name.startswith("models/") or _picture_folder(name):
-            _extract(archive, name, folder / name, told)
+            _extract(archive, name, folder / name, member)
     return notes
 
 
-def _extract(archive: zipfile.ZipFile, name: str, target: Path, told: Member) -> None:
-    if told.bytes <= MAX_OTHER:
-        write_atomic(target, archives.read_member(archive, name, size=told.bytes, digest=told.sha256))
+def _extract(archive: zipfile.ZipFile, name: str, target: Path, member: Member) -> None:
+    if member.bytes <= MAX_OTHER:
+        write_atomic(target, archives.read_member(archive, name, size=member.bytes, digest=member.sha256))
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
-        for chunk in archives.chunks(archive, name, size=told.bytes, digest=told.sha256):
+        for chunk in archives.chunks(archive, name, size=member.bytes, digest=member.sha256):
             file.write(chunk)
 
 

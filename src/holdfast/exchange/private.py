@@ -33,12 +33,12 @@ def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
         texts: names and settings in which paths are looked for; each gets a short name of its own.
         folders: paths that are known to occur.
     """
-    found: set[str] = {str(folder).rstrip("/") for folder in folders}
+    secrets: set[str] = {str(folder).rstrip("/") for folder in folders}
     servers: set[str] = set()
     for text in texts:
-        found |= {path.rstrip("/\\") for path in _paths(text)}
-        servers |= {one.rpartition("@")[2] for one in _SERVER.findall(text)}
-    short = _short_names(found - {""})
+        secrets |= {path.rstrip("/\\") for path in _paths(text)}
+        servers |= {address.rpartition("@")[2] for address in _SERVER.findall(text)}
+    short = _short_names(secrets - {""})
     paths = _any_of(short, before=r"(?<![\w/])")
     aliases = {server: f"server-{number}" for number, server in enumerate(sorted(servers), start=1)}
     addresses = _any_of(aliases, before=r"(?<![\w.])")
@@ -67,9 +67,9 @@ def clean_values(value: Any, clean: Clean) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {str(name): clean_values(one, clean) for name, one in value.items()}
+        return {str(name): clean_values(inner, clean) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clean_values(one, clean) for one in value]
+        return [clean_values(inner, clean) for inner in value]
     return value
 
 
@@ -86,9 +86,9 @@ def texts_in(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
-        return [text for one in value.values() for text in texts_in(one)]
+        return [text for inner in value.values() for text in texts_in(inner)]
     if isinstance(value, (list, tuple)):
-        return [text for one in value for text in texts_in(one)]
+        return [text for inner in value for text in texts_in(inner)]
     return []
 
 

@@ -124,13 +124,13 @@ def pictures(subject: Subject, left_out: list[str], progress: Progress = silent)
         progress("pictures", 0, len(samples))
         for start in range(0, len(samples), _AT_ONCE):
             some = samples[start : start + _AT_ONCE]
-            for sample, (made, problem) in zip(
-                some, threads.map(lambda one: _picture(one, subject.max_pixels), some), strict=True
+            for sample, (image, problem) in zip(
+                some, threads.map(lambda job: _picture(job, subject.max_pixels), some), strict=True
             ):
                 if problem:
                     left_out.append(f"{sample.sample_id}: {problem}")
-                if made is not None:
-                    yield made
+                if image is not None:
+                    yield image
             progress("pictures", start + len(some), len(samples))
 
 
@@ -139,12 +139,13 @@ def plain(text: object) -> str:
     valid = str(text).encode("utf8", "replace").decode()
     if valid.isprintable():
         return valid
-    return "".join(" " if one in "\n\t" else "\N{REPLACEMENT CHARACTER}" if is_steering(one) else one for one in valid)
+    spaced = valid.translate({ord("\n"): " ", ord("\t"): " "})
+    return "".join("\N{REPLACEMENT CHARACTER}" if is_steering(character) else character for character in spaced)
 
 
 def markdown(text: object) -> str:
     """A stranger's text within Markdown: shown as it is, never as a tag, link, cell or heading."""
-    return re.sub(r"[\\`*\[\]|~#!]", lambda one: f"&#{ord(one.group())};", html.escape(plain(text)))
+    return re.sub(r"[\\`*\[\]|~#!]", lambda match: f"&#{ord(match.group())};", html.escape(plain(text)))
 
 
 def slug(text: str, most: int = 60) -> str:
@@ -187,19 +188,19 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
     chosen = _pictured(run, spec, samples, data=data, masks=masks, progress=progress) if images else []
     texts = texts_in(spec)
     for name in ("model", "parameters", "oracle"):
-        texts += [one for one in pc.unique(rows[name].cast(pa.string())).to_pylist() if one]
+        texts += [text for text in pc.unique(rows[name].cast(pa.string())).to_pylist() if text]
     clean = cleaner(texts, {str(run.path.resolve()), *_folders(samples["sample_id"].to_pylist())})
     used = samples.filter(pc.is_valid(samples["label"]))
-    labels = [one for one in pc.unique(used["label"].cast(pa.string())).to_pylist() if one is not None]
+    labels = [label for label in pc.unique(used["label"].cast(pa.string())).to_pylist() if label is not None]
     table = _plain_rows(rows, clean)
     environment = _environment(run)
     return Subject(
         name=plain(run.run_id),
-        dataset=", ".join(sorted(one for one in pc.unique(table["dataset"]).to_pylist() if one)),
+        dataset=", ".join(sorted(name for name in pc.unique(table["dataset"]).to_pylist() if name)),
         classes=_distinct([*(spec.get("classes") or ()), *sorted(labels)]),
         rows=table,
         samples=tuple(_renamed(sample, clean) for sample in chosen),
-        licences=dict(Counter(plain(one or "") for one in used["licence"].to_pylist())),
+        licences=dict(Counter(plain(licence or "") for licence in used["licence"].to_pylist())),
         run=run,
         holdfast=plain((environment.get("packages") or {}).get("holdfast") or ""),
         made=plain(environment.get("time") or ""),
@@ -209,10 +210,10 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
 
 def _environment(run: Run) -> dict[str, Any]:
     try:
-        told = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
+        environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return environment if isinstance(environment, dict) else {}
 
 
 def _pictured(
@@ -236,10 +237,10 @@ def _pictured(
         )
     with ThreadPoolExecutor(2 * core_count()) as threads:
         progress("hash", 0, len(wanted))
-        for done, (row, told) in enumerate(
+        for done, (row, shown) in enumerate(
             zip(wanted, threads.map(lambda row: _fingerprints(known[row["sample_id"]]), wanted), strict=True), start=1
         ):
-            if told != (row["image_fingerprint"], row["mask_fingerprint"] or "", row["label"]):
+            if shown != (row["image_fingerprint"], row["mask_fingerprint"] or "", row["label"]):
                 raise UserError(
                     f"{row['sample_id']} in {where} is not what {run.path} measured: its image, mask or label has "
                     f"changed; {ways}"
@@ -265,7 +266,7 @@ def _plain_rows(rows: pa.Table, clean: Clean) -> pa.Table:
         if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type):
             coded = column.combine_chunks()
             coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
-            words = [_word(one, field.name, clean) for one in coded.dictionary.to_pylist()]
+            words = [_word(word, field.name, clean) for word in coded.dictionary.to_pylist()]
             place = {word: number for number, word in enumerate(dict.fromkeys(words))}
             numbers = pa.array([place[word] for word in words], pa.int32()).take(coded.indices)
             column = pa.DictionaryArray.from_arrays(numbers, pa.array(list(place), pa.string())).cast(field.type)
@@ -287,8 +288,8 @@ def _renamed(sample: Sample, clean: Clean) -> Sample:
 
 
 def _distinct(classes: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(plain(one) for one in classes))
+    return tuple(dict.fromkeys(plain(name) for name in classes))
 
 
 def _folders(ids: Sequence[str]) -> set[str]:
-    return {str(Path(one).parent) for one in ids if one and one.startswith("/")}
+    return {str(Path(sample).parent) for sample in ids if sample and sample.startswith("/")}

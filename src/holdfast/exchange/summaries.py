@@ -21,15 +21,15 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
 
     Names that begin as a formula does get an apostrophe, so that no spreadsheet computes them.
     """
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     for name, make in _wanted(Results(run)):
         try:
-            found[name] = _csv(make())
+            tables[name] = _csv(make())
         except UserError:
             continue  # these rows do not have what it takes: one condition has no score
     for path in sorted(results.glob("*.parquet")):
-        found[path.stem] = _csv(read_table(path).to_pandas())
-    return found
+        tables[path.stem] = _csv(read_table(path).to_pandas())
+    return tables
 
 
 def _wanted(opened: Results) -> Iterator[tuple[str, Callable[[], pd.DataFrame]]]:
@@ -56,7 +56,7 @@ def _csv(frame: pd.DataFrame) -> str:
     frame = frame.copy()
     for name in frame.columns:
         if frame[name].dtype.kind not in "biuf":
-            frame[name] = [_inert(one) if isinstance(one, str) else one for one in frame[name].astype(object)]
+            frame[name] = [_inert(value) if isinstance(value, str) else value for value in frame[name].astype(object)]
     return str(frame.to_csv(index=False, lineterminator="\n"))
 
 

@@ -239,12 +239,13 @@ def decision_attack(
     attack = Walk(init_attack=start, steps=steps, constraint="linf", gamma=values**2 / 1000)
     changed = batch.clone()
     for place, seed in enumerate(seeds):
-        one = slice(place, place + 1)
+        single = slice(place, place + 1)
         with torch.random.fork_rng(_forked(batch)), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*failed to draw sufficient random")
             torch.manual_seed(seed % 2**63)
             try:
-                changed[one] = _to_radius(_fixed(attack, victim, batch[one], labels[one], eps), batch[one], eps)
+                attacked = _fixed(attack, victim, batch[single], labels[single], eps)
+                changed[single] = _to_radius(attacked, batch[single], eps)
             except (ValueError, AssertionError):
                 # foolbox's way to say that no noise, or nothing on the boundary, fools the model: it has withstood.
                 continue
@@ -290,9 +291,9 @@ def _fixed(attack: Any, victim: Victim, batch: torch.Tensor, labels: torch.Tenso
     return torch.where(clipped.isfinite(), clipped, batch).detach()
 
 
-def _to_radius(found: torch.Tensor, batch: torch.Tensor, eps: float) -> torch.Tensor:
+def _to_radius(attacked: torch.Tensor, batch: torch.Tensor, eps: float) -> torch.Tensor:
     """A smallest change ends on the boundary, where rounding may undo it: as far as allowed in the same direction."""
-    change = found - batch
+    change = attacked - batch
     largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)
     return (batch + change * (eps / largest).clamp(min=1, max=1e6)).clamp(0, 1)
 
@@ -354,8 +355,8 @@ def _scores(classifier: Classifier, batch: torch.Tensor) -> torch.Tensor:
     if isinstance(classifier, DifferentiableClassifier):
         logits: torch.Tensor = classifier.logits(batch)
         return logits
-    pictures = (batch.detach().cpu() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-    return torch.from_numpy(classifier.predict([np.ascontiguousarray(one) for one in pictures])).to(batch.device)
+    pictures = (batch.detach().cpu() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    return torch.from_numpy(classifier.predict(list(pictures))).to(batch.device)
 
 
 def _by_shape(pictures: Sequence[Image]) -> list[list[int]]:

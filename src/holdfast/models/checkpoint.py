@@ -153,12 +153,12 @@ def _module(
         module = torchvision.build(architecture, label_spaces.IMAGENET_OUTPUTS)
     state = _rename(state, module.state_dict())
     head, outputs = _head(library, module)
-    found = state[f"{head}.weight"].shape[0] if f"{head}.weight" in state else outputs
-    if found != outputs:
+    stored = state[f"{head}.weight"].shape[0] if f"{head}.weight" in state else outputs
+    if stored != outputs:
         if library == "timm":
-            module = timm.untrained(architecture, {"num_classes": found})
+            module = timm.untrained(architecture, {"num_classes": stored})
         else:
-            module = torchvision.build(architecture, found)
+            module = torchvision.build(architecture, stored)
     fill(module, state, f"{library}/{architecture}", file.name)
     if library == "timm":
         return module, timm.preprocessing(module, overrides)

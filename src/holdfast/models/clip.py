@@ -108,7 +108,7 @@ def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]
     with torch.inference_mode():
         for start in range(0, len(images), _BATCH):
             pictures = [picture(image, crops_centre=crops) for image in images[start : start + _BATCH]]
-            batch = torch.stack([clip.preprocessing.transform(one) for one in pictures])
+            batch = torch.stack([clip.preprocessing.transform(picture) for picture in pictures])
             rows.append(_unit(clip.encode_image(batch.to(_device(clip)))).cpu().numpy())
     return np.concatenate(rows) if rows else np.empty((0, _width(clip)), np.float32)
 
@@ -128,13 +128,13 @@ def class_embeddings(clip: Clip, names: Sequence[str], templates: Sequence[str])
     """Unit vectors, (classes, width): the mean over templates of unit vectors, made a unit vector again."""
     import torch
 
-    means = [text_embeddings(clip, [one.replace("{class}", name) for one in templates]).mean(0) for name in names]
+    means = [text_embeddings(clip, [text.replace("{class}", name) for text in templates]).mean(0) for name in names]
     return _unit(torch.from_numpy(np.stack(means)))
 
 
 def _templates(text: str) -> list[str]:
     templates = [part.strip() for part in text.split("|") if part.strip()]
-    if not templates or not all("{class}" in one for one in templates):
+    if not templates or not all("{class}" in template for template in templates):
         raise UserError(f"every template says where the class goes, as in 'an image of a {{class}}', {text!r} does not")
     return templates
 
@@ -241,8 +241,8 @@ def _check_open_clip(name: Name) -> None:
 
 def _refuse_code(name: Name, config: Any) -> None:
     """open_clip hands a repository's own options to the tokenizer's loader, and one of them runs code of its own."""
-    told = config.get("text_cfg") if isinstance(config, dict) else None
-    options = told.get("tokenizer_kwargs") if isinstance(told, dict) else None
+    text_config = config.get("text_cfg") if isinstance(config, dict) else None
+    options = text_config.get("tokenizer_kwargs") if isinstance(text_config, dict) else None
     if isinstance(options, dict) and {"trust_remote_code", "code_revision"} & set(options):
         raise UserError(f"clip:{_short(name)} asks to run code that lies beside its weights, which is never done")
 

@@ -61,7 +61,7 @@ class OnnxClassifier:
         self.labels = label_spaces.from_option(options.get("labels"), count, own)
         self.fingerprint = fingerprint(
             {
-                "files": [_sha256(one) for one in (file, *external)],
+                "files": [_sha256(path) for path in (file, *external)],
                 "preprocessing": self._preprocessing.description,
                 "outputs": self._outputs,
                 "labels": self.labels,

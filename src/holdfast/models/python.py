@@ -94,7 +94,7 @@ def _labels(target: Any, option: str | None) -> LabelSpace | None:
     own = getattr(target, "labels", None)
     if own is None or isinstance(own, LabelSpace):
         return own
-    if isinstance(own, str) or not all(isinstance(one, str) for one in own) or not len(own):
+    if isinstance(own, str) or not all(isinstance(label, str) for label in own) or not len(own):
         raise UserError("the labels attribute of a python: model should be a list of names")
     return label_spaces.named(list(own))
 
@@ -102,9 +102,8 @@ def _labels(target: Any, option: str | None) -> LabelSpace | None:
 def _is_names(answer: Any) -> bool:
     if isinstance(answer, np.ndarray):
         return answer.ndim == 1 and answer.dtype.kind in "UO"
-    return (
-        isinstance(answer, (list, tuple)) and bool(answer) and all(isinstance(one, (str, type(None))) for one in answer)
-    )
+    is_list = isinstance(answer, (list, tuple)) and bool(answer)
+    return is_list and all(name is None or isinstance(name, str) for name in answer)
 
 
 def _spelling(label: str) -> str:

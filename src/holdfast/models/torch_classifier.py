@@ -73,8 +73,8 @@ def resolve_device(device: str) -> str:
         kind = torch.device(device).type
     except RuntimeError as error:
         raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(kind, False):
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, False):
         raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
     return device
 

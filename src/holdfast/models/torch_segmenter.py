@@ -70,7 +70,7 @@ class TorchSegmenter:
         for start in range(0, len(images), self.batch_size):
             several = images[start : start + self.batch_size]
             scores = self._scores(np.stack([self._prepared(image) for image in several]))
-            maps += [class_map(one, image.shape[:2]) for one, image in zip(scores, several, strict=True)]
+            maps += [class_map(plane, image.shape[:2]) for plane, image in zip(scores, several, strict=True)]
         return maps
 
     @property

@@ -92,7 +92,7 @@ def fetched(
 def refuse_other_weights(config: Any, where: str) -> None:
     """A configuration that names another pretrained backbone would reach for a hub."""
     inner = getattr(config, "backbone_config", None)
-    if any(getattr(one, "use_pretrained_backbone", False) for one in (config, inner) if one is not None):
+    if any(getattr(part, "use_pretrained_backbone", False) for part in (config, inner) if part is not None):
         raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
 
 
@@ -166,4 +166,4 @@ def _three(settings: Mapping[str, Any], key: str, otherwise: float) -> tuple[flo
     value = settings.get(key)
     if value is None:
         return (otherwise,) * 3
-    return (float(value),) * 3 if isinstance(value, (int, float)) else tuple(float(one) for one in value)
+    return (float(value),) * 3 if isinstance(value, (int, float)) else tuple(float(number) for number in value)

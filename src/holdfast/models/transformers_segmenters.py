@@ -155,8 +155,8 @@ def configuration(name: Name, size: int) -> dict[str, Any]:
     else:
         raise unknown("segmenter of transformers to build, or folder", untagged(name), NETWORKS)
     refuse_other_weights(config, untagged(name))
-    made: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return {key: value for key, value in made.items() if key not in _VOLATILE}
+    settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {key: value for key, value in settings.items() if key not in _VOLATILE}
 
 
 _VOLATILE = ("_name_or_path", "transformers_version", "id2label", "label2id", "num_labels", "dtype", "holdfast")

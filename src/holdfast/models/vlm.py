@@ -76,15 +76,15 @@ class TransformersVlm:
         import torch
 
         inputs = self._processor(
-            text=prompts, images=[[one] for one in pictures], padding=True, return_tensors="pt"
+            text=prompts, images=[[picture] for picture in pictures], padding=True, return_tensors="pt"
         ).to(self.device)
         inputs = _cast(inputs, self._model.dtype)
         # TF32 convolutions are off: they would make answers depend on the batch more than need be.
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         with torch.inference_mode(), exact:
             tokens = self._model.generate(**inputs)
-        made = tokens[:, inputs["input_ids"].shape[1] :]
-        answers: list[str] = self._processor.tokenizer.batch_decode(made, skip_special_tokens=True)
+        written = tokens[:, inputs["input_ids"].shape[1] :]
+        answers: list[str] = self._processor.tokenizer.batch_decode(written, skip_special_tokens=True)
         return [answer.strip() for answer in answers]
 
 

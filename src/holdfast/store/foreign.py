@@ -46,7 +46,7 @@ def read_foreign(
         older: columns may be missing; they are null then.
     """
     table = read_coded(
-        data, schema, name, lambda told, _: _check_schema(told.schema.to_arrow_schema(), schema, name, older=older)
+        data, schema, name, lambda facts, _: _check_schema(facts.schema.to_arrow_schema(), schema, name, older=older)
     )
     for column in table.column_names:
         _check_texts(table[column], column, name, is_json=column in json_columns)
@@ -74,11 +74,11 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
     """
     try:
         unpacked = check_size(data, name)
-        told = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
-        check(told, unpacked)
-        there = told.schema.to_arrow_schema().names
-        texts = [one for one in _text_columns(schema) if one.partition(".")[0] in there]
-        file = pq.ParquetFile(pa.BufferReader(data), metadata=told, read_dictionary=texts, **_LIMITS)
+        metadata = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
+        check(metadata, unpacked)
+        columns = metadata.schema.to_arrow_schema().names
+        texts = [path for path in _text_columns(schema) if path.partition(".")[0] in columns]
+        file = pq.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts, **_LIMITS)
         table = file.read(use_threads=False)
         table.validate(full=True)
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError, OverflowError, LookupError) as error:
@@ -88,8 +88,8 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
 
 def _text_columns(schema: pa.Schema) -> list[str]:
     """The paths of columns that hold texts."""
-    lists = [one.name for one in schema if pa.types.is_list(one.type) and _is_text(one.type.value_type)]
-    return [one.name for one in schema if _is_text(one.type)] + [f"{name}.list.element" for name in lists]
+    lists = [field.name for field in schema if pa.types.is_list(field.type) and _is_text(field.type.value_type)]
+    return [field.name for field in schema if _is_text(field.type)] + [f"{name}.list.element" for name in lists]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -125,12 +125,12 @@ def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
             raise UserError(f"{name} has {footer[3]} rows; {MAX_ROWS} are the most that one file may have")
         for group in footer.get(4, []):
             for chunk in group[1]:
-                told = chunk[3]
+                facts = chunk[3]
                 if 1 in chunk or 8 in chunk or 9 in chunk:
                     raise broken  # in another file, or encrypted
                 # 0 where there is none: of a column without values, of one without a dictionary
-                start = min((one for one in (_size(told, 9, 0), _size(told, 11, 0)) if one), default=0)
-                size = _size(told, 7)
+                start = min((offset for offset in (_size(facts, 9, 0), _size(facts, 11, 0)) if offset), default=0)
+                size = _size(facts, 7)
                 if start < 0 or size < 0:
                     raise broken
                 yield start, start + size
@@ -155,9 +155,9 @@ def _pages(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, 
         start += size + packed
 
 
-def _size(told: Mapping[int, Any], field: int, otherwise: int = -1) -> int:
+def _size(struct: Mapping[int, Any], field: int, otherwise: int = -1) -> int:
     """A number of a struct; −1 where it is something else."""
-    value = told.get(field, otherwise)
+    value = struct.get(field, otherwise)
     return value if isinstance(value, int) else -1
 
 
@@ -181,39 +181,39 @@ def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
     """
     if depth > _DEEP:
         raise ValueError("too deep")
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while True:
         byte = data[place]
         place += 1
         if byte == 0:
-            return found, place
+            return fields, place
         kind = byte & 15
         if byte > 15:
             field += byte >> 4
         else:
             number, place = _varint(data, place)
             field = (number >> 1) ^ -(number & 1)
-        if field in found:
+        if field in fields:
             raise ValueError("a field is there twice")
         if kind in _NUMBERS:
             number = data[place]
             place += 1
             if number > 127:
                 number, place = _varint(data, place - 1)
-            found[field] = (number >> 1) ^ -(number & 1)
+            fields[field] = (number >> 1) ^ -(number & 1)
         elif kind == _TEXT:
             length = data[place]
             place += 1
             if length > 127:
                 length, place = _varint(data, place - 1)
-            found[field], place = None, place + length
+            fields[field], place = None, place + length
         elif kind == _STRUCT:
-            found[field], place = _struct(data, place, depth + 1)
+            fields[field], place = _struct(data, place, depth + 1)
         elif kind in _LISTS:
-            found[field], place = _list(data, place, depth + 1)
+            fields[field], place = _list(data, place, depth + 1)
         elif kind in _PLAIN:
-            found[field], place = None, place + _PLAIN[kind]
+            fields[field], place = None, place + _PLAIN[kind]
         else:
             raise ValueError("there is no such value")
 
@@ -228,30 +228,30 @@ def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
         count, place = _varint(data, place)
     if count > len(data) - place:
         raise ValueError("a list is longer than the file")
-    found: list[Any] = []
+    values: list[Any] = []
     for _ in range(count):
-        one: Any = None
+        value: Any = None
         if kind == _STRUCT:
-            one, place = _struct(data, place, depth + 1)
+            value, place = _struct(data, place, depth + 1)
         elif kind in _NUMBERS:
             number, place = _varint(data, place)
-            one = (number >> 1) ^ -(number & 1)
+            value = (number >> 1) ^ -(number & 1)
         elif kind == _TEXT:
             length, place = _varint(data, place)
             place += length
         elif kind in _LISTS:
-            one, place = _list(data, place, depth + 1)
+            value, place = _list(data, place, depth + 1)
         elif kind in _PLAIN:
             place += _PLAIN[kind] or 1  # true and false take a byte here
         else:
             raise ValueError("there is no such value")
-        found.append(one)
-    return found, place
+        values.append(value)
+    return values, place
 
 
 def _check_schema(given: pa.Schema, wanted: pa.Schema, name: str, *, older: bool) -> None:
-    strange = [one for one in given.names if one not in wanted.names]
-    missing = [] if older else [one for one in wanted.names if one not in given.names]
+    strange = [column for column in given.names if column not in wanted.names]
+    missing = [] if older else [column for column in wanted.names if column not in given.names]
     if strange or missing or len(set(given.names)) < len(given.names):
         what = f"has {strange[0]!r:.80}" if strange else f"lacks {missing[0]}" if missing else "has a column twice"
         raise UserError(f"{name} is no table of Holdfast's: it {what}")
@@ -302,8 +302,8 @@ def is_steering(text: str) -> bool:
     if text.isascii() and text.isprintable():
         return False
     return any(
-        (ord(one) < 32 and one not in "\n\t") or 127 <= ord(one) < 160 or one in "\u2028\u2029"
-        or "\u202a" <= one <= "\u202e" or "\u2066" <= one <= "\u2069" for one in text
+        (ord(character) < 32 and character not in "\n\t") or 127 <= ord(character) < 160 or character in "\u2028\u2029"
+        or "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069" for character in text
     )  # fmt: skip
 
 
@@ -322,10 +322,10 @@ def _no_constant(word: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return unique
 
 
 def _check_depth(value: Any, left: int) -> None:
@@ -334,5 +334,5 @@ def _check_depth(value: Any, left: int) -> None:
     if isinstance(value, (Mapping, list)):
         if not left:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-        for one in value.values() if isinstance(value, Mapping) else value:
-            _check_depth(one, left - 1)
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            _check_depth(inner, left - 1)

@@ -101,7 +101,7 @@ class Mirror:
                 elif not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.touch()
-            list(threads.map(lambda one: self._get(*one), wanted))
+            list(threads.map(lambda pair: self._get(*pair), wanted))
         self._known |= objects.keys()
 
     def _get(self, path: Path, info: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ class Mirror:
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Files below a folder that the store should have, with their sizes and times."""
     for root, folders, names in os.walk(folder):
-        folders[:] = [one for one in folders if not one.startswith(UNFINISHED)]
+        folders[:] = [name for name in folders if not name.startswith(UNFINISHED)]
         for name in names:
             if _is_passing(name):
                 continue
@@ -224,8 +224,8 @@ def _is_here(path: Path, info: dict[str, Any], *, afresh: bool) -> bool:
 
 def _modified(info: dict[str, Any]) -> int:
     """Seconds since 1970, by the store's clock; 0 where it does not say."""
-    told = next((info[key] for key in ("LastModified", "mtime", "modified", "updated", "created") if key in info), 0)
-    return int(told.timestamp()) if hasattr(told, "timestamp") else int(told) if isinstance(told, (int, float)) else 0
+    when = next((info[key] for key in ("LastModified", "mtime", "modified", "updated", "created") if key in info), 0)
+    return int(when.timestamp()) if hasattr(when, "timestamp") else int(when) if isinstance(when, (int, float)) else 0
 
 
 def _session_file(folder: Path) -> Path:

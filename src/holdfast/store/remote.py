@@ -112,8 +112,8 @@ def local_folder(url: str, use: str) -> Path:
     named = os.environ.get(CACHE_VARIABLE)
     base = Path(named).expanduser().absolute() if named else Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told = base.lstat()
-    if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.getuid():
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise UserError(f"{base} belongs to somebody else; set {CACHE_VARIABLE} to a folder of your own")
     return base / use / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
 
@@ -249,8 +249,8 @@ def _glance() -> float:
 
 def _read(system: Any, name: str) -> dict[str, Any]:
     try:
-        told = json.loads(system.cat_file(name))
-        return told if isinstance(told, dict) else {}
+        content = json.loads(system.cat_file(name))
+        return content if isinstance(content, dict) else {}
     except (FileNotFoundError, ValueError):
         return {}
 

@@ -42,8 +42,8 @@ class Run:
                 if before != now:
                     if isinstance(before, Mapping) and isinstance(now, Mapping):  # a recipe: what of it differs
                         before, now = (
-                            {key: one.get(key) for key in now if before.get(key) != now.get(key)}
-                            for one in (before, now)
+                            {key: recipe.get(key) for key in now if before.get(key) != now.get(key)}
+                            for recipe in (before, now)
                         )
                     raise UserError(
                         f"{self.path} holds a run whose {name} is {_short(before)}, not {_short(now)}; choose another "

@@ -21,8 +21,8 @@ class StoredIds:
 
     def __init__(self, rows: ds.Dataset) -> None:
         parts = [_halves(batch["row_id"].to_pylist()) for batch in _batches(rows)]
-        found = np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
-        self._ids = found[np.lexsort((found[:, 1], found[:, 0]))]
+        halves = np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
+        self._ids = halves[np.lexsort((halves[:, 1], halves[:, 0]))]
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -32,7 +32,7 @@ class StoredIds:
         if not len(self._ids):
             return np.full(len(ids), -1, np.int64)
         wanted = _halves(ids)
-        found = np.full(len(wanted), -1, np.int64)
+        places = np.full(len(wanted), -1, np.int64)
         place = np.searchsorted(self._ids[:, 0], wanted[:, 0])
         open_ = np.arange(len(wanted))
         while len(open_):  # once, but for ids that share their first half
@@ -40,10 +40,10 @@ class StoredIds:
             here = self._ids[place[open_]]
             alike = here[:, 0] == wanted[open_, 0]
             same = alike & (here[:, 1] == wanted[open_, 1])
-            found[open_[same]] = place[open_[same]]
+            places[open_[same]] = place[open_[same]]
             open_ = open_[alike & ~same]
             place[open_] += 1
-        return found
+        return places
 
 
 def _batches(rows: ds.Dataset) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ def _halves(ids: Sequence[str]) -> Halves:
         data = bytes.fromhex(text)
     except ValueError:
         data = b""
-    if data.hex() != text or any(len(one) != 32 for one in ids):  # some were not made by row_id
+    if data.hex() != text or any(len(name) != 32 for name in ids):  # some were not made by row_id
         data = b"".join(map(_bytes, ids))
     return np.frombuffer(data, ">u8").astype(np.uint64).reshape(-1, 2)
 

@@ -83,22 +83,22 @@ def build(
     recalled, keys = ({}, {}) if memories is None else memory.recall_all(memories, files)
     unknown = [(file, keys.get(file, "")) for file in files if file not in recalled]
     with few_threads(), _running(workers, len(unknown)) as run:
-        found, trouble = _measured(files, recalled, unknown, memories, run)
+        measured, trouble = _measured(files, recalled, unknown, memories, run)
         problems += trouble
         if problems and not skip_bad:
             more = f" ({len(problems) - 1} more; holdfast board check lists all)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}; --skip-bad builds the rest")
-        known = {one.entry.id for one in found}
+        known = {member.entry.id for member in measured}
         papers = [Measured(entry) for entry in printed_entries() if entry.id not in known] if printed else []
-        tabs = tabs_of([*found, *papers])
+        tabs = tabs_of([*measured, *papers])
         if not tabs:
             raise UserError(f"{folder} has no entry to show")
         try:
-            _write(site, tabs, folder, title, [str(one) for one in problems], reports, run)
+            _write(site, tabs, folder, title, [str(problem) for problem in problems], reports, run)
         except OSError as error:
             raise UserError(f"cannot write the site to {site}: {error.strerror or error}") from error
-    own = sum(one.entry.kind == "measured" for one in found)
-    return Built(site / "index.html", own, len(found) - own + len(papers), problems)
+    own = sum(member.entry.kind == "measured" for member in measured)
+    return Built(site / "index.html", own, len(measured) - own + len(papers), problems)
 
 
 def _may_write(board: Path, out: Path) -> None:
@@ -123,13 +123,13 @@ def _measured(
     """Every entry that nothing is wrong with, and what is wrong with the others. Unknown ones come with their keys."""
     chunks = [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)]
     results = list(run(_chunk, chunks))
-    known = recalled | {file: one for found, _ in results for file, one in found}
+    known = recalled | {file: member for pairs, _ in results for file, member in pairs}
     entries = [known[file] for file in files if file in known]
     problems = [problem for _, trouble in results for problem in trouble]
-    seen = {str(one) for one in problems}
-    problems += [one for one in _against_each_other(entries) if str(one) not in seen]
-    bad = {one.file for one in problems}
-    return [one for one in entries if f"{one.entry.id}.json" not in bad], problems
+    seen = {str(problem) for problem in problems}
+    problems += [problem for problem in _against_each_other(entries) if str(problem) not in seen]
+    bad = {problem.file for problem in problems}
+    return [member for member in entries if f"{member.entry.id}.json" not in bad], problems
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
     """Some entries, each read, checked and measured once."""
     pa.set_cpu_count(1)
     files, cache = given
-    found: list[tuple[Path, Measured]] = []
+    pairs: list[tuple[Path, Measured]] = []
     problems: list[Problem] = []
     for file, key in files:
         kept: list[Measured] = []
@@ -161,11 +161,11 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
         problems += trouble
         if trouble:
             continue
-        one = kept[0] if kept else Measured(read_entry(file))
+        member = kept[0] if kept else Measured(read_entry(file))
         if cache is not None:
-            memory.remember(cache, key, one)
-        found.append((file, one))
-    return found, problems
+            memory.remember(cache, key, member)
+        pairs.append((file, member))
+    return pairs, problems
 
 
 def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
@@ -174,16 +174,16 @@ def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
     labels: dict[str, dict[str, str]] = {}
     lists: dict[str, tuple[list[str], list[str]]] = {}
     problems = []
-    for one in entries:
-        file, dataset = f"{one.entry.id}.json", one.entry.dataset
-        problems += [Problem(file, message) for message in remember(board, one.entry, file)]
+    for member in entries:
+        file, dataset = f"{member.entry.id}.json", member.entry.dataset
+        problems += [Problem(file, message) for message in remember(board, member.entry, file)]
         if dataset.sha256 and board.facts.setdefault(dataset.sha256, dataset) != dataset:
             problems.append(Problem(file, "says other things of its dataset than another entry of the same dataset"))
-        if one.cells is None or lists.get(dataset.sha256) == (one.cells.images, one.cells.labels):
+        if member.cells is None or lists.get(dataset.sha256) == (member.cells.images, member.cells.labels):
             continue
-        lists[dataset.sha256] = (one.cells.images, one.cells.labels)
+        lists[dataset.sha256] = (member.cells.images, member.cells.labels)
         known = labels.setdefault(dataset.sha256, {})
-        for image, label in zip(one.cells.images, one.cells.labels, strict=True):
+        for image, label in zip(member.cells.images, member.cells.labels, strict=True):
             if known.setdefault(image, label) != label:
                 problems.append(
                     Problem(file, f"labels {image} {label}, where other entries have {known[image]}")
@@ -220,13 +220,14 @@ def _write(
     jobs: list[_Job] = []
     groups = [group for tab in tabs for group in tab.groups]
     for group in groups:
-        found = pages.images(group)
-        if found is not None:
-            write_atomic(site / "data" / f"{group.slug}.js", found[0].encode())
-        new = [one for one in group.members if one.entry.id not in done]  # a printed one may stand beside two boards
-        done |= {one.entry.id for one in new}
-        placed = [(one, pages.place_of(one, group)) for one in new]
-        whole = None if found is None else found[1]
+        images = pages.images(group)
+        if images is not None:
+            write_atomic(site / "data" / f"{group.slug}.js", images[0].encode())
+        # A printed entry may stand beside two tables.
+        new = [member for member in group.members if member.entry.id not in done]
+        done |= {member.entry.id for member in new}
+        placed = [(member, pages.place_of(member, group)) for member in new]
+        whole = None if images is None else images[1]
         jobs += [
             _Job(placed[start : start + CHUNK], whole, site, board, title, reports)
             for start in range(0, len(placed), CHUNK)
@@ -246,25 +247,25 @@ def _write(
 
 def _write_models(job: _Job) -> None:
     """The pages of some entries, and what belongs to them."""
-    for one, place in job.members:
-        name, own = one.entry.id, job.site / "downloads"
-        told = job.reports and _report(one, job.board, job.site / "reports" / name)
-        page = pages.model(one, place, title=job.title, report=told)
+    for member, place in job.members:
+        name, own = member.entry.id, job.site / "downloads"
+        has_report = job.reports and _report(member, job.board, job.site / "reports" / name)
+        page = pages.model(member, place, title=job.title, report=has_report)
         # plainly: the folders are new, and the index that leads here is written last
         (job.site / "models" / f"{name}.html").write_bytes(page.encode())
-        (own / f"{name}.json").write_bytes(entry_json(one.entry).encode())
-        ranks = {measure: {name: found} for measure, found in place.ranks.items()}
-        (own / f"{name}.csv").write_bytes(downloads.as_csv(downloads.rows_of([one], ranks)))
-        if job.whole is not None and one.cells is not None:
-            (job.site / "data" / f"{name}.js").write_bytes(pages.answers(one, job.whole).encode())
+        (own / f"{name}.json").write_bytes(entry_json(member.entry).encode())
+        ranks = {measure: {name: rank} for measure, rank in place.ranks.items()}
+        (own / f"{name}.csv").write_bytes(downloads.as_csv(downloads.rows_of([member], ranks)))
+        if job.whole is not None and member.cells is not None:
+            (job.site / "data" / f"{name}.js").write_bytes(pages.answers(member, job.whole).encode())
             shutil.copyfile(job.board / f"{name}.parquet", own / f"{name}.parquet")
 
 
-def _report(one: Measured, board: Path, out: Path) -> bool:
+def _report(member: Measured, board: Path, out: Path) -> bool:
     """The full report of an entry's table; False where it has none that a report is about."""
-    if one.entry.kind != "measured" or one.entry.protocol.name == "dynamic":
+    if member.entry.kind != "measured" or member.entry.protocol.name == "dynamic":
         return False
     from holdfast.board.site.reports import write_report
 
-    write_report(one.entry, board / f"{one.entry.id}.parquet", out)
+    write_report(member.entry, board / f"{member.entry.id}.parquet", out)
     return True

@@ -35,9 +35,9 @@ Ranks = Mapping[str, Mapping[str, tuple[int, int]]]
 
 def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:
     """A row an entry and score."""
-    found = []
-    for one in members:
-        entry = one.entry
+    rows = []
+    for member in members:
+        entry = member.entry
         about = {
             "entry": entry.id, "kind": entry.kind, "model": entry.model.name, "title": entry.model.title,
             "dataset": entry.dataset.name, "dataset_sha256": entry.dataset.sha256, "protocol": entry.protocol.name,
@@ -45,19 +45,19 @@ def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:
             "settings": json.dumps(entry.protocol.settings, sort_keys=True, ensure_ascii=False),
             "parameters": entry.model.parameters, "input_size": entry.model.input_size,
             "images_per_second": entry.speed.images_per_second if entry.speed else None,
-            "hardware": entry.speed.hardware if entry.speed else None, "holds_on_to": one.verdict,
+            "hardware": entry.speed.hardware if entry.speed else None, "holds_on_to": member.verdict,
             "table_sha256": entry.table.sha256 if entry.table else None,
             "run_fingerprint": entry.run.fingerprint if entry.run else None, "paper": entry.model.paper,
             "code": entry.model.code, "source": f"{entry.source.title}, {entry.source.where}" if entry.source else "",
         }  # fmt: skip
         for score in entry.scores:
             low, high = ranks.get(score.name, {}).get(entry.id, (None, None))
-            found.append(
+            rows.append(
                 about
                 | {"score": score.name, "estimate": score.estimate, "low": score.low, "high": score.high, "n": score.n}
                 | {"rank_low": low, "rank_high": high}
             )
-    return found
+    return rows
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:

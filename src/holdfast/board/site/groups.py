@@ -75,8 +75,8 @@ class Tab:
 
 def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
     """Entries laid out: protocol by protocol, dataset by dataset, those with measured entries first."""
-    own = _grouped([one for one in entries if one.entry.kind == "measured"])
-    papers = _grouped([one for one in entries if one.entry.kind == "printed"])
+    own = _grouped([member for member in entries if member.entry.kind == "measured"])
+    papers = _grouped([member for member in entries if member.entry.kind == "printed"])
     alone: list[Group] = []
     for paper in papers:
         beside = False
@@ -94,21 +94,21 @@ def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
             alone.append(paper)
     here = {group.slug for group in (*own, *alone)}
     for group in own:
-        group.elsewhere = [one for one in group.elsewhere if one.slug in here]
+        group.elsewhere = [other for other in group.elsewhere if other.slug in here]
         group.ranks = ranks(group)
     return _tabs([*own, *alone])
 
 
 def _grouped(entries: Sequence[Measured]) -> list[Group]:
-    found: dict[str, list[Measured]] = {}
-    for one in entries:
-        entry = one.entry
+    by_slug: dict[str, list[Measured]] = {}
+    for member in entries:
+        entry = member.entry
         key = fingerprint(
             [entry.kind, entry.dataset.name, entry.dataset.sha256, entry.protocol.model_dump(mode="json")]
         )  # fmt: skip
-        found.setdefault(key, []).append(one)
+        by_slug.setdefault(key, []).append(member)
     groups = []
-    for key, members in found.items():
+    for key, members in by_slug.items():
         slug = f"{members[0].entry.protocol.name}-{key[:10]}"
         kind = members[0].entry.kind
         groups.append(Group(slug, members if kind == "measured" else [], members if kind == "printed" else []))
@@ -116,11 +116,11 @@ def _grouped(entries: Sequence[Measured]) -> list[Group]:
 
 
 def _tabs(groups: Sequence[Group]) -> list[Tab]:
-    found: dict[tuple[str, str], list[Group]] = {}
+    by_subject: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        found.setdefault((group.first.protocol.name, group.first.dataset.name), []).append(group)
+        by_subject.setdefault((group.first.protocol.name, group.first.dataset.name), []).append(group)
     tabs = []
-    for (protocol, dataset), members in found.items():
+    for (protocol, dataset), members in by_subject.items():
         members.sort(key=lambda group: (-len(group.measured), -len(group.printed), group.slug))
         for group, heading in zip(members, _headings(members), strict=True):
             group.heading = heading
@@ -137,7 +137,7 @@ def _headings(groups: list[Group]) -> list[str]:
     headings = []
     for group in groups:
         entry = group.first
-        told = [
+        reasons = [
             _setting(name, entry.protocol.settings[name])
             for name in names
             if name in entry.protocol.settings
@@ -145,9 +145,9 @@ def _headings(groups: list[Group]) -> list[str]:
                     if other.first.kind == entry.kind)
         ]  # fmt: skip
         if entry.dataset.sha256 and len({other.first.dataset.sha256 for other in groups if other.measured}) > 1:
-            told.append(f"pictures {entry.dataset.sha256[:8]}")
+            reasons.append(f"pictures {entry.dataset.sha256[:8]}")
         kind = "Printed in papers" if entry.kind == "printed" else "Measured"
-        headings.append(f"{kind}: {', '.join(told)}" if told else kind)
+        headings.append(f"{kind}: {', '.join(reasons)}" if reasons else kind)
     return headings
 
 
@@ -167,15 +167,15 @@ def _source(group: Group) -> str:
 
 def ranks(group: Group) -> dict[str, dict[str, tuple[int, int]]]:
     """Measure → entry → the ranks it may have among the measured entries of its table."""
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    sources = sorted({name for one in group.measured for name in one.sources})
+    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    sources = sorted({name for member in group.measured for name in member.sources})
     place = {name: at for at, name in enumerate(sources)}
     at = [
-        np.arange(len(sources)) if one.sources == sources else np.array([place[name] for name in one.sources], np.intp)
-        for one in group.measured
+        np.arange(len(sources)) if own == sources else np.array([place[name] for name in own], np.intp)
+        for own in (member.sources for member in group.measured)
     ]
     for measure in RANKED[group.first.protocol.name]:
-        members = [number for number, one in enumerate(group.measured) if measure in one.influence]
+        members = [number for number, member in enumerate(group.measured) if measure in member.influence]
         members = [number for number in members if measure in group.measured[number].scores]
         if not members:
             continue
@@ -183,40 +183,40 @@ def ranks(group: Group) -> dict[str, dict[str, tuple[int, int]]]:
         for column, number in enumerate(members):
             influence[at[number], column] = group.measured[number].influence[measure]
         low, high = rank_ranges(*_estimates(group, members, measure), influence)
-        found[measure] = {
+        ranks[measure] = {
             group.measured[number].entry.id: (int(low[column]), int(high[column]))
             for column, number in enumerate(members)
         }
-    return found
+    return ranks
 
 
 def _estimates(group: Group, members: list[int], measure: str) -> tuple[Floats, Floats, Floats]:
     scores = [group.measured[number].scores[measure] for number in members]
     missing = float("nan")
     return (
-        np.array([one.estimate for one in scores]),
-        np.array([missing if one.low is None else one.low for one in scores]),
-        np.array([missing if one.high is None else one.high for one in scores]),
+        np.array([score.estimate for score in scores]),
+        np.array([missing if score.low is None else score.low for score in scores]),
+        np.array([missing if score.high is None else score.high for score in scores]),
     )
 
 
 def layout(group: Group) -> Cells | None:
     """The pictures and conditions of a table: all that any of its entries has."""
-    cells = [one.cells for one in group.measured if one.cells is not None]
+    cells = [member.cells for member in group.measured if member.cells is not None]
     if not cells:
         return None
     first = cells[0]
-    if all(_same_layout(first, one) for one in cells[1:]):
+    if all(_same_layout(first, other) for other in cells[1:]):
         return first
-    conditions = list(dict.fromkeys(name for one in cells for name in one.conditions))
+    conditions = list(dict.fromkeys(name for other in cells for name in other.conditions))
     about = {
         image: (label, source)
-        for one in cells
-        for image, label, source in zip(one.images, one.labels, one.sources, strict=True)
+        for other in cells
+        for image, label, source in zip(other.images, other.labels, other.sources, strict=True)
     }
     images = sorted(about)
     place = {name: at for at, name in enumerate(images)}
-    keys = np.unique(np.concatenate([_keys(one, conditions, place) for one in cells]))
+    keys = np.unique(np.concatenate([_keys(other, conditions, place) for other in cells]))
     nothing = np.zeros(len(keys), np.intp)
     return Cells(
         conditions, images, [about[name][0] for name in images], [about[name][1] for name in images],
@@ -228,17 +228,17 @@ def written(cells: Cells, whole: Cells) -> tuple[str, list[int]]:
     """The right answers of an entry in the order of its table's layout, and what was said where it was wrong."""
     if _same_layout(whole, cells):
         right, answer = cells.right, cells.answer
-        there = np.ones(len(right), bool)
+        complete = np.ones(len(right), bool)
     else:
         place = {name: at for at, name in enumerate(whole.images)}
         own = _keys(cells, whole.conditions, place)
         at = np.searchsorted(whole.condition * np.intp(len(whole.images)) + whole.image, own)
-        there = np.zeros(len(whole.image), bool)
-        there[at] = True
-        right, answer = np.zeros(len(there), np.intp), np.full(len(there), -1)
+        complete = np.zeros(len(whole.image), bool)
+        complete[at] = True
+        right, answer = np.zeros(len(complete), np.intp), np.full(len(complete), -1)
         right[at], answer[at] = cells.right, cells.answer
-    text = np.where(there, right + ord("0"), ord(NONE)).astype(np.uint8).tobytes().decode("ascii")
-    return text, answer[there & (right == 0)].tolist()
+    text = np.where(complete, right + ord("0"), ord(NONE)).astype(np.uint8).tobytes().decode("ascii")
+    return text, answer[complete & (right == 0)].tolist()
 
 
 def _keys(cells: Cells, conditions: list[str], place: dict[str, int]) -> Any:
@@ -247,10 +247,10 @@ def _keys(cells: Cells, conditions: list[str], place: dict[str, int]) -> Any:
     return condition[cells.condition] * np.intp(len(place)) + image[cells.image]
 
 
-def _same_layout(one: Cells, other: Cells) -> bool:
-    return one is other or (
-        one.conditions == other.conditions
-        and one.images == other.images
-        and np.array_equal(one.condition, other.condition)
-        and np.array_equal(one.image, other.image)
+def _same_layout(first: Cells, other: Cells) -> bool:
+    return first is other or (
+        first.conditions == other.conditions
+        and first.images == other.images
+        and np.array_equal(first.condition, other.condition)
+        and np.array_equal(first.image, other.image)
     )

@@ -46,40 +46,40 @@ def recall_all(folder: Path, files: Sequence[Path]) -> tuple[dict[Path, Measured
     """What was kept of these entries, and the keys of the others; the folder is made where there is none."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = {file: key_of(file) for file in files}
-    found = {file: one for file, key in keys.items() if (one := recall(folder, key)) is not None}
-    return found, {file: key for file, key in keys.items() if file not in found}
+    recalled = {file: member for file, key in keys.items() if (member := recall(folder, key)) is not None}
+    return recalled, {file: key for file, key in keys.items() if file not in recalled}
 
 
 def recall(folder: Path, key: str) -> Measured | None:
     """What was kept, or None."""
     try:
-        told = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
+        content = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
         return None
     return Measured(
-        **told
+        **content
         | {
-            "entry": Entry.model_validate_json(json.dumps(told["entry"])),
-            "classes": _arrays(ClassAccuracies, told["classes"], float),
-            "cells": _arrays(Cells, told["cells"], np.intp),
-            "influence": {name: np.array(values) for name, values in told["influence"].items()},
+            "entry": Entry.model_validate_json(json.dumps(content["entry"])),
+            "classes": _arrays(ClassAccuracies, content["classes"], float),
+            "cells": _arrays(Cells, content["cells"], np.intp),
+            "influence": {name: np.array(values) for name, values in content["influence"].items()},
         }
     )
 
 
-def _arrays(kind: Any, told: dict[str, Any] | None, number: Any) -> Any:
+def _arrays(kind: Any, content: dict[str, Any] | None, number: Any) -> Any:
     """A dataclass of lists of names and of arrays."""
-    if told is None:
+    if content is None:
         return None
-    names = {one.name for one in fields(kind) if "list" not in str(one.type)}
-    return kind(**{name: np.array(values, number) if name in names else values for name, values in told.items()})
+    names = {field.name for field in fields(kind) if "list" not in str(field.type)}
+    return kind(**{name: np.array(values, number) if name in names else values for name, values in content.items()})
 
 
-def remember(folder: Path, key: str, one: Measured) -> None:
+def remember(folder: Path, key: str, member: Measured) -> None:
     """Keep what was measured. The key is of the files as they were before they were read."""
-    told = vars(one) | {
-        "entry": one.entry.model_dump(mode="json"),
-        "classes": None if one.classes is None else vars(one.classes),
-        "cells": None if one.cells is None else vars(one.cells),
+    content = vars(member) | {
+        "entry": member.entry.model_dump(mode="json"),
+        "classes": None if member.classes is None else vars(member.classes),
+        "cells": None if member.cells is None else vars(member.cells),
     }
-    write_atomic(folder / f"{key}.json", json.dumps(told, default=lambda array: array.tolist()).encode())
+    write_atomic(folder / f"{key}.json", json.dumps(content, default=lambda array: array.tolist()).encode())

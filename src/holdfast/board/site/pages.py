@@ -53,7 +53,7 @@ def index(tabs: Sequence[Tab], *, title: str, refused: Sequence[str]) -> str:
         title=title, tabs=tabs, refused=refused, panels=[_panel(tab) for tab in tabs],
         protocols=list(dict.fromkeys(tab.protocol for tab in tabs)),
         measured=sum(tab.measured for tab in tabs),
-        printed=len({one.entry.id for tab in tabs for group in tab.groups for one in group.printed}),
+        printed=len({member.entry.id for tab in tabs for group in tab.groups for member in group.printed}),
     )  # fmt: skip
 
 
@@ -69,19 +69,19 @@ def _table(group: Group) -> dict[str, Any]:
     main = next((name for name in RANKED[protocol] if name in names), names[0])
     best = next(column.best for column in columns if column.name == main)
 
-    def order(one: Measured) -> tuple[bool, float, str]:
-        score = one.scores.get(main)
+    def order(member: Measured) -> tuple[bool, float, str]:
+        score = member.scores.get(main)
         value = 0.0 if score is None else score.estimate
-        return score is None, -value if best == "high" else value, one.entry.model.title
+        return score is None, -value if best == "high" else value, member.entry.model.title
 
-    hardware = sorted({one.entry.speed.hardware for one in group.members if one.entry.speed})
+    hardware = sorted({member.entry.speed.hardware for member in group.members if member.entry.speed})
     return {
         "group": group, "columns": columns, "main": main, "best": best, "members": sorted(group.members, key=order),
         "ranked": [name for name in group.ranks if name in names], "hardware": hardware,
-        "sizes": any(one.entry.model.parameters is not None for one in group.members),
-        "verdicts": any(one.verdict for one in group.members), "elsewhere": _reasons(group.elsewhere),
+        "sizes": any(member.entry.model.parameters is not None for member in group.members),
+        "verdicts": any(member.verdict for member in group.members), "elsewhere": _reasons(group.elsewhere),
         "first_place": _first_place(group, main), "settings": settings(group.first.protocol.settings),
-        "slips": [(one.entry.model.title, slip) for one in group.printed for slip in one.entry.slips],
+        "slips": [(member.entry.model.title, slip) for member in group.printed for slip in member.entry.slips],
         "axes": _axes(protocol, names),
     }  # fmt: skip
 
@@ -95,15 +95,15 @@ def _axes(protocol: str, names: list[str]) -> tuple[str, str]:
 
 def _reasons(elsewhere: Sequence[Elsewhere]) -> list[tuple[str, list[Elsewhere]]]:
     """Why → what does not stand here for that reason."""
-    found: dict[str, list[Elsewhere]] = {}
-    for one in elsewhere:
-        found.setdefault(one.why, []).append(one)
-    return list(found.items())
+    by_reason: dict[str, list[Elsewhere]] = {}
+    for other in elsewhere:
+        by_reason.setdefault(other.why, []).append(other)
+    return list(by_reason.items())
 
 
 def _first_place(group: Group, measure: str) -> str:
     ranks = group.ranks.get(measure, {})
-    titles = {one.entry.id: one.entry.model.title for one in group.measured}
+    titles = {member.entry.id: member.entry.model.title for member in group.measured}
     first = [titles[name] for name, (low, _) in ranks.items() if low == 1]
     if len(ranks) < 2:
         return ""
@@ -113,11 +113,11 @@ def _first_place(group: Group, measure: str) -> str:
     return f"{len(first)} of {len(ranks)} models share the first rank by {what}: the pictures do not tell them apart."
 
 
-def settings(told: dict[str, Any]) -> list[tuple[str, str]]:
+def settings(stated: dict[str, Any]) -> list[tuple[str, str]]:
     """Settings as words."""
     return [
-        (name.replace("_", " "), listing([str(one) for one in value], 40) if isinstance(value, list) else str(value))
-        for name, value in told.items()
+        (name.replace("_", " "), listing([str(item) for item in value], 40) if isinstance(value, list) else str(value))
+        for name, value in stated.items()
     ]
 
 
@@ -134,40 +134,40 @@ class Place:
     other: str
 
 
-def place_of(one: Measured, group: Group) -> Place:
+def place_of(member: Measured, group: Group) -> Place:
     """Where an entry stands in a table."""
-    name = one.entry.id
-    ranks = {measure: found[name] for measure, found in group.ranks.items() if name in found}
+    name = member.entry.id
+    ranks = {measure: rank_of[name] for measure, rank_of in group.ranks.items() if name in rank_of}
     other = next((rival.entry.id for rival in group.measured if rival.entry.id != name), "")
     return Place(group.slug, len(group.measured), ranks, other)
 
 
-def model(one: Measured, place: Place, *, title: str, report: bool) -> str:
+def model(member: Measured, place: Place, *, title: str, report: bool) -> str:
     """The page of an entry."""
-    entry = one.entry
+    entry = member.entry
     pairs = [(measure_of(score.name, entry.protocol.name), score) for score in entry.scores]
     return templates().get_template("model.html.j2").render(
-        title=title, one=one, entry=entry, place=place, report=report,
-        facts=_facts(one, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
+        title=title, one=member, entry=entry, place=place, report=report,
+        facts=_facts(member, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
         conditions=[(measure, score, bar(score)) for measure, score in pairs if ":" in score.name],
-        ranks={name: rank_text(*found) for name, found in place.ranks.items()},
-        settings=settings(entry.protocol.settings), word=WORDS.get(one.verdict, ""), sign=SIGNS.get(one.verdict, ""),
-        said=_said(one), classes=_classes(one), unanswered=sum(one.statuses.values()),
-        statuses=_statuses(one.statuses),
+        ranks={name: rank_text(*rank) for name, rank in place.ranks.items()},
+        settings=settings(entry.protocol.settings), word=WORDS.get(member.verdict, ""),
+        sign=SIGNS.get(member.verdict, ""), said=_said(member), classes=_classes(member),
+        unanswered=sum(member.statuses.values()), statuses=_statuses(member.statuses),
     )  # fmt: skip
 
 
-def _facts(one: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
-    wanted = shown.COLUMNS[one.entry.protocol.name]
+def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
+    wanted = shown.COLUMNS[member.entry.protocol.name]
     by_name = {score.name: (measure, score) for measure, score in pairs}
     kept = [by_name[name] for name in wanted if name in by_name] or list(pairs)[:4]
     return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
 
 
-def _said(one: Measured) -> str:
+def _said(member: Measured) -> str:
     """The sentence behind the verdict's word, as the report has it."""
-    start = one.verdict.capitalize()
-    said = one.sentence.removeprefix(f"{start}: ")
+    start = member.verdict.capitalize()
+    said = member.sentence.removeprefix(f"{start}: ")
     reason = said.removeprefix(f"{start} (")
     return sentence(reason.replace("): ", ": ", 1).replace(").", ".", 1) if reason != said else said)
 
@@ -179,17 +179,17 @@ def bar(score: Score) -> dict[str, float]:
             (("value", score.estimate), ("low", low), ("high", high))}  # fmt: skip
 
 
-def _classes(one: Measured) -> dict[str, Any] | None:
+def _classes(member: Measured) -> dict[str, Any] | None:
     """Accuracy per class and condition, as cells of a table."""
     from markupsafe import Markup
 
-    found, whole = one.classes, one.cells
-    if found is None or whole is None:
+    classes, whole = member.classes, member.cells
+    if classes is None or whole is None:
         return None
-    order = [found.conditions.index(name) for name in whole.conditions]
-    shares = 100 * np.stack([found.accuracy, found.low, found.high], axis=2)
+    order = [classes.conditions.index(name) for name in whole.conditions]
+    shares = 100 * np.stack([classes.accuracy, classes.low, classes.high], axis=2)
     rows = []
-    for at, name in enumerate(found.classes):
+    for at, name in enumerate(classes.classes):
         # Ready to be shown: a table has hundreds of cells, all of them numbers.
         cells = "".join(
             f'<td class="number">{value:.0f} %<span class="interval">{low:.0f} to {high:.0f}</span></td>'
@@ -197,7 +197,7 @@ def _classes(one: Measured) -> dict[str, Any] | None:
             else f'<td class="number">{MISSING}</td>'
             for value, low, high in shares[order, at].tolist()
         )
-        rows.append((name, int(found.n[:, at].max()), Markup(cells)))  # noqa: S704
+        rows.append((name, int(classes.n[:, at].max()), Markup(cells)))  # noqa: S704
     return {"conditions": [condition_words(name) for name in whole.conditions], "rows": rows}
 
 
@@ -219,7 +219,7 @@ def catalogue(tabs: Sequence[Tab]) -> str:
         {
             "slug": group.slug, "protocol": shown.PROTOCOL_TITLES[tab.protocol], "kind": tab.protocol,
             "dataset": tab.dataset, "heading": group.heading,
-            "entries": [[one.entry.id, one.entry.model.title, one.entry.model.name] for one in group.measured],
+            "entries": [[entry.id, entry.model.title, entry.model.name] for entry in (m.entry for m in group.measured)],
         }
         for tab in tabs
         for group in tab.groups
@@ -239,18 +239,18 @@ def images(group: Group) -> tuple[str, Cells] | None:
     cells = [whole.image[at].tolist() for at in places]
     every = list(range(len(whole.images)))
     place, source = {name: at for at, name in enumerate(classes)}, {name: at for at, name in enumerate(sources)}
-    told = {
+    content = {
         "conditions": whole.conditions, "images": whole.images, "classes": classes,
         "labels": [place[name] for name in whole.labels],
         "sources": None if len(sources) == len(every) else [source[name] for name in whole.sources],
-        "cells": [None if one == every else one for one in cells],
+        "cells": [None if cell == every else cell for cell in cells],
     }  # fmt: skip
-    return f"holdfast.group({script_json(group.slug)},{script_json(told)});\n", whole
+    return f"holdfast.group({script_json(group.slug)},{script_json(content)});\n", whole
 
 
-def answers(one: Measured, whole: Cells) -> str:
+def answers(member: Measured, whole: Cells) -> str:
     """The answers of an entry as a script, in the order of its table's pictures."""
-    assert one.cells is not None
-    right, wrong = written(one.cells, whole)
-    told = {"right": right, "answers": one.cells.answers, "wrong": wrong}
-    return f"holdfast.entry({script_json(one.entry.id)},{script_json(told)});\n"
+    assert member.cells is not None
+    right, wrong = written(member.cells, whole)
+    content = {"right": right, "answers": member.cells.answers, "wrong": wrong}
+    return f"holdfast.entry({script_json(member.entry.id)},{script_json(content)});\n"

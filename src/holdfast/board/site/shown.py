@@ -58,7 +58,7 @@ _KNOWN = (
     Measure("random_walk", "Random walk", hint="accuracy after as many steps in a random direction"),
     Measure("drop", "Accuracy lost", "points", "low", "against the original dataset, as printed"),
 )  # fmt: skip
-KNOWN = {one.name: one for one in _KNOWN}
+KNOWN = {measure.name: measure for measure in _KNOWN}
 
 COLUMNS = {
     "static": ("mean_accuracy", "accuracy", "robustness_score", "robustness_score_background", "background_effect"),
@@ -85,7 +85,7 @@ def measure_of(name: str, protocol: str) -> Measure:
 
 def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
     """The scores of a table: those of its protocol, then others that entries have, conditions last."""
-    have = dict.fromkeys(score.name for one in members for score in one.entry.scores)
+    have = dict.fromkeys(score.name for member in members for score in member.entry.scores)
     wanted = [name for name in COLUMNS[protocol] if name in have]
     others = [name for name in have if name not in wanted and ":" not in name] if len(wanted) < 2 else []
     kinds = [name for name in have if name.startswith("accuracy:")] if protocol == "hard" or not wanted else []

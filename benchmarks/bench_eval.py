@@ -61,7 +61,7 @@ def fast_rows(out: Path, labels: LabelSpace) -> float:
     samples = tuple(Sample(f"{one}.jpg", labels.names[one % 2], FileImage("")) for one in range(1000))
     hashes = {sample.sample_id: "0" * 64 for sample in samples}
     prepared: Any = Prepared(Collection("photos", labels.names, samples), hashes, hashes, {}, DonorPool([]), "")
-    tested: Any = [Tested(SimpleNamespace(name="instant", labels=labels), label_map, "1", "2")]
+    tested: Any = [Tested(SimpleNamespace(name="instant", labels=labels, fingerprint="0"), label_map, "1", "2")]
     spec, conditions, run = EvaluateSpec("photos", fast=True), tuple(parse_conditions("static")), Run(out)
     start = time.process_time()
     portion = Portion(conditions, (0,), conditions)

@@ -1,4 +1,4 @@
-"""Samples made ready for work: read, filtered, hashed, rendered under conditions."""
+"""Read, filter and hash samples, and render them under conditions."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from holdfast.scenarios.rendering import mask_missing
 from holdfast.store import Run
 
 _STORE_THREADS = 32
-_AHEAD = 128  # pieces of hashing
-_TABLE_ROWS = 20_000  # that are made of Python's objects at a time
+_AHEAD = 128  # groups of samples that are hashed before they are asked for
+_TABLE_ROWS = 20_000  # rows that are held as Python objects at a time
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A collection that is read and hashed, and the pool its backgrounds come from."""
+    """A collection with the hashes of its images and masks, and the pool of donors."""
 
     collection: Collection
     images: Mapping[str, str]
@@ -50,7 +50,7 @@ class Prepared:
     pool_fingerprint: str
 
     def for_workers(self) -> Prepared:
-        """What rendering needs. The rest grows with the dataset, and a shard brings its own samples."""
+        """Return what rendering needs, without what grows with the dataset: a shard brings its own samples."""
         collection = replace(self.collection, samples=(), problems=())
         return Prepared(collection, {}, {}, {}, self.pool, self.pool_fingerprint)
 
@@ -68,19 +68,19 @@ def read(spec: DataSpec) -> Collection:
 
 
 def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepared:
-    """Hash every image and mask, which finds unreadable files early, and gather the donors."""
+    """Hash every image and mask, which finds unreadable files early, and make the pool of donors."""
     samples = collection.samples
     pool = make_pool(samples, spec.backgrounds, max_pixels=spec.max_pixels)
     lent = pool.samples if spec.backgrounds else []
     places = _places(samples)
     images, masks = Hashes(_places(chain(samples, lent)) if lent else places), Hashes(places)
     problems: dict[str, str] = {}
-    # A store takes longer to begin an answer than to give it, a disk does not.
+    # A store takes longer to begin an answer than to send it; a disk does not.
     remote = any(address(getattr(sample.image, "path", "")) for sample in islice(chain(samples, lent), 1))
     total = len(samples) + len(lent)
     with (
         ThreadPoolExecutor(_STORE_THREADS if remote else 2 * core_count()) as threads,
-        closing(_in_turn(threads, chain(samples, lent), together=1 if remote else 16)) as hashed,
+        closing(_hashed(threads, chain(samples, lent), together=1 if remote else 16)) as hashed,
     ):
         progress("hash", 0, total)
         for done, (sample, (image, mask, problem)) in enumerate(hashed, start=1):
@@ -93,21 +93,21 @@ def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepa
     return Prepared(collection, images, masks, problems, pool, pool.fingerprint(images, masks))
 
 
-def _in_turn(
+def _hashed(
     threads: ThreadPoolExecutor, samples: Iterable[Sample], *, together: int
 ) -> Generator[tuple[Sample, tuple[str, str, str]], None, None]:
-    """Each sample with its hashes, some ahead and no more: a million futures are as large as a million samples."""
+    """Yield each sample with its hashes. Only some are hashed ahead: a million futures need much memory."""
     waiting: deque[tuple[list[Sample], Future[list[tuple[str, str, str]]]]] = deque()
     rest = iter(samples)
     try:
-        while some := list(islice(rest, together)):
-            waiting.append((some, threads.submit(lambda part: [_hash(one) for one in part], some)))
+        while group := list(islice(rest, together)):
+            waiting.append((group, threads.submit(lambda samples: list(map(_hash, samples)), group)))
             if len(waiting) > _AHEAD:
                 done, hashes = waiting.popleft()
                 yield from zip(done, hashes.result(), strict=True)
         for done, hashes in waiting:
             yield from zip(done, hashes.result(), strict=True)
-    finally:  # else Ctrl-C would wait for two thousand images
+    finally:  # otherwise Ctrl-C would wait for two thousand images
         for _, hashes in waiting:
             hashes.cancel()
 
@@ -120,10 +120,10 @@ _NO_HASH = bytes(32)
 
 
 class Hashes(Mapping[str, str]):
-    """Name → SHA-256 in hex, held in 32 bytes each; whatever else stands for a hash is held as it is.
+    """Maps names to SHA-256 in hex, held in 32 bytes each; other strings are held as they are.
 
     Args:
-        places: name → number, which several may share; of a name that was given no hash it is empty.
+        places: name → number, which several mappings may share. A name without a hash maps to an empty string.
     """
 
     def __init__(self, places: Mapping[str, int]) -> None:
@@ -167,7 +167,7 @@ def _hash(sample: Sample) -> tuple[str, str, str]:
 
 
 def evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
-    """The first sources of each class, so that a trial run sees every class; renderings stay with their source."""
+    """Return the samples of ``limit`` sources, the first of each class in turn; renderings stay with their source."""
     sources: dict[str, list[str]] = {}
     for sample in samples:
         ids = sources.setdefault(sample.label, [])
@@ -179,14 +179,14 @@ def evenly(samples: Sequence[Sample], limit: int) -> list[Sample]:
 
 
 def samples_table(prepared: Prepared) -> pa.Table:
-    """The samples with their fingerprints, and what the reader could not use."""
+    """Return the samples with their fingerprints, and what the reader could not use."""
     return sample_batches(prepared).read_all().unify_dictionaries()
 
 
 def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
-    """The same, some at a time: rows as Python's objects take ten times the memory of a table."""
+    """Return the same in batches: rows as Python objects take ten times the memory of a table."""
     samples = prepared.collection.samples
-    made = (
+    readable = (
         {
             "sample_id": s.sample_id,
             "source_id": s.source_id,
@@ -204,7 +204,7 @@ def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
         for s in samples
     )
     unread = ({"sample_id": p.sample_id, "problem": p.message} for p in prepared.collection.problems)
-    rows = chain(made, unread)
+    rows = chain(readable, unread)
     parts = iter(lambda: list(islice(rows, _TABLE_ROWS)), [])
     batches = (pa.RecordBatch.from_pylist(part, schema=SAMPLES) for part in parts)
     return pa.RecordBatchReader.from_batches(SAMPLES, batches)
@@ -213,7 +213,7 @@ def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
 def begin_run(
     run: Run, recorded: Mapping[str, Any], prepared: Prepared, summary: Summary, *, same: tuple[str, ...]
 ) -> None:
-    """Record what is asked for, the machine and the samples, and tell what the reader could not use."""
+    """Record the command, the machine and the samples; count what the reader could not use as trouble."""
     run.begin(recorded, same=same)
     run.write_environment(environment())
     run.write_samples(sample_batches(prepared))
@@ -222,34 +222,36 @@ def begin_run(
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:
-    """The conditions that a collection holds as images."""
+    """Return the conditions that a collection holds as images."""
     return {sample.condition for sample in samples} - {ORIGINAL}
 
 
 def applicable(sample: Sample, conditions: Sequence[Condition], stored: Container[str]) -> list[Condition]:
-    """The conditions to make of a sample.
+    """Return the conditions to make from a sample.
 
-    An image that is a rendering already (a scenario folder, a generated image) is taken as it is, where its condition
-    is wanted (``fog@3`` of a stored fog: that severity; ``fog``: all of them) or the original is; conditions that the
+    An image that is a rendering already (a scenario folder, a generated image) is taken as it is where its condition
+    or the original is wanted; ``fog@3`` means that severity of a stored fog, ``fog`` all of them. Conditions that the
     collection holds as images (``stored``) are not made a second time from its originals.
     """
     if sample.condition == ORIGINAL:
         return [condition for condition in conditions if condition.scenario not in stored]
-    told = sample.attributes.get("variant")  # of a folder that does not say, any will do
-    same = [one for one in conditions if one.scenario == sample.condition]
-    wanted = any(told is None or one.variant in (PAPER, told) for one in same)
-    return [Condition(ORIGINAL)] if wanted or any(one.scenario == ORIGINAL for one in conditions) else []
+    variant = sample.attributes.get("variant")  # None where the folder does not say: any variant will do
+    for condition in conditions:
+        same = condition.scenario == sample.condition and (variant is None or condition.variant in (PAPER, variant))
+        if same or condition.scenario == ORIGINAL:
+            return [Condition(ORIGINAL)]
+    return []
 
 
 def check_applicable(samples: Sequence[Sample], conditions: Sequence[Condition]) -> None:
-    """UserError where none of the images is, or can be put, under any of the conditions."""
+    """Raise a UserError where none of the images has, or can be given, any of the conditions."""
     stored = stored_conditions(samples)
     if any(applicable(sample, conditions, stored) for sample in samples):
         return
     held = dict.fromkeys((sample.condition, stored_variant(sample)) for sample in samples)
     names = [condition_name(scenario, variant) for scenario, variant in held]
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    asked = ", ".join(one.name for one in conditions[:6])
+    asked = ", ".join(condition.name for condition in conditions[:6])
     raise UserError(
         f"these images are renderings already, none of them under {asked}; they are {', '.join(names[:6])}{more}, and "
         "--scenarios original takes them as they are"
@@ -257,27 +259,27 @@ def check_applicable(samples: Sequence[Sample], conditions: Sequence[Condition])
 
 
 def stored_variant(sample: Sample) -> str:
-    """What a rendering's reader says of it; the paper's way and an unknown one are simply as stored."""
+    """Return the variant that a rendering's reader gives it; ``as_stored`` for the paper's or an unknown one."""
     variant = str(sample.attributes.get("variant", PAPER))
     return "as_stored" if variant == PAPER else variant
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """One condition of one sample: what came out, or why nothing did."""
+    """One condition of one sample: the picture, or why there is none."""
 
     condition: Condition
     rendered: Rendered | None
-    moved: bool = False  # whether the foreground is elsewhere than in the source
+    moved: bool = False  # whether the foreground lies elsewhere than in the source
     error: str = ""
-    skipped: bool = False  # nothing is wrong with an image that merely has no mask
-    rejected: bool = False  # made or not, a stated filter leaves it out
-    pending: bool = False  # made, and people have to say whether it is used
-    details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected one
+    skipped: bool = False  # an image without a mask, which is no error
+    rejected: bool = False  # left out by a stated filter
+    pending: bool = False  # people have to say whether it is used
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected picture
 
     @property
     def status(self) -> str:
-        """As in the one table."""
+        """Return the value of the column ``status``."""
         if self.rendered is not None:
             return "pending" if self.pending else "ok"
         return "rejected" if self.rejected else "skipped" if self.skipped else "error"
@@ -292,7 +294,7 @@ def render_conditions(
     max_pixels: int,
     painter: Painter | None = None,
 ) -> Iterator[Rendering]:
-    """Decode once, then one rendering a condition; those that paint need the painter."""
+    """Decode a sample once, then yield one rendering per condition; conditions that paint need the painter."""
     try:
         borrows = any(condition.definition.donor for condition in conditions)
         image, mask, no_mask = pool.load(sample) if borrows else load_sample(sample, max_pixels)
@@ -325,7 +327,7 @@ def render_conditions(
 
 
 def over_matte(image: Image, matte: tuple[int, int, int]) -> Image:
-    """RGBA over a flat colour; RGB as it is."""
+    """Return an RGBA image over a flat colour; an RGB image as it is."""
     if image.shape[2] == 3:
         return image
     alpha = image[..., 3:].astype(np.uint16)

@@ -1,4 +1,4 @@
-"""What an answer in words says: which of the options it names, read strictly and leniently, or that it refuses."""
+"""Find the option that an answer in words names, read strictly and leniently, or that it refuses."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _REFUSALS = re.compile(
     r"|not able to) (\w+ ){0,2}(help|assist|answer|identify|determine|see|view|tell|say|provide|process|analy[sz]e"
     r"|recogni[sz]e|comply|do|choose)|no image|against (my|our) (policy|policies|guidelines))\b"
 )
-_NEGATIONS = ("not", "no", "non", "neither", "nor", "never", "cannot", "isnt")  # and what ends in n't
+_NEGATIONS = ("not", "no", "non", "neither", "nor", "never", "cannot", "isnt")  # and words that end in n't
 _BETWEEN = ("a", "an", "the", "any", "look", "like", "appear", "seem", "to", "be", "see", "show", "contain", "depict")
 """Words that may stand between a negation and what it is about; singular, as ``_words`` has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An answer, read. ``strict`` and ``lenient`` are the option it names, None where it names none or several."""
+    """What an answer says: ``strict`` and ``lenient`` are the option that it names, None for none or several."""
 
     strict: str | None
     lenient: str | None
@@ -40,14 +40,14 @@ class Reading:
 
     @property
     def unmatched(self) -> bool:
-        """Neither an option nor a refusal."""
+        """Whether the answer is neither an option nor a refusal."""
         return self.lenient is None and not self.refusal
 
 
 def read_answer(
     answer: str, options: Sequence[str], synonyms: Synonyms, *, classes: Sequence[str] = (), letters: bool = False
 ) -> Reading:
-    """Which option an answer names.
+    """Return which option an answer names.
 
     Strict: the whole answer is one option, as far as case, hyphens, underscores, spaces, quotation marks and a full
     stop do not matter; or, where the options had letters, its letter, alone or before the option. Lenient: exactly one
@@ -64,26 +64,26 @@ def read_answer(
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether words sound like a refusal."""
+    """Return whether an answer sounds like a refusal."""
     plain = unicodedata.normalize("NFKC", answer).replace("’", "'").casefold()
     return bool(_REFUSALS.search(plain))
 
 
 def shown(option: str) -> str:
-    """A class as a question spells it."""
+    """Return a class as a question spells it."""
     return " ".join(option.replace("_", " ").split())
 
 
 def read_synonyms(path: str | Path | None, classes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Class → synonyms from a TOML file of lines ``class = ["word", "other words"]``."""
+    """Return class → synonyms from a TOML file of lines ``class = ["word", "other words"]``."""
     if path is None:
         return {}
     file = Path(path)
-    told = read_toml(file, "--synonyms")
+    listed = read_toml(file, "--synonyms")
     known = {normalised(name): name for name in classes}
     owner = {_folded(name): name for name in classes}
-    found: dict[str, tuple[str, ...]] = {}
-    for key, words in told.items():
+    synonyms: dict[str, tuple[str, ...]] = {}
+    for key, words in listed.items():
         if not isinstance(words, list) or not all(isinstance(word, str) and _words(word) for word in words):
             raise UserError(f'the synonyms of {key!r} in {file.name} should be a list, as in {key} = ["one", "two"]')
         name = known.get(normalised(key))
@@ -92,8 +92,8 @@ def read_synonyms(path: str | Path | None, classes: Sequence[str]) -> dict[str, 
         for word in words:
             if owner.setdefault(_folded(word), name) != name:
                 raise UserError(f"{file.name} gives {word!r} to {name!r}, but it means {owner[_folded(word)]!r}")
-        found[name] = tuple(words)
-    return found
+        synonyms[name] = tuple(words)
+    return synonyms
 
 
 def _strict(answer: str, options: Sequence[str], *, letters: bool) -> str | None:
@@ -112,7 +112,7 @@ def _strict(answer: str, options: Sequence[str], *, letters: bool) -> str | None
 
 
 def _plain(text: str) -> str:
-    """One spelling, without the marks around it."""
+    """Return one spelling, without the marks around it."""
     return normalised(unicodedata.normalize("NFKC", text)).strip(" \t\n\"'`*“”‘’«».!,;")
 
 
@@ -151,7 +151,7 @@ def _folded(text: str) -> str:
 
 
 def singular(word: str) -> str:
-    """The same stem for a word and its regular plural; not always a word (``knives`` and ``knife``: ``knif``)."""
+    """Return a stem that a word and its regular plural share (``knif`` for ``knives`` and ``knife``)."""
     while True:
         stem = word.removesuffix("'s")
         if len(stem) > 3 and stem.endswith("s") and not stem.endswith("ss"):

@@ -1,4 +1,4 @@
-"""Which questions are asked about an image: options, their order, the words, and where a distractor comes from."""
+"""The questions about an image: options, their order, the words, and where wrong options come from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STORED = "questions"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: ``place`` is the truth's among the options, from 1."""
+    """One question; ``place`` is the true class's place among the options, from 1."""
 
     protocol: str
     options: tuple[str, ...]
@@ -40,7 +40,7 @@ class Question:
 
 
 def check(spec: AskSpec, classes: Sequence[str]) -> None:
-    """UserError for what cannot be asked."""
+    """Raise a UserError for what cannot be asked."""
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     if not spec.questions:
@@ -59,7 +59,7 @@ def check(spec: AskSpec, classes: Sequence[str]) -> None:
 
 
 def protocols(spec: AskSpec, sample: Sample) -> list[str]:
-    """Of the questions about a sample. Which order a two-way question has is a coin thrown by seed and sample."""
+    """Return the protocols of the questions about a sample; seed and sample decide the order of two options."""
     asked = []
     if TWO_WAY in spec.questions:
         first = bool(seed_from(spec.seed, sample.sample_id, "truth first") % 2)
@@ -71,7 +71,7 @@ def protocols(spec: AskSpec, sample: Sample) -> list[str]:
 def question(
     spec: AskSpec, sample: Sample, classes: Sequence[str], protocol: str, distractor: str | None = None
 ) -> Question:
-    """The question of a protocol about a sample; the order of a full list comes from seed and sample."""
+    """Return the question of a protocol about a sample; seed and sample decide the order of a full list."""
     if protocol == FULL_LIST:
         order = generator(spec.seed, sample.sample_id, "order of the list").permutation(len(classes))
         options = tuple(classes[place] for place in order)
@@ -86,7 +86,7 @@ def question(
 
 
 class Distractors:
-    """Who names the wrong option."""
+    """Chooses the wrong option of a two-way question: with a model, or from question files."""
 
     def __init__(self, spec: AskSpec, collection: Collection) -> None:
         self.spec = spec
@@ -96,7 +96,7 @@ class Distractors:
         if TWO_WAY not in spec.questions:
             return
         if spec.distractor == STORED:
-            if not any(_told(sample) for sample in collection.samples):
+            if not any(_listed(sample) for sample in collection.samples):
                 raise UserError(
                     f"{spec.data} has no questions/*.csv that name wrong classes; name a model with --distractor"
                 )
@@ -105,11 +105,11 @@ class Distractors:
         self.model = load_models(as_evaluation(spec, (spec.distractor,)), collection)[0]
 
     def fingerprint(self, sample: Sample) -> str:
-        """Changes whenever the choice for a sample could."""
-        return fingerprint(_told(sample)) if self.model is None else self.model.fingerprint
+        """Return a hash that changes whenever the choice for a sample could."""
+        return fingerprint(_listed(sample)) if self.model is None else self.model.fingerprint
 
     def choose(self, samples: Sequence[Sample], images: Sequence[Image]) -> list[str | SampleError]:
-        """A wrong class each, or why there is none."""
+        """Return a wrong class per sample, or why there is none."""
         if self.model is None:
             return [self._stored(sample) for sample in samples]
         model = self.model
@@ -126,25 +126,25 @@ class Distractors:
         return self.classes[max(others, key=lambda place: (scores[place], -place))]
 
     def _stored(self, sample: Sample) -> str | SampleError:
-        for told in _told(sample):
-            name = self._known.get(normalised(told))
+        for listed in _listed(sample):
+            name = self._known.get(normalised(listed))
             if name is not None and name != sample.label:
                 return name
         return SampleError("the question files name no wrong class of the dataset for this image")
 
 
 def best_of_class(probabilities: NDArray[np.float32], labels: LabelMap) -> NDArray[np.float32]:
-    """(n, classes): a class scores as its best output does, so that having many aliases is no advantage."""
+    """Return (n, classes): a class scores as its best output does, so that many aliases are no advantage."""
     return np.stack([probabilities[:, list(own)].max(axis=1) for own in labels.members], axis=1)
 
 
 def as_evaluation(spec: AskSpec, models: tuple[str, ...]) -> EvaluateSpec:
-    """What loading classifiers needs to know."""
+    """Return the settings with which classifiers are loaded."""
     return EvaluateSpec(spec.data, models=models, labels=spec.labels, batch_size=spec.batch_size, device=spec.device)
 
 
 def check_apart(distractors: Distractors, names: Mapping[str, str]) -> None:
-    """UserError where the distractor's model is itself tested; ``names``: as asked for → fingerprint of the weights."""
+    """Raise a UserError where the distractor's model is tested, too; ``names``: model → fingerprint of its weights."""
     if distractors.model is None:
         return
     own = distractors.model.classifier
@@ -157,14 +157,14 @@ def check_apart(distractors: Distractors, names: Mapping[str, str]) -> None:
 
 
 def _check_mined(spec: AskSpec) -> None:
-    """UserError where the distractor's model helped to mine the hard set that is asked about."""
+    """Raise a UserError where the distractor's model helped to mine the hard set that is asked about."""
     root = Path(parse_name(spec.data, tagged=False).name)
     record = (root if root.is_dir() else root.parent) / "mining" / "run" / "spec.json"
     try:
-        told = json.loads(record.read_text(encoding="utf8"))
+        recorded = json.loads(record.read_text(encoding="utf8"))
     except (OSError, ValueError):
         return  # not a mined set, or not one of ours
-    mined = told.get("models", []) if isinstance(told, dict) else []
+    mined = recorded.get("models", []) if isinstance(recorded, dict) else []
     if any(_without_options(str(name)) == _without_options(spec.distractor) for name in mined):
         raise UserError(
             f"{spec.distractor} took part in choosing these images, so its best wrong class is no neutral one; take "
@@ -176,6 +176,6 @@ def _without_options(name: str) -> str:
     return name.partition("?")[0]
 
 
-def _told(sample: Sample) -> list[str]:
+def _listed(sample: Sample) -> list[str]:
     attributes = sample.attributes
-    return [str(attributes[one]) for one in ("top1_pred_cate", "top2_pred_cate") if attributes.get(one)]
+    return [str(attributes[name]) for name in ("top1_pred_cate", "top2_pred_cate") if attributes.get(name)]

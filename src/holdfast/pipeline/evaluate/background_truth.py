@@ -1,7 +1,7 @@
-"""The background effect, pasted and true.
+"""Compare the pasted background effect with the true one.
 
-In a drawn scene the background is a factor: it can be painted anew under the same object, which is what pasting only
-imitates. Both land in the one table, so that the pasted estimate can be held against the truth, photo by photo.
+In a drawn scene the background can be painted anew under the same object; pasting only imitates that. Both pictures
+have rows in the one table, so that the pasted estimate can be compared with the truth, scene by scene.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RERENDERED = "rerendered_background"
-"""The condition of a scene that was painted on its donor's background."""
+"""The condition of a scene that was drawn on its donor's background."""
 
 SCHEME = "diorama-rerendered"
 
 
 def load(name: Name, *, masks: Path | None = None) -> Collection:
-    """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: options of ``diorama:``, every scene twice.
+    """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: the options of ``diorama:``, every scene twice.
 
     Evaluate it with the same seed, or ``random_background`` pastes another donor's background than was painted.
-    ``masks`` replaces the exact masks of the scenes as drawn; what was painted anew needs none.
+    ``masks`` replaces the exact masks of the scenes as drawn; scenes that were painted anew need none.
     """
-    made = rerendered(source.load(name), seed=int(name.options.get("seed", 0)))
+    both = rerendered(source.load(name), seed=int(name.options.get("seed", 0)))
     if masks is None:
-        return made
-    drawn = [sample for sample in made.samples if sample.condition == ORIGINAL]
-    return replace(made, samples=(*attach_masks(drawn, masks), *made.samples[len(drawn) :]))
+        return both
+    drawn = [sample for sample in both.samples if sample.condition == ORIGINAL]
+    return replace(both, samples=(*attach_masks(drawn, masks), *both.samples[len(drawn) :]))
 
 
 def rerendered(collection: Collection, *, seed: int) -> Collection:
-    """The drawn scenes and, for each, the same scene painted on the background of its donor.
+    """Return the drawn scenes and, for each, the same scene painted on the background of its donor.
 
-    The donor is whom ``random_background`` borrows from under this seed. Kind and seed of the background are the
+    The donor is the one that ``random_background`` takes under this seed. Kind and seed of the background are the
     donor's; object, light, clutter and noise stay, the shadow falls on the new ground and edges blend with it. The
     second picture has the condition ``rerendered_background`` and the first one's source.
     """
     pool = make_pool(collection.samples, None, max_pixels=DEFAULT_MAX_PIXELS)
     by_id = {sample.sample_id: sample for sample in collection.samples}
-    made = []
+    painted = []
     for sample in collection.samples:
         donor = SampleContext(sample, pool, seed).donor(same_class=False)
-        made.append(_painted_on(sample, by_id[donor.sample_id]))
-    return replace(collection, samples=(*collection.samples, *made))
+        painted.append(_painted_on(sample, by_id[donor.sample_id]))
+    return replace(collection, samples=(*collection.samples, *painted))
 
 
 def _painted_on(sample: Sample, donor: Sample) -> Sample:
@@ -94,12 +94,12 @@ def compare_pasted_with_true(
 
     Args:
         models: names of models.
-        n: scenes.
+        n: how many scenes.
         context: how strongly class and background go together in the scenes, 0..1.
         seed: of the scenes and their donors.
-        out: the run directory; one that is there is continued, and the models it has are in the table, too.
+        out: the run directory. An existing run is continued; its other models are in the table, too.
         device: where the models run.
-        progress: told how far it is.
+        progress: reports how far it is.
     """
     spec = EvaluateSpec(
         f"{SCHEME}:test?n={n}&context={context}&seed={seed}",
@@ -114,7 +114,7 @@ def compare_pasted_with_true(
 
 
 def pasted_and_true(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How far the pasted background effect is from the true one, a row per model.
+    """Return how far the pasted background effect is from the true one, a row per model.
 
     Columns: ``n`` scenes with all four pictures; accuracies (macro) ``clean`` (original), ``pasted``
     (random_background), ``true`` (rerendered_background); ``pasted_effect`` = clean − pasted; ``true_effect`` = clean −

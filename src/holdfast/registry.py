@@ -105,8 +105,9 @@ class Registry(Generic[T]):
         try:
             return cast(T, getattr(importlib.import_module(module), attribute))
         except ModuleNotFoundError as error:
-            raise missing_extra(error) or UserError(
-                f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed; see holdfast doctor"
+            raise UserError(
+                missing_extra(error)
+                or f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed; see holdfast doctor"
             ) from error
 
     def entries(self) -> list[Entry[T]]:

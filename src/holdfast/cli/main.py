@@ -36,7 +36,6 @@ from holdfast.cli import train as training
 from holdfast.cli import verify as verifying
 from holdfast.cli.progress import TerminalProgress, echo_trouble
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
-from holdfast.core.extras import missing_extra
 from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.names import split_list
 from holdfast.core.places import shown
@@ -396,9 +395,6 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        missing = missing_extra(error) if isinstance(error, ImportError) else None
-        if missing is not None:
-            _fail(str(missing), 2)
         trouble = machine_trouble(error)
         if trouble is not None:
             _fail(str(trouble), 1)

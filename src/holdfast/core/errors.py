@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.core.extras import missing_extra
+
 
 class HoldfastError(Exception):
     """Anything Holdfast raises on purpose."""
@@ -134,6 +136,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _sentence(error: BaseException) -> str:
+    if missing := missing_extra(error):
+        return missing
     if isinstance(error, OSError) and error.errno in _NUMBERS:
         where = f"{error.filename}: " if error.filename else ""
         return _NUMBERS[error.errno] or f"{where}{os.strerror(error.errno).lower()}; {_GO_ON}"

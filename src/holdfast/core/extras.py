@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.core.errors import UserError
-
 EXTRAS = {
     "accelerate": "train",
     "alembic": "people",
@@ -32,12 +30,12 @@ EXTRAS = {
 """Import name → extra. Packages that ``pip install holdfast`` brings are not listed."""
 
 
-def missing_extra(error: ImportError) -> UserError | None:
-    """Return the error that names the extra to install, or None where the missing module is not one of ours."""
-    module = (error.name or "").partition(".")[0]
+def missing_extra(error: BaseException) -> str:
+    """Return the sentence that names the extra to install, or "" where no package of an extra is missing."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if module not in EXTRAS:
-        return None
-    return UserError(
+        return ""
+    return (
         f"the package {module} is not installed: pip install 'holdfast[{EXTRAS[module]}]' brings it "
         "('holdfast[all]' brings everything)"
     )

@@ -13,7 +13,7 @@ from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.ximagenet12 import CLASSES as XIMAGENET12
 from holdfast.diorama import vocabulary
 from holdfast.pipeline.generate.prompts import Prompts, drawn_prompts, prompts_for, read_prompts, spoken
-from holdfast.studies.prompt_strategies import drawn_strategies, strategies_of, write_prompts
+from holdfast.pipeline.generate.strategies import drawn_strategies, strategies_of, write_prompts
 
 TWELVE = tuple(label for label, _ in XIMAGENET12.values())
 

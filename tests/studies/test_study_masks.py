@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from holdfast.annotate.degraded import box_of, degraded, grown, kinds_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import Mask, Sample
 from holdfast.data import load_collection
@@ -18,9 +19,10 @@ from holdfast.data.images import ArrayImage
 from holdfast.data.masks import ArrayMask
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
+from holdfast.pipeline.samples import DataSpec
 from holdfast.results import open_run
-from holdfast.studies import mask_kinds, masks
-from holdfast.studies.mask_kinds import box_of, degraded, grown, kinds_of, overlaps
+from holdfast.studies import masks
+from holdfast.studies.masks import overlaps
 from holdfast.studies.study import StudyOptions, chosen, run_study
 
 SMALL = arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=12))
@@ -186,11 +188,11 @@ def test_the_page_says_how_good_the_masks_are(rehearsed: Path) -> None:
 
 
 def test_what_is_written_stays(tmp_path: Path) -> None:
-    spec = mask_kinds.DataSpec("diorama:test?n=12")
-    samples, (kind,) = mask_kinds.samples_of(spec), kinds_of(["dilate-0.1"])[0]
+    spec = DataSpec("diorama:test?n=12")
+    samples, (kind,) = masks.samples_of(spec), kinds_of(["dilate-0.1"])[0]
     told: list[int] = []
     for _ in range(2):
-        mask_kinds.write_kind(kind, samples, spec, tmp_path, lambda _stage, done, _total: told.append(done))
+        masks.write_masks(kind, samples, spec, tmp_path, lambda _stage, done, _total: told.append(done))
     assert told == list(range(12))
     assert len(list(tmp_path.rglob("*.png"))) == 12
 
@@ -205,7 +207,8 @@ def test_own_pictures(tmp_path: Path) -> None:
             (data / folder / name).write_bytes(content)
     said = [f"data={data}", "models=embedded:resnet_rho0", "kinds=threshold"]
     said.append("conditions=original,random_background,same_class_background")
-    result = masks.run(StudyOptions(tmp_path / "out", chosen("masks", masks.SETTINGS, said, quick=True), device="cpu"))
+    settings = chosen("masks", masks.STUDY.settings, said, quick=True)
+    result = masks.run(StudyOptions(tmp_path / "out", settings, device="cpu"))
     assert result.note == ""
     assert "bias" not in result.findings[1].table  # type: ignore[operator]
     assert ("24", "pictures") in result.facts
@@ -215,4 +218,4 @@ def test_pictures_without_masks(tmp_path: Path) -> None:
     (tmp_path / "dog").mkdir()
     (tmp_path / "dog" / "a.png").write_bytes(encode_image(np.zeros((8, 8, 3), np.uint8)))
     with pytest.raises(UserError, match="has no masks"):
-        mask_kinds.samples_of(mask_kinds.DataSpec(str(tmp_path)))
+        masks.samples_of(DataSpec(str(tmp_path)))

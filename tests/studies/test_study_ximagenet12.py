@@ -18,7 +18,7 @@ from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import Table
 from holdfast.store import Parts, Run
 from holdfast.studies.study import StudyOptions, chosen, run_study
-from holdfast.studies.ximagenet12 import SETTINGS, run
+from holdfast.studies.ximagenet12 import STUDY
 from holdfast.studies.ximagenet12_page import ORDER, cost, in_order, unfinished
 
 SMALL = ("scenarios=original,grey", "scenes=24", "maps=4", "parts=classify,look")
@@ -84,8 +84,8 @@ def test_maps_are_of_scenes_that_were_not_trained_on(made: Path) -> None:
 def test_runs_made_beforehand_are_read_and_left_alone(made: Path, tmp_path: Path) -> None:
     given = made / "runs" / "trained"
     before = {file: file.stat().st_mtime_ns for file in given.rglob("*")}
-    asked = chosen("ximagenet12", SETTINGS, ["parts=classify", f"trained={given}"], quick=True)
-    result = run(StudyOptions(tmp_path / "again", asked, quick=True, device="cpu"))
+    asked = chosen("ximagenet12", STUDY.settings, ["parts=classify", f"trained={given}"], quick=True)
+    result = STUDY.run(StudyOptions(tmp_path / "again", asked, quick=True, device="cpu"))
     assert {file: file.stat().st_mtime_ns for file in given.rglob("*")} == before
     assert not (tmp_path / "again").exists() and result.runs == ["trained"]
     first = next(one for one in result.findings if one.name == "accuracies")

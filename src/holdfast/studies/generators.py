@@ -16,13 +16,12 @@ from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
 from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure
 from holdfast.registry import unknown
-from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import estimate, number, percent, plural, points, sentence, short_names, span
 from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining import share, shared
-from holdfast.studies.study import Setting, Study, StudyOptions
+from holdfast.studies.study import Setting, Study, StudyOptions, dots_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,14 +58,14 @@ SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Both:
-    """Both pools: a row an image that both have, by sample_id.
+class PoolPair:
+    """The images that both generators made, by sample_id.
 
     Attributes:
         images: prompt_id, category, kind, prompt.
-        values: measure → two columns, a value an image each: 0 or 1, NaN where it has none.
-        pools: the two, as they were classified and judged.
-        seconds: an image, by side.
+        values: measure → a column per side with a value per image: 0 or 1, NaN where it has none.
+        pools: the two pools, classified and judged.
+        seconds: side → seconds per image.
         lost: images that only one generator could make.
     """
 
@@ -80,7 +79,7 @@ class Both:
 def run(options: StudyOptions) -> StudyResult:
     """Make both pools from the same prompts and seeds, classify and judge them, and compare them prompt by prompt."""
     settings = options.settings
-    _check(settings)
+    _check(options)
     pools, seconds = {}, {}
     for side in SIDES:
         folder = options.out / "work" / side
@@ -91,8 +90,8 @@ def run(options: StudyOptions) -> StudyResult:
             progress=options.progress,
         )  # fmt: skip
         pools[side] = measure(_spec(options, folder), str(folder), options.out / "runs" / side, options.progress)[0]
-        told = [float(one.attributes["seconds"]) for one in pools[side].collection.samples]
-        seconds[side] = float(np.mean(told))
+        samples = pools[side].collection.samples
+        seconds[side] = float(np.mean([float(sample.attributes["seconds"]) for sample in samples]))
     both = joined(pools, settings["at_least"], seconds)
     table = compared(both, seed=options.seed)
     findings = [_overall(table, settings), _by_kind(table), _stay(both), _pictures(both, settings)]
@@ -115,10 +114,9 @@ def run(options: StudyOptions) -> StudyResult:
 STUDY = Study(run, SETTINGS)
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    for name, least in (("per_pair", 1), ("limit", 0), ("batch_size", 1), ("at_least", 1)):
-        if settings[name] < least:
-            raise UserError(f"{name} must be {least} or more")
+def _check(options: StudyOptions) -> None:
+    settings = options.settings
+    options.require(per_pair=1, limit=0, batch_size=1, at_least=1)
     if settings["at_least"] > len(settings["surrogates"]):
         raise UserError(f"at_least={settings['at_least']}: only {len(settings['surrogates'])} surrogates are named")
     if settings["first"] == settings["second"]:
@@ -154,8 +152,8 @@ def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:
     return asked
 
 
-def joined(pools: Mapping[str, Measured], at_least: int, seconds: Mapping[str, float]) -> Both:
-    """The images that both pools have, and every measure of both."""
+def joined(pools: Mapping[str, Measured], at_least: int, seconds: Mapping[str, float]) -> PoolPair:
+    """Return the images that both pools have, and every measure of both."""
     import pandas as pd
 
     first, second = (pools[side] for side in SIDES)
@@ -174,11 +172,11 @@ def joined(pools: Mapping[str, Measured], at_least: int, seconds: Mapping[str, f
         values[f"{RIGHT}{names[model]}"] = right
         values[f"right where both are valid: {names[model]}"] = right.where(agreed)
     lost = len(first.images.index.symmetric_difference(second.images.index))
-    return Both(first.images.loc[common], values, pools, seconds, lost)
+    return PoolPair(first.images.loc[common], values, pools, seconds, lost)
 
 
-def compared(both: Both, *, seed: int = 0) -> pd.DataFrame:
-    """A row per measure and kind of nuisance ("all" for all): the columns of ``paired_change``."""
+def compared(both: PoolPair, *, seed: int = 0) -> pd.DataFrame:
+    """Return a row per measure and kind of nuisance ("all" for all): the columns of ``paired_change``."""
     import pandas as pd
 
     rows = []
@@ -187,8 +185,8 @@ def compared(both: Both, *, seed: int = 0) -> pd.DataFrame:
         for kind in kinds:
             part = values[(both.images["kind"] == kind) | (kind == "all")].dropna()
             clusters = both.images.loc[part.index, "prompt_id"].astype(str)
-            found = paired_change(part["first"], part["second"], clusters, seed=seed)
-            rows.append({"measure": measure_name, "kind": kind} | found)
+            change = paired_change(part["first"], part["second"], clusters, seed=seed)
+            rows.append({"measure": measure_name, "kind": kind} | change)
     return pd.DataFrame(rows)
 
 
@@ -203,7 +201,7 @@ def _columns(*first: Column) -> list[Column]:
     ]
 
 
-def _told(row: Mapping[Any, Any]) -> str:
+def _change_words(row: Mapping[Any, Any]) -> str:
     return (
         f"{percent(row['before'])} → {percent(row['after'])}, {'+' if row['estimate'] > 0 else ''}"
         f"{points(row['estimate'])} ({span(row['low'], row['high'])})"
@@ -214,24 +212,23 @@ def _overall(table: pd.DataFrame, settings: Mapping[str, Any]) -> Finding:
     frame = table[table["kind"] == "all"].reset_index(drop=True)
     rows = {row["measure"]: row for row in frame.to_dict("records")}
     sentences = [
-        f"The hard rate is {_told(rows['hard'])}; the oracle accepts {_told(rows['valid'])}; hard and accepted are "
-        f"{_told(rows['hard and valid'])}.",
+        f"The hard rate is {_change_words(rows['hard'])}; the oracle accepts {_change_words(rows['valid'])}; hard and accepted are "
+        f"{_change_words(rows['hard and valid'])}.",
         *(
-            f"{name.removeprefix(RIGHT)} is right on {_told(row)}."
+            f"{name.removeprefix(RIGHT)} is right on {_change_words(row)}."
             for name, row in rows.items()
             if name.startswith(RIGHT)
         ),
     ]
-    tidy = frame.assign(model="change", row=[sentence(name) for name in frame["measure"]])
+    drawn = frame.rename(columns={"low": "estimate_low", "high": "estimate_high"}).assign(
+        line="change", row=[sentence(name) for name in frame["measure"]]
+    )
     return Finding(
         "What the second generator changes",
         sentences,
         frame.drop(columns="kind"),
         _columns(Column("measure", "Share of images that are", show=sentence)),
-        lambda width: dots(
-            tidy[["model", "row", "estimate", "low", "high"]], width, models=["change"], rows=list(tidy["row"]),
-            title="points, second less first", zero=True,
-        ),
+        dots_of(drawn, "estimate", line="line", row="row", title="points, second less first", zero=True),
         caption=f"Second ({settings['second']}) less first ({settings['first']})",
     )  # fmt: skip
 
@@ -241,14 +238,14 @@ def _by_kind(table: pd.DataFrame) -> Finding:
     hard = frame[frame["measure"] == "hard and valid"].to_dict("records")
     return Finding(
         "By kind of nuisance",
-        [f"Hard and accepted, {row['kind']}: {_told(row)}." for row in hard],
+        [f"Hard and accepted, {row['kind']}: {_change_words(row)}." for row in hard],
         frame,
         _columns(Column("measure", "Share of images that are", show=sentence), Column("kind", "Kind", show=sentence)),
     )
 
 
-def _stay(both: Both) -> Finding:
-    """Whether a prompt that is hard with one generator is hard with the other."""
+def _stay(both: PoolPair) -> Finding:
+    """Say whether a prompt that is hard with one generator is hard with the other."""
     import pandas as pd
 
     hard = both.values["hard"] == 1
@@ -257,8 +254,8 @@ def _stay(both: Both) -> Finding:
     for one, other in (SIDES, SIDES[::-1]):
         for was in (True, False):
             inside = hard[one] == was
-            told = share(hard.loc[inside, other], prompts[inside])
-            rows.append({"given": one, "was": "hard" if was else "not hard", "other": other} | told)
+            hard_too = share(hard.loc[inside, other], prompts[inside])
+            rows.append({"given": one, "was": "hard" if was else "not hard", "other": other} | hard_too)
     frame = pd.DataFrame(rows)
     first, second = frame.iloc[0], frame.iloc[1]
     text = "No image of the first generator is hard."
@@ -279,8 +276,8 @@ def _stay(both: Both) -> Finding:
     return Finding("Do the same prompts stay hard", [text], frame, columns)
 
 
-def _pictures(both: Both, settings: Mapping[str, Any]) -> Finding:
-    """The same prompts by both; a category and kind at a time."""
+def _pictures(both: PoolPair, settings: Mapping[str, Any]) -> Finding:
+    """Show the same prompts painted by both, a category and kind at a time."""
     import pandas as pd
 
     order = both.images.assign(turn=both.images.groupby(["kind", "category"]).cumcount())
@@ -290,18 +287,14 @@ def _pictures(both: Both, settings: Mapping[str, Any]) -> Finding:
         prompt = str(both.images.at[place, "prompt"])
         for side in SIDES:
             pool = both.pools[side]
-            sample = next(one for one in pool.collection.samples if one.sample_id == place)
+            image = next(sample.image for sample in pool.collection.samples if sample.sample_id == place)
             words = ["valid" if both.values["valid"].at[place, side] else "rejected"]
             words += ["hard"] if both.values["hard"].at[place, side] else []
-            shown[f"{prompt}, {side}: {', '.join(words)}"] = _enlarged(sample.image.load())
+            shown[f"{prompt}, {side}: {', '.join(words)}"] = _enlarged(image.load())
     frame = pd.DataFrame(
         [
-            {
-                "generator": settings[side],
-                "side": side,
-                "seconds": both.seconds[side],
-                "images": len(both.pools[side].images),
-            }
+            {"generator": settings[side], "side": side, "seconds": both.seconds[side]}
+            | {"images": len(both.pools[side].images)}
             for side in SIDES
         ]
     )
@@ -321,7 +314,7 @@ def _pictures(both: Both, settings: Mapping[str, Any]) -> Finding:
 
 
 def _enlarged(image: Image, side: int = 128) -> Image:
-    """Small pictures larger, without smoothing; large ones smaller."""
+    """Enlarge small pictures without smoothing, and reduce large ones."""
     scale = side / max(image.shape[:2])
     method = cv2.INTER_NEAREST if scale > 1 else cv2.INTER_AREA
     size = (max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.annotate.degraded import EXACT, FAMILIES, MaskKind
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
 from holdfast.results import Results, background_conditions, static_conditions
@@ -16,18 +17,20 @@ from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.effects.drops import paired_effect
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.models.between import common, kendall
-from holdfast.stats.models.trainings import Estimate
+from holdfast.stats.models.trainings import NO_ESTIMATE, Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
+SCORES = {"score": "Robustness score", "cross_background": "Cross part, background changed"}
+"""The published score, 1 less its cross part over the static conditions; and the cross part over those conditions that
+leave the object as it is."""
 _JOIN = "\x1f"
 
 
 @dataclass(frozen=True)
-class Run:
-    """The run of one kind of masks, and which answers count as right in it."""
+class MaskRun:
+    """The run with one kind of masks, and which answers count as right in it."""
 
     results: Results
     outcome: Outcome
@@ -35,74 +38,63 @@ class Run:
 
     @property
     def counts(self) -> Counts:
-        """Reduced."""
+        """The reduced rows."""
         return self.results.counts
 
     def cells(self, condition: str, model: str = "") -> pd.DataFrame:
-        """Of a condition and one model, or all."""
+        """Return the cells of a condition, of one model or of all."""
         cells = self.counts.cells
         cells = cells[cells["condition"].astype(str) == condition]
         return cells[cells["model"].astype(str) == model] if model else cells
 
     @property
     def scored(self) -> dict[str, list[str]]:
-        """What the published score is over, and those of them that leave the object as it is; no original."""
+        """Score of ``SCORES`` → its conditions, without the original."""
         repeated = {ORIGINAL, *self.counts.same_images}
         return {
-            name: [one for one in chosen(self.counts) if one not in repeated]
-            for name, chosen in (("score", static_conditions), ("cross_background", background_conditions))
+            name: [condition for condition in conditions(self.counts) if condition not in repeated]
+            for name, conditions in (("score", static_conditions), ("cross_background", background_conditions))
         }
 
+    def difference(self, first: pd.DataFrame, second: pd.DataFrame) -> Estimate:
+        """Return accuracy of the first cells less that of the second, on the pictures that both have."""
+        effect = paired_effect(first, second, right_column(self.outcome), resamples=RESAMPLES, seed=self.seed)
+        return Estimate(effect.value, effect.low, effect.high) if effect.n else NO_ESTIMATE
 
-def effect_change(run: Run, exact: Run, model: str = "") -> Estimate:
-    """The background effect under other masks less that under exact ones; of the mean over models without one."""
-    plus = [run.cells(SAME, model), exact.cells(RANDOM, model)]
-    return doubled(plus, [run.cells(RANDOM, model), exact.cells(SAME, model)], run)
+    def difference_of_two(self, plus: Sequence[pd.DataFrame], minus: Sequence[pd.DataFrame]) -> Estimate:
+        """Return the difference of two differences, on the pictures that all four groups of cells have.
 
+        Half of it is the difference of two shares: a picture's share is the mean over its cells on either side.
+        """
+        import pandas as pd
 
-def effect_bias(run: Run, model: str = "") -> Estimate:
-    """The background effect less the true one: each scene as drawn less the same painted on the donor's background."""
-    plus = [run.cells(SAME, model), run.cells(RERENDERED, model)]
-    return doubled(plus, [run.cells(RANDOM, model), run.cells(ORIGINAL, model)], run)
+        shared = set.intersection(*(set(cells["source_id"]) for cells in (*plus, *minus)))
+        sides = [pd.concat([cells[cells["source_id"].isin(shared)] for cells in side]) for side in (plus, minus)]
+        return Estimate(*(2 * value for value in self.difference(*sides)))
 
+    def effect_change(self, exact: MaskRun, model: str = "") -> Estimate:
+        """Return the background effect under these masks less that under exact ones; without a model, over all."""
+        plus = [self.cells(SAME, model), exact.cells(RANDOM, model)]
+        return self.difference_of_two(plus, [self.cells(RANDOM, model), exact.cells(SAME, model)])
 
-def true_effect(run: Run, model: str = "") -> Estimate:
-    """The accuracy lost by truly painting another background; no mask plays a part."""
-    return difference(run.cells(ORIGINAL, model), run.cells(RERENDERED, model), run)
+    def effect_bias(self, model: str = "") -> Estimate:
+        """Return the background effect less the true one: scenes as drawn less the same on the donor's background."""
+        plus = [self.cells(SAME, model), self.cells(RERENDERED, model)]
+        return self.difference_of_two(plus, [self.cells(RANDOM, model), self.cells(ORIGINAL, model)])
 
-
-def accuracy_change(run: Run, exact: Run, condition: str, model: str = "") -> Estimate:
-    """Accuracy under other masks less that under exact ones: a condition's cost, the other way round."""
-    return difference(run.cells(condition, model), exact.cells(condition, model), run)
-
-
-def difference(first: pd.DataFrame, second: pd.DataFrame, run: Run) -> Estimate:
-    """First less second on the pictures that both have."""
-    found = paired_effect(first, second, right_column(run.outcome), resamples=RESAMPLES, seed=run.seed)
-    return Estimate(found.value, found.low, found.high) if found.n else NOTHING
-
-
-def doubled(plus: Sequence[pd.DataFrame], minus: Sequence[pd.DataFrame], run: Run) -> Estimate:
-    """The difference of two differences, on the pictures that all four have.
-
-    Half of it is the difference of two shares: a picture's share is the mean over its cells on either side.
-    """
-    import pandas as pd
-
-    shared = set.intersection(*(set(cells["source_id"]) for cells in (*plus, *minus)))
-    sides = [pd.concat([cells[cells["source_id"].isin(shared)] for cells in side]) for side in (plus, minus)]
-    half = difference(sides[0], sides[1], run)
-    return Estimate(*(2 * value for value in half))
+    def true_effect(self, model: str) -> Estimate:
+        """Return the accuracy lost by truly painting another background; no mask plays a part."""
+        return self.difference(self.cells(ORIGINAL, model), self.cells(RERENDERED, model))
 
 
 @dataclass(frozen=True)
-class Orders:
-    """Scores under other masks against exact ones.
+class ScoreChanges:
+    """Scores and rankings under other masks, compared with exact ones.
 
     Attributes:
-        values: measure → model → value under these masks.
-        change: measure → value less that under exact masks, mean over models.
-        by_model: measure → model → the same of one model.
+        values: score → model → value under these masks.
+        change: score → value less that under exact masks, mean over models.
+        by_model: score → model → the same of one model.
         tau: ranking (``effect``, ``cross_background``, ``truth``) → Kendall's τ-b with exact masks; ``truth``: of the
             effect with the true one.
     """
@@ -113,48 +105,47 @@ class Orders:
     tau: dict[str, dict[str, float | int | str]]
 
 
-def orders(run: Run, exact: Run) -> Orders:
-    """Scores and rankings from accuracies on the pictures that all models answered under both kinds of masks.
+def score_changes(run: MaskRun, exact: MaskRun) -> ScoreChanges:
+    """Compare scores and rankings on the pictures that all models answered under both kinds of masks.
 
     Pictures are resampled together for both. Resampled scores are centred first: squaring adds noise to every one.
     """
-    measured, resampled = _accuracies(run, exact)
+    accuracy, resampled = _accuracies(run, exact)
     scored = run.scored
     names = (*scored, "effect")
-    found, drawn = ({one: _measure(table, one, scored) for one in names} for table in (measured, resampled))
+    measured, drawn = ({name: _measure(table, name, scored) for name in names} for table in (accuracy, resampled))
     models = exact.counts.models
     half = len(models)
     change, by_model, values = {}, {}, {}
     for name in scored:
         moved = drawn[name][:, :half] - drawn[name][:, half:]
-        gap = found[name][0, :half] - found[name][0, half:]
-        values[name] = dict(zip(models, found[name][0, :half].tolist(), strict=True))
+        gap = measured[name][0, :half] - measured[name][0, half:]
+        values[name] = dict(zip(models, measured[name][0, :half].tolist(), strict=True))
         change[name] = _centred(float(gap.mean()), moved.mean(axis=1))
         by_model[name] = {model: _centred(float(gap[i]), moved[:, i]) for i, model in enumerate(models)}
-    tau = {name: _tau(models, found[name], drawn[name]) for name in ("effect", "cross_background")}
-    if RERENDERED in measured:
-        truth = [table[ORIGINAL] - table[RERENDERED] for table in (measured, resampled)]
+    tau = {name: _tau(models, measured[name], drawn[name]) for name in ("effect", "cross_background")}
+    if RERENDERED in accuracy:
+        truth = [table[ORIGINAL] - table[RERENDERED] for table in (accuracy, resampled)]
         pair = [
-            np.concatenate([one["effect"][:, :half], true[:, :half]], axis=1)
-            for one, true in zip((found, drawn), truth, strict=True)
+            np.concatenate([table["effect"][:, :half], true[:, :half]], axis=1)
+            for table, true in zip((measured, drawn), truth, strict=True)
         ]
         tau["truth"] = _tau(models, *pair)
-    return Orders(values, change, by_model, tau)
+    return ScoreChanges(values, change, by_model, tau)
 
 
-def _accuracies(run: Run, exact: Run) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Condition → accuracy (1, 2 × models), these masks first; and the same of resamples, (resamples, 2 × models)."""
+def _accuracies(run: MaskRun, exact: MaskRun) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Return condition → accuracy (1, 2 × models), these masks first, and that of resamples (n, 2 × models)."""
     import pandas as pd
 
     conditions = [name for name in exact.counts.conditions if name in run.counts.conditions]
     cells = [
-        one.counts.cells.assign(model=f"{place}{_JOIN}" + one.counts.cells["model"].astype(str))
-        for place, one in enumerate((run, exact))
+        side.counts.cells.assign(model=f"{place}{_JOIN}" + side.counts.cells["model"].astype(str))
+        for place, side in enumerate((run, exact))
     ]
     both = replace(exact.counts, cells=pd.concat(cells, ignore_index=True), conditions=conditions)
     shared = common(both, outcome=run.outcome, conditions=conditions, resamples=RESAMPLES, seed=run.seed)
-    names = [f"{place}{_JOIN}{model}" for place in (0, 1) for model in exact.counts.models]
-    at = [shared.models.index(name) for name in names]
+    at = [shared.models.index(f"{place}{_JOIN}{model}") for place in (0, 1) for model in exact.counts.models]
     return tuple(
         {name: table[:, at, i] for i, name in enumerate(shared.conditions)}
         for table in (shared.accuracy[None], shared.resampled)
@@ -162,7 +153,7 @@ def _accuracies(run: Run, exact: Run) -> tuple[dict[str, Floats], dict[str, Floa
 
 
 def _measure(accuracy: Mapping[str, Floats], name: str, scored: Mapping[str, Sequence[str]]) -> Floats:
-    """(samples, 2 × models) of a measure."""
+    """Return a score or the background effect, (samples, 2 × models)."""
     if name == "effect":
         return accuracy[SAME] - accuracy[RANDOM]
     squares = [np.square(accuracy[one] - accuracy[ORIGINAL]) for one in scored[name] if one in accuracy]
@@ -175,7 +166,129 @@ def _centred(value: float, moved: Floats) -> Estimate:
     return Estimate(value, value + float(low), value + float(high))
 
 
-def _tau(models: Sequence[str], found: Floats, drawn: Floats) -> dict[str, float | int | str]:
+def _tau(models: Sequence[str], measured: Floats, drawn: Floats) -> dict[str, float | int | str]:
     half = len(models)
-    first, second = (dict(zip(models, part.tolist(), strict=True)) for part in (found[0, :half], found[0, half:]))
+    first, second = (dict(zip(models, part.tolist(), strict=True)) for part in (measured[0, :half], measured[0, half:]))
     return kendall(first, second, first_samples=drawn[:, :half], second_samples=drawn[:, half:])
+
+
+@dataclass(frozen=True)
+class MaskMeasures:
+    """Everything the findings are made of; kinds are in order of their IoU, exact masks first.
+
+    Attributes:
+        masks: a row per kind: kind, family, iou with ends, lost, added, unusable.
+        effects: a row per kind × model: the verdict's numbers, change, bias, scores.
+        means: a row per kind: the same, mean over models.
+        conditions: a row per kind × condition: cost and change, mean over models.
+        truths: model → the true background effect, where it is known.
+        scores: kind → rankings and scores compared with exact masks.
+        models: in the order of the runs.
+    """
+
+    masks: pd.DataFrame
+    effects: pd.DataFrame
+    means: pd.DataFrame
+    conditions: pd.DataFrame
+    truths: dict[str, Estimate]
+    scores: dict[str, ScoreChanges]
+    models: list[str]
+
+    @property
+    def kinds(self) -> list[str]:
+        """All kinds but the exact one, best first."""
+        return [name for name in self.masks["kind"] if name != EXACT]
+
+    @property
+    def families(self) -> list[str]:
+        """The families of these kinds, in the order of ``FAMILIES``."""
+        return [name for name in FAMILIES if name in set(self.masks["family"])]
+
+
+def measure_kinds(
+    kinds: Sequence[MaskKind], overlaps: pd.DataFrame, runs: Mapping[str, MaskRun], *, known: bool
+) -> MaskMeasures:
+    """Measure every run against that of the exact masks; ``known``: whether the true effect is known."""
+    import pandas as pd
+
+    exact = runs[EXACT]
+    models = list(exact.counts.models)
+    masks = _masks(kinds, overlaps)
+    ordered = {name: runs[name] for name in masks["kind"] if name in runs}
+    scores = {name: score_changes(run, exact) for name, run in ordered.items()}
+    effects: list[dict[str, Any]] = []
+    means: list[dict[str, Any]] = []
+    conditions: list[dict[str, Any]] = []
+    for name, run in ordered.items():
+        verdicts = run.results.verdicts(outcome=run.outcome)  # as a report of the run would say
+        row_of = {row["model"]: row for row in verdicts.to_dict("records")}
+        effects += [
+            {"kind": name, "model": model} | _of_model(row_of[model], run, exact, scores[name], known)
+            for model in models
+        ]
+        means.append({"kind": name} | _over_models(run, exact, scores[name], known))
+        conditions += [{"kind": name, **row} for row in _conditions(run, exact)]
+
+    def described(rows: list[dict[str, Any]]) -> pd.DataFrame:
+        return pd.DataFrame(rows).merge(masks[["kind", "family", "iou"]], on="kind", how="left")
+
+    truths = {model: exact.true_effect(model) for model in models} if known else {}
+    return MaskMeasures(masks, described(effects), described(means), described(conditions), truths, scores, models)
+
+
+def _masks(kinds: Sequence[MaskKind], overlaps: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [{"kind": EXACT, "family": EXACT, "iou": 1.0, "iou_low": np.nan, "iou_high": np.nan, "median": 1.0}
+            | {"lost": 0.0, "added": 0.0, "unusable": 0, "n": overlaps["source_id"].nunique()}]  # fmt: skip
+    for kind in kinds:
+        own = overlaps[overlaps["kind"] == kind.name]
+        half = 1.96 * float(own["iou"].std(ddof=1)) / np.sqrt(max(len(own), 1))
+        mean = float(own["iou"].mean())
+        rows.append(
+            {"kind": kind.name, "family": kind.family, **Estimate(mean, mean - half, mean + half).row("iou")}
+            | {"median": float(own["iou"].median()), "lost": float(own["lost"].mean())}
+            | {"added": float(own["added"].mean()), "unusable": int((~own["usable"]).sum()), "n": len(own)}
+        )
+    return pd.DataFrame(rows).sort_values("iou", ascending=False, kind="stable", ignore_index=True)
+
+
+def _of_model(
+    verdict: Mapping[Hashable, Any], run: MaskRun, exact: MaskRun, scores: ScoreChanges, known: bool
+) -> dict[str, Any]:
+    """Return the row of one kind and the model of the verdict."""
+    model = verdict["model"]
+    effect = Estimate(*(verdict[f"background_effect{end}"] for end in ("", "_low", "_high")))
+    row = {"n": verdict["n"], "verdict": verdict["verdict"]} | effect.row("effect")
+    row |= (NO_ESTIMATE if run is exact else run.effect_change(exact, model)).row("change")
+    if known:
+        row |= run.effect_bias(model).row("bias")
+    for name in SCORES:
+        change = NO_ESTIMATE if run is exact else scores.by_model[name][model]
+        row |= {name: scores.values[name][model]} | change.row(f"{name}_change")
+    return row
+
+
+def _over_models(run: MaskRun, exact: MaskRun, scores: ScoreChanges, known: bool) -> dict[str, Any]:
+    """Return the row of one kind, mean over models."""
+    row: dict[str, Any] = run.difference(run.cells(SAME), run.cells(RANDOM)).row("effect")
+    row |= (NO_ESTIMATE if run is exact else run.effect_change(exact)).row("change")
+    if known:
+        row |= run.effect_bias().row("bias")
+    for name in SCORES:
+        row |= {name: float(np.mean(list(scores.values[name].values())))}
+        row |= (NO_ESTIMATE if run is exact else scores.change[name]).row(f"{name}_change")
+    return row
+
+
+def _conditions(run: MaskRun, exact: MaskRun) -> list[dict[str, Any]]:
+    """Return what each condition costs, and its accuracy less that under exact masks."""
+    originals = run.cells(ORIGINAL)
+    rows = []
+    for name in run.counts.conditions:
+        if name in (ORIGINAL, RERENDERED):
+            continue
+        cost = run.difference(originals, run.cells(name))
+        change = NO_ESTIMATE if run is exact else run.difference(run.cells(name), exact.cells(name))
+        rows.append({"condition": name, **cost.row("cost"), **change.row("change")})
+    return rows

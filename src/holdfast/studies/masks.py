@@ -1,95 +1,89 @@
 """``holdfast study masks``: how much do scores and verdicts depend on how good the masks are?
 
 Benchmarks of backgrounds cut objects out with boxes, with GrabCut or by hand. Here the same pictures go through the
-same conditions with one kind of mask after another, and every number is held against that of the exact masks.
+same conditions with one kind of mask after another, and every number is compared with that of the exact masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import cv2
 import numpy as np
 
 from holdfast import api
-from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL, Image
+from holdfast.annotate.degraded import EXACT, MaskKind, degraded, kinds_of
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import write_atomic
+from holdfast.core.types import ORIGINAL, Image, Mask, Sample
+from holdfast.data.writers import encode_mask
+from holdfast.pipeline.files import file_name
+from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.words import listing
-from holdfast.report.study import StudyResult, about_world
+from holdfast.report.study import StudyResult
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.reduce import Outcome
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
-from holdfast.studies import mask_kinds, masks_findings
-from holdfast.studies.mask_kinds import EXACT, Kind
-from holdfast.studies.mask_measures import Run
-from holdfast.studies.masks_facts import gather
-from holdfast.studies.study import Setting, Study, StudyOptions, model_names
+from holdfast.studies.mask_findings import findings
+from holdfast.studies.mask_measures import MaskRun, measure_kinds
+from holdfast.studies.study import (
+    DRAWN,
+    EMBEDDED,
+    Setting,
+    Study,
+    StudyOptions,
+    images_of,
+    model_names,
+    subject,
+    world_note,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DRAWN = "drawn"
 KINDS = (
     "erode-0.03", "erode-0.05", "erode-0.1", "dilate-0.05", "dilate-0.1", "dilate-0.2", "box", "grabcut-box", "grabcut",
     "u2netp",
 )  # fmt: skip
-CONDITIONS = (
-    ORIGINAL, "blur_background", "blur_object", "bright_background", "segmented", RANDOM, SAME, ONLY,
-)  # fmt: skip
+CONDITIONS = (ORIGINAL, "blur_background", "blur_object", "bright_background", "segmented", RANDOM, SAME, ONLY)
 SHOWN = 4
 """Pictures that show what each kind of mask does."""
-
 LEAST = 12
-"""Pictures that must have a mask of a kind that is compared."""
-
-SETTINGS = (
-    Setting("data", DRAWN, "pictures with exact masks; drawn stands for scenes of the embedded world"),
-    Setting("masks", "", "folder of the exact masks, where the data has none of its own"),
-    Setting("labels", "", "label file: class → index of the models' outputs, where names do not tell"),
-    Setting("models", ("embedded",), "names of models; embedded stands for all that come with Holdfast",
-            ("embedded:resnet_rho0", "embedded:resnet_rho95_strong")),
-    Setting("scenes", 240, "drawn scenes; of other data at most so many pictures", 24),
-    Setting("context", 0.95, "how strongly class and background go together in drawn scenes, 0 to 1"),
-    Setting("kinds", KINDS, "erode-SHARE and dilate-SHARE (of √area of the object), box, grabcut-box, mask makers",
-            ("erode-0.1", "dilate-0.2", "box")),
-    Setting("conditions", CONDITIONS, "what the pictures go through", (ORIGINAL, "segmented", RANDOM, SAME)),
-    Setting("accuracy", "full", "right among all outputs of a model (full) or the dataset's classes (restricted)"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class World:
-    """The pictures: what masks are made for, and what is evaluated (with the truth, where it can be drawn)."""
-
-    spec: DataSpec
-    evaluated: str
-
-    @property
-    def known(self) -> bool:
-        """Whether the true effect of the background is known."""
-        return self.evaluated != self.spec.data
+"""Pictures that must have a usable mask of a kind that is compared."""
 
 
 def run(options: StudyOptions) -> StudyResult:
-    """Make the masks, evaluate with each kind, and say what came out."""
+    """Make the masks, evaluate with each kind, and compare."""
     settings = options.settings
-    conditions = _check(settings)
-    kinds, absent = mask_kinds.kinds_of(settings["kinds"])
+    conditions = _check(options)
+    kinds, absent = kinds_of(settings["kinds"])
     models = model_names(settings["models"])
-    world = _world(options)
-    samples = mask_kinds.samples_of(world.spec)
+    spec = _data(options)
+    # Drawn scenes can be painted anew on another background, so that the true effect is known.
+    known = settings["data"] in ("", DRAWN)
+    evaluated = spec.data.replace("diorama:", "diorama-rerendered:") if known else spec.data
+    samples = samples_of(spec)
+    others = {}
     for kind in kinds:
         folder = options.out / "masks" / kind.folder
-        mask_kinds.write_kind(kind, samples, world.spec, folder, options.progress)
-    others = {kind.name: _with_masks(options, world, kind) for kind in kinds}
-    overlaps = mask_kinds.overlaps(samples, others, world.spec.max_pixels)
-    kinds, useless = _usable(kinds, overlaps)
-    runs = {kind.name: _evaluated(options, world, kind, models, conditions) for kind in (Kind(EXACT, EXACT), *kinds)}
-    facts = gather(kinds, overlaps, runs, known=world.known)
-    left_out = f" {listing(absent)}: not installed, so left out." if absent else ""
-    left_out += f" {listing(useless)}: hardly a mask that could be used, so left out." if useless else ""
+        write_masks(kind, samples, spec, folder, options.progress)
+        masked = read(replace(spec, data=evaluated, masks=str(folder))).samples
+        others[kind.name] = {sample.sample_id: sample for sample in masked if sample.condition == ORIGINAL}
+    overlap_rows = overlaps(samples, others, spec.max_pixels)
+    kinds, useless = _usable(kinds, overlap_rows)
+    runs = {
+        kind.name: _evaluated(options, replace(spec, data=evaluated), kind, models, conditions)
+        for kind in (MaskKind(EXACT, EXACT), *kinds)
+    }
+    measures = measure_kinds(kinds, overlap_rows, runs, known=known)
+    left_out = [f"{listing(absent)}: not installed, so left out."] if absent else []
+    left_out += [f"{listing(useless)}: hardly a mask that could be used, so left out."] if useless else []
     return StudyResult(
         title="Masks",
         question=(
@@ -98,30 +92,33 @@ def run(options: StudyOptions) -> StudyResult:
             "replaced by its box, cut out by GrabCut from that box (grabcut-box) or without help, and found by other "
             "mask makers. Differences are against exact masks, paired by picture; intervals are at the 95 % level."
         ),
-        findings=masks_findings.findings(facts, _pictures(samples, others, kinds, world.spec.max_pixels)),
-        facts=[(str(len(facts.models)), "models"), (str(len(kinds) + 1), "kinds of masks"),
-               (str(len(samples)), "pictures")],
-        note=(about_world(world.evaluated) + left_out).strip(),
+        findings=findings(measures, _pictures(samples, others, kinds, spec.max_pixels)),
+        facts=[
+            (str(len(measures.models)), "models"),
+            (str(len(kinds) + 1), "kinds of masks"),
+            (str(len(samples)), "pictures"),
+        ],
+        note=" ".join(part for part in (world_note(options), *left_out) if part),
         runs=[f"runs/{name}" for name in (EXACT, *(kind.folder for kind in kinds))],
-    )  # fmt: skip
+    )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *subject((EMBEDDED,), 240, quick=("embedded:resnet_rho0", "embedded:resnet_rho95_strong"), quick_scenes=24,
+                 without=("generator", "oracle")),
+        Setting("kinds", KINDS, "erode-SHARE and dilate-SHARE (of √area of the object), box, grabcut-box, mask makers",
+                ("erode-0.1", "dilate-0.2", "box")),
+        Setting("conditions", CONDITIONS, "what the pictures go through", (ORIGINAL, "segmented", RANDOM, SAME)),
+        Setting("accuracy", "full", "right among all outputs of a model (full) or the dataset's classes (restricted)"),
+    ),
+)  # fmt: skip
 
 
-def _usable(kinds: Sequence[Kind], overlaps: pd.DataFrame) -> tuple[list[Kind], list[str]]:
-    """The kinds with enough masks to compare, and the names of the others."""
-    count = overlaps[overlaps["usable"]].groupby("kind").size()
-    good = [kind for kind in kinds if count.get(kind.name, 0) >= LEAST]
-    if not good:
-        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole picture")
-    return good, [kind.name for kind in kinds if kind not in good]
-
-
-def _check(settings: Mapping[str, Any]) -> str:
-    """The conditions as one text; raises UserError where a setting makes no sense."""
-    if settings["scenes"] < LEAST or not 0 <= settings["context"] <= 1:
-        raise UserError(f"scenes must be {LEAST} or more, and context a number from 0 to 1")
+def _check(options: StudyOptions) -> str:
+    """Return the conditions as one text; raise UserError where a setting makes no sense."""
+    settings = options.settings
     if settings["accuracy"] not in get_args(Outcome):
         raise UserError(f"accuracy is {' or '.join(get_args(Outcome))}, not {settings['accuracy']!r}")
     text = ",".join(settings["conditions"])
@@ -131,57 +128,153 @@ def _check(settings: Mapping[str, Any]) -> str:
     return text
 
 
-def _world(options: StudyOptions) -> World:
+def _data(options: StudyOptions) -> DataSpec:
+    images = images_of(options, least=LEAST)
+    return DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
+
+
+def _usable(kinds: Sequence[MaskKind], overlaps: pd.DataFrame) -> tuple[list[MaskKind], list[str]]:
+    """Return the kinds with enough masks to compare, and the names of the others."""
+    count = overlaps[overlaps["usable"]].groupby("kind").size()
+    good = [kind for kind in kinds if count.get(kind.name, 0) >= LEAST]
+    if not good:
+        raise UserError(f"no kind of masks has {LEAST} that could be used: all are empty or cover the whole picture")
+    return good, [kind.name for kind in kinds if kind not in good]
+
+
+def _evaluated(
+    options: StudyOptions, spec: DataSpec, kind: MaskKind, models: Sequence[str], conditions: str
+) -> MaskRun:
     settings = options.settings
-    if settings["data"] != DRAWN:
-        spec = DataSpec(settings["data"], settings["masks"] or None, limit=settings["scenes"], seed=options.seed)
-        return World(spec, settings["data"])
-    if settings["masks"]:
-        raise UserError("drawn scenes have exact masks of their own; leave masks out, or name other data")
-    scenes = f"test?n={settings['scenes']}&context={settings['context']:g}&seed={options.seed}"
-    return World(DataSpec(f"diorama:{scenes}", seed=options.seed), f"diorama-rerendered:{scenes}")
-
-
-def _with_masks(options: StudyOptions, world: World, kind: Kind) -> dict[str, Any]:
-    """Sample id → the sample as a run with these masks sees it."""
-    folder = str(options.out / "masks" / kind.folder)
-    made = read(replace(world.spec, data=world.evaluated, masks=folder)).samples
-    return {one.sample_id: one for one in made if one.condition == ORIGINAL}
-
-
-def _evaluated(options: StudyOptions, world: World, kind: Kind, models: Sequence[str], conditions: str) -> Run:
-    settings = options.settings
-    exact = kind.name == EXACT
+    common = options.run_options(kind.folder)
+    common["progress"] = lambda stage, done, total: options.progress(f"{kind.name}: {stage}", done, total)
     results = api.evaluate(
-        world.evaluated,
+        spec.data,
         models=models,
-        out=options.out / "runs" / kind.folder,
         scenarios=conditions,
-        masks=world.spec.masks if exact else str(options.out / "masks" / kind.folder),
+        masks=spec.masks if kind.name == EXACT else str(options.out / "masks" / kind.folder),
         labels=settings["labels"] or None,
-        limit=world.spec.limit,
-        seed=options.seed,
-        device=options.device,
+        limit=spec.limit,
         batch_size=64,
-        progress=lambda stage, done, total: options.progress(f"{kind.name}: {stage}", done, total),
+        **common,
     )
-    return Run(results, settings["accuracy"], options.seed)
+    return MaskRun(results, settings["accuracy"], options.seed)
 
 
 def _pictures(
-    samples: Sequence[Any], others: Mapping[str, Mapping[str, Any]], kinds: Sequence[Kind], max_pixels: int
+    samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample]], kinds: Sequence[MaskKind], max_pixels: int
 ) -> dict[str, Image]:
-    """Kind → the same few pictures under its masks."""
-    firsts = list({sample.label: sample for sample in reversed(samples)}.values())  # one a class
-    chosen = list(mask_kinds.masked(firsts[:: max(1, len(firsts) // SHOWN)][:SHOWN], max_pixels))
-    if not chosen:
+    """Return kind → the same few pictures under its masks."""
+    firsts = list({sample.label: sample for sample in reversed(samples)}.values())  # one per class
+    examples = list(masked(firsts[:: max(1, len(firsts) // SHOWN)][:SHOWN], max_pixels))
+    if not examples:
         return {}
-    shown = {EXACT: mask_kinds.sheet([(image, exact) for _, image, exact in chosen])}
+    shown = {EXACT: sheet([(image, exact) for _, image, exact in examples])}
     for kind in kinds:
-        masks = [mask_kinds.mask_of(others[kind.name].get(sample.sample_id), image) for sample, image, _ in chosen]
-        pairs = [
+        masks = [mask_of(others[kind.name].get(sample.sample_id), image) for sample, image, _ in examples]
+        pairs: list[Any] = [
             (image, np.zeros(image.shape[:2], np.bool_) if mask is None else mask)
-            for (_, image, _), mask in zip(chosen, masks, strict=True)
+            for (_, image, _), mask in zip(examples, masks, strict=True)
         ]
-        shown[kind.name] = mask_kinds.sheet(pairs)
+        shown[kind.name] = sheet(pairs)
     return shown
+
+
+def samples_of(spec: DataSpec) -> list[Sample]:
+    """Return the original pictures that have an exact mask."""
+    samples = [sample for sample in read(spec).samples if sample.mask is not None and sample.condition == ORIGINAL]
+    if not samples:
+        raise UserError(f"{spec.data} has no masks to compare others with; name a folder of them: --set masks=FOLDER")
+    return samples
+
+
+def write_masks(kind: MaskKind, samples: Sequence[Sample], spec: DataSpec, folder: Path, progress: Progress) -> None:
+    """Write the masks of a kind, and the list by which readers find them, unless they are complete already."""
+    if not kind.is_made_from_exact:
+        api.mask(
+            spec.data, out=folder, annotator=kind.name, masks=spec.masks, limit=spec.limit, seed=spec.seed,
+            progress=progress,
+        )  # fmt: skip
+        return
+    if (folder / "masks.csv").is_file():
+        return
+    rows = []
+    for done, sample in enumerate(samples):
+        progress(f"mask {kind.name}", done, len(samples))
+        path = f"{file_name(sample)}.png"
+        try:
+            image = sample.image.load(max_pixels=spec.max_pixels)
+            assert sample.mask is not None
+            mask = degraded(kind, image, sample.mask.load(*image.shape[:2]))
+        except SampleError:  # the run reports it
+            continue
+        write_atomic(folder / path, encode_mask(mask))
+        rows.append([path, sample.sample_id, "ok"])
+    text = io.StringIO()
+    csv.writer(text).writerows([["path", "sample_id", "status"], *rows])
+    write_atomic(folder / "masks.csv", text.getvalue().encode())
+
+
+def overlaps(samples: Sequence[Sample], others: Mapping[str, Mapping[str, Sample]], max_pixels: int) -> pd.DataFrame:
+    """Compare each mask with the exact one: kind, source_id, iou, lost, added, usable.
+
+    ``lost`` is the share of the object that the mask leaves out; ``added`` the background it takes in, as a share of
+    the object's area; ``usable``: neither empty nor the whole picture.
+
+    Args:
+        samples: with exact masks.
+        others: kind → sample id → the same picture with that kind's mask.
+        max_pixels: larger pictures are left out.
+    """
+    import pandas as pd
+
+    rows = []
+    for sample, image, exact in masked(samples, max_pixels):
+        for kind, masked_samples in others.items():
+            mask = mask_of(masked_samples.get(sample.sample_id), image)
+            if mask is None:
+                mask = np.zeros_like(exact)
+            both, area = int((mask & exact).sum()), max(int(exact.sum()), 1)
+            rows.append(
+                {"kind": kind, "source_id": sample.source_id, "iou": both / max(int((mask | exact).sum()), 1)}
+                | {"lost": 1 - both / area, "added": (int(mask.sum()) - both) / area}
+                | {"usable": bool(mask.any() and not mask.all())}
+            )
+    return pd.DataFrame(rows)
+
+
+def masked(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sample, Image, Mask]]:
+    """Yield each sample with its picture and its exact mask; those that cannot be read are left out."""
+    for sample in samples:
+        try:
+            image = sample.image.load(max_pixels=max_pixels)
+        except SampleError:
+            continue
+        exact = mask_of(sample, image)
+        if exact is not None and exact.any():
+            yield sample, image, exact
+
+
+def mask_of(sample: Sample | None, image: Image) -> Mask | None:
+    """Return the sample's mask for this picture, or None where there is none that can be read."""
+    if sample is None or sample.mask is None:
+        return None
+    try:
+        return sample.mask.load(*image.shape[:2])
+    except SampleError:
+        return None
+
+
+def sheet(pictures: Sequence[tuple[Image, Mask]], side: int = 120) -> Image:
+    """Return pictures two by two, each cut to a square; the background of the mask is nearly white."""
+    shown = []
+    for image, mask in pictures:
+        height, width = image.shape[:2]
+        faded = np.where(mask[..., None], image, 255 - (255 - image.astype(np.uint16)) // 6).astype(np.uint8)
+        least = min(height, width)
+        top, left = (height - least) // 2, (width - least) // 2
+        square = np.ascontiguousarray(faded[top : top + least, left : left + least])
+        rough = cv2.INTER_AREA if least > side else cv2.INTER_NEAREST
+        shown.append(np.asarray(cv2.resize(square, (side, side), interpolation=rough), np.uint8))
+    shown += [np.full((side, side, 3), 255, np.uint8)] * (-len(shown) % 2)
+    return np.concatenate([np.concatenate(shown[place : place + 2], axis=1) for place in range(0, len(shown), 2)])

@@ -1,4 +1,4 @@
-"""What is measured of pictures with a painted background, besides a model's answers."""
+"""Measures of generated pictures besides a model's answers: FID, KID, diversity, seam, CLIP score."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NEARBY = (3.0, 7.0)
 
 
 def frechet_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
-    """FID of torchmetrics, on features (n, width) that somebody else computed."""
+    """Return FID (torchmetrics) between given features, (n, width) each."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
     return _distance(FrechetInceptionDistance(feature=_given(real.shape[1])), real, made)
 
 
 def kernel_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
-    """KID of torchmetrics on given features: one subset that is everything, so that nothing is random.
+    """Return KID (torchmetrics) between given features, on one subset that is everything, so nothing is random.
 
     Both sets are cut to the size of the smaller.
     """
@@ -43,7 +43,7 @@ def kernel_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> flo
 
 
 def _given(width: int) -> Any:
-    """A module for torchmetrics that takes features for pictures."""
+    """Return a module that lets torchmetrics take features instead of pictures."""
     import torch
 
     class Given(torch.nn.Identity):
@@ -58,31 +58,31 @@ def _distance(metric: Any, real: NDArray[np.float32], made: NDArray[np.float32])
     metric.set_dtype(torch.float64)
     for features, is_real in ((real, True), (made, False)):
         metric.update(torch.from_numpy(features).double(), real=is_real)
-    # KID shuffles with torch's global generator, which moves the last bits of a sum and everybody else's numbers.
+    # KID shuffles with torch's global generator: a seed keeps the last bits, and the fork leaves others' numbers alone.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = metric.compute()
-    return float(found[0] if isinstance(found, tuple) else found)
+        value = metric.compute()
+    return float(value[0] if isinstance(value, tuple) else value)
 
 
 def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
-    """Mean cosine distance between two pictures of one group, averaged over the groups that have two.
+    """Return the mean cosine distance between two pictures of one group, averaged over the groups that have two.
 
     Args:
         features: unit vectors (n, width).
         groups: of each picture.
     """
-    found = []
+    distances = []
     for group in dict.fromkeys(groups):
         own = features[np.asarray(groups) == group].astype(np.float64)
         if len(own) > 1:
             total = np.square(own.sum(0)).sum() - np.square(own).sum()  # over ordered pairs of two pictures
-            found.append(1 - total / (len(own) * (len(own) - 1)))
-    return float(np.mean(found)) if found else float("nan")
+            distances.append(1 - total / (len(own) * (len(own) - 1)))
+    return float(np.mean(distances)) if distances else float("nan")
 
 
 def seam(image: Image, mask: Mask) -> float:
-    """How much steeper a picture is along the mask's edge than nearby, as a ratio of mean gradient magnitudes.
+    """Return the ratio of mean gradient magnitudes along the mask's edge and nearby.
 
     NaN where nothing is steep nearby, or where there is nothing nearby.
     """
@@ -96,18 +96,18 @@ def seam(image: Image, mask: Mask) -> float:
 
 
 def _from_edge(mask: Mask) -> NDArray[np.float32]:
-    """How far each pixel is from the other side of the mask's edge, in pixels."""
+    """Return the distance of each pixel from the other side of the mask's edge."""
     inside = mask.view(np.uint8)
-    parts = [cv2.distanceTransform(one, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) for one in (inside, 1 - inside)]
+    parts = [cv2.distanceTransform(side, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) for side in (inside, 1 - inside)]
     return cast("NDArray[np.float32]", np.maximum(*parts))
 
 
 def seam_against(image: Image, original: Image, mask: Mask) -> float:
-    """``seam`` over that of the original: 1 where the edge stands out no more than it did before."""
+    """Return ``seam`` over that of the original: 1 where the edge stands out no more than before."""
     before = seam(original, mask)
     return seam(image, mask) / before if before > 0 else float("nan")
 
 
 def clip_scores(pictures: NDArray[np.float32], prompts: NDArray[np.float32]) -> Floats:
-    """100 × cosine of picture and prompt, at least 0, from unit vectors (n, width) of each."""
+    """Return 100 × cosine of picture and prompt, at least 0, from unit vectors (n, width) of each."""
     return np.asarray(np.maximum(100 * (pictures.astype(np.float64) * prompts).sum(1), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,47 +21,53 @@ from holdfast.data.nuisances import article
 from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.pipeline.generate.prompts import Prompts, spoken
+from holdfast.pipeline.generate.strategies import ALL, MEANING, ORIGINALS, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.study import StudyResult, about_world
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import listing, number, percent, short_names
+from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.effects.drops import paired_effect
-from holdfast.studies.prompt_findings import costs, looks, luck, words
+from holdfast.stats.models.trainings import Estimate
 from holdfast.studies.prompt_measures import clip_scores, diversity, frechet_distance, kernel_distance, seam_against
-from holdfast.studies.prompt_strategies import ALL, ORIGINALS, strategies_of, write_prompts
-from holdfast.studies.study import Setting, Study, StudyOptions, data_of, model_names, result_names
+from holdfast.studies.study import (
+    Setting,
+    Study,
+    StudyOptions,
+    data_of,
+    dots_of,
+    images_of,
+    is_drawn,
+    model_names,
+    ranged,
+    result_names,
+    subject,
+    world_note,
+)
+from holdfast.studies.walks import in_points
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Features = NDArray[np.float32]
 
-SETTINGS = (
-    Setting("data", "", "photographs with masks, as for holdfast synth; left empty, drawn scenes"),
-    Setting("masks", "", "masks in a tree parallel to the photographs"),
-    Setting("labels", "", "CSV that maps classes to model outputs"),
-    Setting("limit", 0, "at most so many photographs, evenly over classes; 0 takes all"),
-    Setting("scenes", 96, "drawn scenes, a multiple of 24 for equally many of each class in both halves", 24),
-    Setting("context", 0.95, "how strongly class and background go together in drawn scenes, 0 to 1"),
-    Setting(
-        "models",
-        ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong"),
-        "models under test; embedded stands for all that come with Holdfast",
-        ("embedded:resnet_rho0", "embedded:resnet_rho95_strong"),
-    ),
-    Setting("generator", "embedded:", "what paints", "embedded:?steps=2"),
-    Setting("oracle", "clip:embedded", "whose image and text towers measure: a clip: of any kind"),
-    Setting("strategies", (ALL,), "ways to ask, by name", ("plain", "other")),
-    Setting("prompts", "", "TOML with a table a strategy; left empty, those that come with Holdfast"),
-    Setting("seeds", 2, "pictures a scene and strategy, each from another seed"),
-    Setting("feather", 0.0, "width of a soft seam in pixels"),
-)
+MODELS = ("embedded:resnet_rho0", "embedded:resnet_rho80", "embedded:resnet_rho95", "embedded:resnet_rho95_strong")
 SCENARIO = "generated_background"
 SHOWN = 3
 """Scenes in the pictures of the page."""
+_MEASURES = (
+    Column("recognised", "Recognised", "percent", hint="pictures whose class the oracle names"),
+    Column("background_seen", "Asked background seen", "percent", hint="among all backgrounds that were asked for"),
+    Column("fid", "FID", "number", digits=1, hint="from the originals, in the oracle's features; less is nearer"),
+    Column("kid", "KID", "number", digits=3, hint="the same with a cubic kernel"),
+    Column("clip_score", "CLIP score", "number", digits=1, hint="100 × cosine of picture and prompt"),
+    Column("diversity", "Diversity", "number", digits=3, hint="mean cosine distance between pictures of one class"),
+    Column("seam", "Seam", "number", digits=2, hint="steepness along the edge, over nearby, over the original's"),
+)
 
 
 @dataclass(frozen=True)
-class Made:
-    """The pictures of one strategy and seed, in one order, with what was asked for each."""
+class PaintedPictures:
+    """The pictures of one strategy and seed, in one order, with the rows of their manifest."""
 
     strategy: str
     seed: int
@@ -71,14 +77,19 @@ class Made:
     features: Features
 
     @property
+    def name(self) -> str:
+        """The name of its folder and its run."""
+        return f"{self.strategy}-{self.seed}"
+
+    @property
     def sources(self) -> list[str]:
-        """Which scene each is of."""
+        """The scene of each picture."""
         return [str(row["source_id"]) for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Originals:
-    """What the pictures are compared with, by the scene's id."""
+    """The scenes as they were, by id; ``place`` is the row of ``features``."""
 
     samples: Mapping[str, Sample]
     images: Mapping[str, Image]
@@ -90,50 +101,64 @@ class Originals:
 def run(options: StudyOptions) -> StudyResult:
     """Paint with every strategy and seed, then measure pictures and models."""
     settings = options.settings
-    for name, least in (("seeds", 1), ("limit", 0)):
-        if settings[name] < least:
-            raise UserError(f"{name} must be {least} or more")
-    data, drawn = (settings["data"], False) if settings["data"] else (data_of(options), True)
+    options.require(seeds=1, limit=0)
+    images_of(options)  # checks the settings
+    data, drawn = data_of(options), is_drawn(options)
     clip_name = parse_name(settings["oracle"])
     if clip_name.scheme != "clip":
         raise UserError("this study compares pictures with prompts: oracle must be a clip:, which reads both")
     collection = read(DataSpec(data, masks=settings["masks"] or None, limit=settings["limit"]))
-    chosen = strategies_of(settings["prompts"], settings["strategies"], collection.classes, drawn=drawn)
+    strategies = strategies_of(settings["prompts"], settings["strategies"], collection.classes, drawn=drawn)
     models = model_names(settings["models"])
     clip = load_clip(clip_name, device=options.device)
     originals = _originals(collection, clip)
-    made = [
-        _paint(options, data, name, prompts, turn, clip)
-        for name, prompts in chosen.items()
-        for turn in range(settings["seeds"])
+    painted = [
+        _paint(options, data, name, prompts, seed, clip)
+        for name, prompts in strategies.items()
+        for seed in range(settings["seeds"])
     ]
-    pictures = _measured(made, chosen, originals, collection, clip, options)
-    drops = _drops(options, data, made, models)
-    findings = [looks(pictures), costs(drops, result_names(options, models))]
+    pictures = _measured(painted, strategies, originals, collection, clip, options)
+    drops = _drops(options, data, painted, models)
+    findings = [_looks(pictures), _costs(drops, result_names(options, models))]
     if settings["seeds"] > 1:
-        findings.append(luck(pictures, drops))
-    findings.append(words(chosen, _examples(made), _pictures(made, originals)))
+        findings.append(_seeds(pictures, drops))
+    findings.append(_words(strategies, painted, originals))
     return StudyResult(
         title="Prompts for backgrounds",
-        question=_question(options, drawn=drawn),
+        question=_question(options),
         findings=findings,
         facts=[
-            (str(len(chosen)), "strategies"),
+            (str(len(strategies)), "strategies"),
             (str(settings["seeds"]), "seeds"),
             (str(len(originals.samples)), "scenes" if drawn else "photographs"),
-            (str(sum(len(one.rows) for one in made)), "pictures"),
+            (str(sum(len(part.rows) for part in painted)), "pictures"),
         ],
-        note=(about_world(data)),
-        runs=["runs/originals", *(f"runs/{_name(one.strategy, one.seed)}" for one in made)],
+        note=world_note(options),
+        runs=["runs/originals", *(f"runs/{part.name}" for part in painted)],
     )
 
 
-STUDY = Study(run, SETTINGS)
+STUDY = Study(
+    run,
+    (
+        *subject(
+            MODELS, 96, quick=(MODELS[0], MODELS[-1]), quick_scenes=24,
+            without=("generator", "oracle"),
+        ),
+        Setting("limit", 0, "at most so many photographs, evenly over classes; 0 takes all"),
+        Setting("generator", "embedded:", "what paints", "embedded:?steps=2"),
+        Setting("oracle", "clip:embedded", "whose image and text towers measure: a clip: of any kind"),
+        Setting("strategies", (ALL,), "ways to ask, by name", ("plain", "other")),
+        Setting("prompts", "", "TOML with a table per strategy; left empty, those that come with Holdfast"),
+        Setting("seeds", 2, "pictures per scene and strategy, each from another seed"),
+        Setting("feather", 0.0, "width of a soft seam in pixels"),
+    ),
+)  # fmt: skip
 
 
-def _question(options: StudyOptions, *, drawn: bool) -> str:
+def _question(options: StudyOptions) -> str:
     settings = options.settings
-    what = "drawn scenes" if drawn else f"photographs of {Path(settings['data']).name}"
+    what = "drawn scenes" if is_drawn(options) else f"photographs of {Path(settings['data']).name}"
     return (
         "Which way of asking gives the backgrounds that look most real, and which of them cost a model most? "
         f"{settings['generator']} painted new surroundings for the objects of {what}, every strategy from the same "
@@ -149,34 +174,33 @@ def _question(options: StudyOptions, *, drawn: bool) -> str:
 
 def _originals(collection: Collection, clip: Clip) -> Originals:
     samples = {sample.source_id: sample for sample in collection.samples}
-    images = {one: sample.image.load() for one, sample in samples.items()}
+    images = {source: sample.image.load() for source, sample in samples.items()}
     masks = {
-        one: sample.mask.load(*images[one].shape[:2]) for one, sample in samples.items() if sample.mask is not None
+        source: sample.mask.load(*images[source].shape[:2])
+        for source, sample in samples.items()
+        if sample.mask is not None
     }
     if not masks:
         raise UserError("none of the images has a mask, so there is no background to paint; --set masks=FOLDER")
     features = image_embeddings(clip, list(images.values()))
-    return Originals(samples, images, masks, features, {one: place for place, one in enumerate(samples)})
+    return Originals(samples, images, masks, features, {source: place for place, source in enumerate(samples)})
 
 
-def _name(strategy: str, turn: int) -> str:
-    return f"{strategy}-{turn}"
-
-
-def _paint(options: StudyOptions, data: str, strategy: str, prompts: Prompts, turn: int, clip: Clip) -> Made:
-    settings, folder = options.settings, options.out / "work" / _name(strategy, turn)
-    file = write_prompts(prompts, options.out / "work" / f"{strategy}.toml")
+def _paint(
+    options: StudyOptions, data: str, strategy: str, prompts: Prompts, seed: int, clip: Clip
+) -> PaintedPictures:  # fmt: skip
+    settings, folder = options.settings, options.out / "work" / f"{strategy}-{seed}"
     api.synth(
         data,
         out=folder,
         scenarios=SCENARIO,
         generator=settings["generator"],
-        prompts=file,
+        prompts=write_prompts(prompts, options.out / "work" / f"{strategy}.toml"),
         masks=settings["masks"] or None,
         labels=settings["labels"] or None,
         limit=settings["limit"],
         feather=settings["feather"],
-        seed=options.seed + turn,
+        seed=options.seed + seed,
         device=options.device,
         progress=options.progress,
     )
@@ -185,42 +209,42 @@ def _paint(options: StudyOptions, data: str, strategy: str, prompts: Prompts, tu
         raise UserError(f"the strategy {strategy} left {len(rows)} pictures; look at {folder / 'manifest.csv'}")
     rows.sort(key=lambda row: str(row["source_id"]))
     images = [decode_image(read_file(folder / str(row["path"]))) for row in rows]
-    return Made(strategy, turn, folder, rows, images, image_embeddings(clip, images))
+    return PaintedPictures(strategy, seed, folder, rows, images, image_embeddings(clip, images))
 
 
 def _measured(
-    made: Sequence[Made],
+    painted: Sequence[PaintedPictures],
     strategies: Mapping[str, Prompts],
     originals: Originals,
     collection: Collection,
     clip: Clip,
     options: StudyOptions,
 ) -> pd.DataFrame:
-    """A row per strategy and seed."""
+    """Return a row per strategy and seed, after one of the originals."""
     import pandas as pd
 
-    names = [_said(one, collection) for one in collection.classes]
+    names = [_said(label, collection) for label in collection.classes]
     judge = load_classifier(options.settings["oracle"], device=options.device, classes=names)
-    rows = [_yardstick(originals, made[0].sources)]
-    for one in made:
-        labels = [str(row["label"]) for row in one.rows]
-        answers = judge.predict(one.images).argmax(1)
+    rows = [_yardstick(originals, painted[0].sources)]
+    for part in painted:
+        labels = [str(row["label"]) for row in part.rows]
+        answers = judge.predict(part.images).argmax(1)
         right = [collection.classes[int(place)] == label for place, label in zip(answers, labels, strict=True)]
-        prompts = text_embeddings(clip, [str(row["prompt"]) for row in one.rows])
+        prompts = text_embeddings(clip, [str(row["prompt"]) for row in part.rows])
         seams = [
             seam_against(image, originals.images[source], originals.masks[source])
-            for image, source in zip(one.images, one.sources, strict=True)
+            for image, source in zip(part.images, part.sources, strict=True)
         ]
         rows.append(
             {
-                "strategy": one.strategy,
-                "seed": one.seed,
-                "pictures": len(one.rows),
+                "strategy": part.strategy,
+                "seed": part.seed,
+                "pictures": len(part.rows),
                 "recognised": float(np.mean(right)),
-                "background_seen": _background_seen(one, strategies[one.strategy].backgrounds, collection, clip),
-                **_distances(originals, one.sources, one.features),
-                "clip_score": float(clip_scores(one.features, prompts).mean()),
-                "diversity": diversity(one.features, labels),
+                "background_seen": _background_seen(part, strategies[part.strategy].backgrounds, collection, clip),
+                **_distances(originals, part.sources, part.features),
+                "clip_score": float(clip_scores(part.features, prompts).mean()),
+                "diversity": diversity(part.features, labels),
                 "seam": float(np.nanmedian(seams)) if np.isfinite(seams).any() else float("nan"),
             }
         )
@@ -228,7 +252,7 @@ def _measured(
 
 
 def _yardstick(originals: Originals, sources: Sequence[str]) -> dict[str, Any]:
-    """The same of the originals themselves: how far photographs are from one another."""
+    """Return the measures of the originals themselves: how far photographs are from one another."""
     at = [originals.place[source] for source in sources]
     labels = [originals.samples[source].label for source in sources]
     facts = {"strategy": ORIGINALS, "seed": 0, "pictures": len(sources), "seam": 1.0}
@@ -237,7 +261,7 @@ def _yardstick(originals: Originals, sources: Sequence[str]) -> dict[str, Any]:
 
 
 def _distances(originals: Originals, sources: Sequence[str], features: Features) -> dict[str, float]:
-    """FID and KID of pictures of half the scenes from originals of the other half, averaged over both ways.
+    """Return FID and KID of pictures of half the scenes from originals of the other half, averaged over both ways.
 
     Pictures and originals of one scene show the same object, which would make them look alike. Unit vectors are
     scaled to a root mean square of 1, where torchmetrics' kernel tells them apart.
@@ -264,14 +288,16 @@ def _said(label: str, collection: Collection) -> str:
     return spoken(label, collection.keys.get(label))
 
 
-def _background_seen(one: Made, phrases: Mapping[str, str], collection: Collection, clip: Clip) -> float:
-    """The share of pictures whose asked background the towers find among all the strategy has; NaN if it has none."""
+def _background_seen(
+    part: PaintedPictures, phrases: Mapping[str, str], collection: Collection, clip: Clip
+) -> float:  # fmt: skip
+    """Return the share of pictures whose asked background CLIP picks among those of the strategy; NaN without any."""
     kinds = list(phrases)
     if len(kinds) < 2:
         return float("nan")
     texts: dict[str, Features] = {}
     hits = []
-    for row, feature in zip(one.rows, one.features, strict=True):
+    for row, feature in zip(part.rows, part.features, strict=True):
         name = _said(str(row["label"]), collection)
         if name not in texts:
             texts[name] = text_embeddings(clip, [f"{article(name)} {name} {phrases[kind]}" for kind in kinds])
@@ -279,8 +305,10 @@ def _background_seen(one: Made, phrases: Mapping[str, str], collection: Collecti
     return float(np.mean(hits))
 
 
-def _drops(options: StudyOptions, data: str, made: Sequence[Made], models: Sequence[str]) -> pd.DataFrame:
-    """What each strategy costs each model: a row per model × strategy over all seeds (seed -1), and per seed."""
+def _drops(
+    options: StudyOptions, data: str, painted: Sequence[PaintedPictures], models: Sequence[str]
+) -> pd.DataFrame:  # fmt: skip
+    """Return what each strategy costs each model: a row per model × strategy over all seeds (seed -1), and per seed."""
     import pandas as pd
 
     settings = options.settings
@@ -288,50 +316,146 @@ def _drops(options: StudyOptions, data: str, made: Sequence[Made], models: Seque
         "models": models, "scenarios": "original", "device": options.device, "labels": settings["labels"] or None,
         "progress": options.progress,
     }  # fmt: skip
+    runs = options.out / "runs"
     before = api.evaluate(
-        data, out=options.out / "runs" / "originals", masks=settings["masks"] or None, limit=settings["limit"], **common
+        data, out=runs / "originals", masks=settings["masks"] or None, limit=settings["limit"], **common
     ).counts.cells
-    after = {
-        (one.strategy, one.seed): api.evaluate(
-            one.folder, out=options.out / "runs" / _name(one.strategy, one.seed), **common
-        ).counts.cells
-        for one in made
-    }
+    after: dict[str, list[pd.DataFrame]] = {}
+    for part in painted:
+        cells = api.evaluate(part.folder, out=runs / part.name, **common).counts.cells
+        after.setdefault(part.strategy, []).append(cells)
     rows = []
-    for strategy in dict.fromkeys(one.strategy for one in made):
-        seeds = [cells for (name, _), cells in after.items() if name == strategy]
-        for turn, parts in [(-1, seeds), *enumerate([one] for one in seeds)]:
-            whole = pd.concat([part.astype({"model": str}) for part in parts])
+    for strategy, seeds in after.items():
+        for seed, parts in [(-1, seeds), *enumerate([cells] for cells in seeds)]:
+            whole = pd.concat([cells.astype({"model": str}) for cells in parts])
             for model in dict.fromkeys(whole["model"]):
                 effect = paired_effect(
                     before[before["model"] == model], whole[whole["model"] == model], "right", average="micro",
                     seed=options.seed,
                 )  # fmt: skip
                 rows.append(
-                    {"strategy": strategy, "model": model, "seed": turn, "scenes": effect.n, "before": effect.first}
-                    | {"after": effect.second, "drop": effect.value, "drop_low": effect.low, "drop_high": effect.high}
+                    {"strategy": strategy, "model": model, "seed": seed, "scenes": effect.n, "before": effect.first}
+                    | {"after": effect.second, **Estimate(effect.value, effect.low, effect.high).row("drop")}
                 )
     return pd.DataFrame(rows)
 
 
-def _examples(made: Sequence[Made]) -> dict[str, list[str]]:
-    """Some prompts of each strategy, none twice."""
-    return {
-        one.strategy: list(dict.fromkeys(str(row["prompt"]) for row in one.rows))[:3] for one in made if one.seed == 0
-    }
+def _looks(pictures: pd.DataFrame) -> Finding:
+    """Describe the pictures of each strategy, averaged over seeds."""
+    means = {"pictures": "sum"} | {column.key: "mean" for column in _MEASURES}
+    frame = pictures.groupby("strategy", sort=False).agg(means).reset_index()
+    shown = frame.dropna(axis="columns", how="all")
+    painted = frame[frame["strategy"] != ORIGINALS]
+
+    def rising(measure: str) -> list[dict[Hashable, Any]]:
+        return painted.sort_values(measure, kind="stable", na_position="first").to_dict("records")
+
+    by_distance = rising("kid")
+    nearest, farthest = by_distance[0], by_distance[-1]
+    followed, edge = rising("clip_score")[-1], rising("seam")[-1]
+    yardstick = frame[frame["strategy"] == ORIGINALS].iloc[0]
+    sentences = [
+        f"Nearest to the originals is {nearest['strategy']} (KID {number(nearest['kid'], 3)}), farthest "
+        f"{farthest['strategy']} ({number(farthest['kid'], 3)}); the originals' own is {number(yardstick['kid'], 3)}.",
+        f"The prompt is followed best by {followed['strategy']} (CLIP score {number(followed['clip_score'], 1)}); the "
+        f"oracle still names the class on at least {percent(painted['recognised'].min())} of each strategy's pictures.",
+        f"The edge stands out most under {edge['strategy']}: {number(edge['seam'], 2)} times as much as in the "
+        "originals.",
+    ]
+    seen = frame.dropna(subset="background_seen")
+    if len(seen):
+        each = [f"{percent(row['background_seen'])} ({row['strategy']})" for row in seen.to_dict("records")]
+        sentences.append(f"The background that was asked for is the one the oracle sees on {listing(each, 6)}.")
+    columns = [Column("strategy", "Strategy"), Column("pictures", "Pictures", "integer")]
+    columns += [column for column in _MEASURES if column.key in shown]
+    return Finding("How the pictures look", sentences, shown, columns)
 
 
-def _pictures(made: Sequence[Made], originals: Originals) -> dict[str, Image]:
-    """A few scenes as they were and under each strategy, scene by scene."""
-    first = [one for one in made if one.seed == 0]
+def _costs(drops: pd.DataFrame, models: Sequence[str]) -> Finding:
+    """Compare accuracy on the originals with accuracy on painted backgrounds, over all seeds."""
+    frame = drops[drops["seed"] == -1].drop(columns="seed")
+    short = short_names(list(models))
+    sentences = []
+    for model in models:
+        own = frame[frame["model"] == model].dropna(subset="drop").sort_values("drop", kind="stable")
+        if own.empty:
+            continue
+        costs = [
+            f"{row['strategy']} costs {in_points(Estimate(row['drop'], row['drop_low'], row['drop_high']))}"
+            for row in (own.iloc[-1], own.iloc[0])
+        ]
+        sentences.append(f"{short[model]}: {costs[0]}, {costs[1]}.")
+    columns = [
+        Column("strategy", "Strategy"),
+        Column("model", "Model"),
+        Column("scenes", "Scenes", "integer"),
+        Column("before", "Original", "percent"),
+        Column("after", "Painted", "percent"),
+        ranged("drop", "Drop", "points"),
+    ]
+    return Finding(
+        "What each strategy costs",
+        sentences,
+        frame,
+        columns,
+        chart=dots_of(
+            frame.assign(name=frame["model"].map(short)), "drop", line="name", row="strategy",
+            title="Drop in accuracy, points", zero=True,
+        ),
+        caption="Accuracy on the originals less accuracy with a painted background",
+    )  # fmt: skip
+
+
+def _seeds(pictures: pd.DataFrame, drops: pd.DataFrame) -> Finding:
+    """Show how far the seed moves what the strategies are compared by."""
+    each = drops[drops["seed"] >= 0].pivot_table(index=["strategy", "seed"], columns="model", values="drop", sort=False)
+    short = short_names([str(name) for name in each.columns])
+    each = each.rename(columns={name: f"drop {short[str(name)]}" for name in each.columns})
+    frame = pictures.merge(each.reset_index(), on=["strategy", "seed"])
+    kid = pictures[pictures["strategy"] != ORIGINALS].groupby("strategy")["kid"]
+    means, within = kid.mean(), kid.max() - kid.min()
+    sentence = (
+        f"From one seed to the next KID moves by {number(within.mean(), 3)} on average; the strategies' means span "
+        f"{number(means.max() - means.min(), 3)}."
+    )
+    columns = [Column("strategy", "Strategy"), Column("seed", "Seed", "integer")]
+    columns += [column for column in _MEASURES if frame[column.key].notna().any()]
+    columns += [Column(str(name), str(name).capitalize(), "points") for name in each.columns]
+    return Finding("Seed by seed", [sentence], frame, columns)
+
+
+def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures], originals: Originals) -> Finding:
+    """Show the prompts in full, with pictures."""
+    import pandas as pd
+
+    first = [part for part in painted if part.seed == 0]
+    examples = {part.strategy: list(dict.fromkeys(str(row["prompt"]) for row in part.rows))[:3] for part in first}
+    rows = [
+        {"strategy": name, "asks_for": MEANING.get(name, ""), "prompt": prompts.default}
+        | {"examples": " · ".join(examples[name])}
+        for name, prompts in strategies.items()
+    ]
+    columns = [
+        Column("strategy", "Strategy"),
+        Column("asks_for", "Asks for"),
+        Column("prompt", "Prompt, where a class has none of its own"),
+        Column("examples", "For example"),
+    ]
+    sentence = "Some scenes as they were, and under each strategy from the first seed."
+    pictures = _pictures(first, originals)
+    return Finding("The words and the pictures", [sentence], pd.DataFrame(rows), columns, images=pictures)
+
+
+def _pictures(painted: Sequence[PaintedPictures], originals: Originals) -> dict[str, Image]:
+    """Return a few scenes as they were and under each strategy, scene by scene."""
     picked: dict[str, str] = {}
     for source, sample in originals.samples.items():
-        if all(source in one.sources for one in first):
+        if all(source in part.sources for part in painted):
             picked.setdefault(sample.label, source)
     shown: dict[str, Image] = {}
     for label, source in list(picked.items())[:: max(1, len(picked) // SHOWN)][:SHOWN]:
         shown[f"{label}: original"] = _at_height(originals.images[source])
-        shown |= {f"{label}: {one.strategy}": _at_height(one.images[one.sources.index(source)]) for one in first}
+        shown |= {f"{label}: {part.strategy}": _at_height(part.images[part.sources.index(source)]) for part in painted}
     return shown
 
 

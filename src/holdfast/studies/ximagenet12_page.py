@@ -1,4 +1,4 @@
-"""The page of ``holdfast study ximagenet12``: sections of the report, each with what it is the counterpart of."""
+"""The sections of ``holdfast study ximagenet12``, each with its counterpart in the paper."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.score import WHOLE, score_parts
 from holdfast.stats.effects.segments import WITHIN
 from holdfast.store import read_table
+from holdfast.studies.study import ranged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,15 +65,15 @@ _COUNTERPARTS = {
 
 
 def in_order(sections: Sequence[Section]) -> list[Section]:
-    """In the order of the page, each with its counterpart in the paper."""
-    kept = sorted(sections, key=lambda section: ORDER.index(section.name))
+    """Return the sections in the order of the page, each with its counterpart in the paper."""
     return [
-        replace(one, lead=[_COUNTERPARTS[one.name], *one.lead]) if one.name in _COUNTERPARTS else one for one in kept
+        replace(section, lead=[*filter(None, [_COUNTERPARTS.get(section.name)]), *section.lead])
+        for section in sorted(sections, key=lambda section: ORDER.index(section.name))
     ]
 
 
 def classified(results: Results, seed: int) -> list[Section]:
-    """Accuracies, scores, the regression, maps and curves of EX1 and EX2."""
+    """Return accuracies, scores, the regression, maps and curves of EX1 and EX2."""
     counts = results.counts
     if counts.cells.empty:
         raise UserError(f"{results.path} has no answer of any network; look at its report")
@@ -88,7 +89,7 @@ def classified(results: Results, seed: int) -> list[Section]:
     whole = training([results.run], every)
     curves = [part for part in whole.parts if _name(part).startswith(("curves_", "class_balance", "jobs"))]
     compared = [part for part in whole.parts if part not in curves]
-    compared = [part for one in compared for part in (*_wide_accuracies(one, every), one)]
+    compared = [part for long in compared for part in (*_wide_accuracies(long, every), long)]
     if any(str(name).startswith("embedded:") for name in results.run.spec()["architectures"]):
         whole.lead.append("An embedded: name stands for that network, built anew; its weights are not used.")
     sections = [
@@ -107,7 +108,7 @@ def _name(part: Part) -> str:
 
 
 def _wide_accuracies(part: Part, evidence: Evidence) -> list[Part]:
-    """Before the long table of accuracies one as the paper prints it: a row a scenario, EX1 and EX2 of each network."""
+    """Return, for the long table of accuracies, one as the paper prints it: a row per scenario."""
     if not isinstance(part, Table) or part.name != "trained_within":
         return []
     frame, names = part.frame, short_names(evidence.counts.models)
@@ -121,13 +122,13 @@ def _wide_accuracies(part: Part, evidence: Evidence) -> list[Part]:
 
 
 def _bounds(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """A measure with its interval, by condition."""
+    """Return a measure with its interval, by condition."""
     names = {measure: "value", f"{measure}_low": "low", f"{measure}_high": "high"}
     return frame.set_index("condition")[list(names)].rename(columns=names)
 
 
 def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.DataFrame]) -> Table:
-    """A row a scenario, the most harmful first; a column for each (title, key) of ``values``."""
+    """Return a row per scenario, the most harmful first, and a column per (title, key) of ``values``."""
     import pandas as pd
 
     columns = [Column("condition", "Scenario", show=condition_label)]
@@ -138,12 +139,12 @@ def _by_scenario(name: str, caption: str, values: Mapping[tuple[str, str], pd.Da
         columns.append(Column(key, title, "percent", keys["low"], keys["high"]))
     wide = pd.concat(parts, axis=1)
     means = wide[[key for _, key in values if key.startswith("EX1")]].mean(axis=1)
-    order = sorted(wide.index, key=lambda one: (one != ORIGINAL, means[one]))
+    order = sorted(wide.index, key=lambda condition: (condition != ORIGINAL, means[condition]))
     return Table(name, caption, wide.loc[order].reset_index(names="condition"), columns)
 
 
 def _scored(evidence: Evidence) -> Section:
-    """The report's section of scores, with the two parts and what each scenario adds."""
+    """Return the report's section of scores, with the two parts and what each scenario adds."""
     section = scores(evidence)
     assert evidence.every is not None
     frame = score_parts(
@@ -162,45 +163,45 @@ def _scored(evidence: Evidence) -> Section:
     table = robust.merge(parts, on="model").merge(original, on="model")
     table = table.sort_values("score", ascending=False, kind="stable").reset_index(drop=True)
     best, worst = table.iloc[0], table.iloc[-1]
-    told = [_told(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
-    section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(told)}.")
+    words = [_score_words(evidence, row) for row in ([best, worst] if len(table) > 1 else [best])]
+    section.lead.append(f"The score, its part across scenarios and its part within them: {'; '.join(words)}.")
     section.parts = [_filled(part) for part in section.parts]
     section.parts[:0] = [_parts_table(evidence, table), _scenario_table(evidence, frame)]
     return section
 
 
 def _filled(part: Part) -> Part:
-    """A table without columns that have no value in any row: static conditions alone have no effect of pasting."""
+    """Return a table without its empty columns: static conditions alone have no effect of pasting."""
     if not isinstance(part, Table):
         return part
     kept = [column for column in part.columns if part.frame[column.key].notna().any()]
     return replace(part, columns=kept)
 
 
-def _told(evidence: Evidence, row: pd.Series) -> str:
+def _score_words(evidence: Evidence, row: pd.Series) -> str:
     ends = span(row["score_low"], row["score_high"], 3, 1)
     parts = f"1 − ({number(row['cross'], 4)} + {number(row['inner'], 4)})" if "inner" in row else "across only"
     return f"{evidence.name(str(row['model']))} {number(row['score'], 3)} ({ends}) = {parts}"
 
 
 def _wide(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per model and condition; ``cross`` and ``inner`` with ``_low`` and ``_high``."""
-    found = None
+    """Return a row per model and condition; ``cross`` and ``inner`` with ``_low`` and ``_high``."""
+    wide = None
     for part, own in frame.groupby("part", sort=True):
         names = {"squared": str(part), "low": f"{part}_low", "high": f"{part}_high", "deviation": f"{part}_deviation"}
         named = own[["model", "condition", *names]].rename(columns=names)
-        found = named if found is None else found.merge(named, on=["model", "condition"], how="outer")
-    assert found is not None
-    return found
+        wide = named if wide is None else wide.merge(named, on=["model", "condition"], how="outer")
+    assert wide is not None
+    return wide
 
 
 def _parts_table(evidence: Evidence, table: pd.DataFrame) -> Table:
     columns = [
         Column("model", "Network", show=evidence.name),
         Column("accuracy_original", "Originals, μ", "percent", "original_low", "original_high"),
-        Column("cross", "Cross part", "number", "cross_low", "cross_high", digits=4, hint="EX1: Σ(C − μ)² / n"),
-        Column("inner", "Inner part", "number", "inner_low", "inner_high", digits=4, hint="EX2: Σ(C′ − μ)² / n"),
-        Column("score", "Score", "number", "score_low", "score_high", digits=4),
+        ranged("cross", "Cross part", "number", 4, hint="EX1: Σ(C − μ)² / n"),
+        ranged("inner", "Inner part", "number", 4, hint="EX2: Σ(C′ − μ)² / n"),
+        ranged("score", "Score", "number", 4),
         Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
     ]
     note = (
@@ -220,9 +221,9 @@ def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         Column("condition", "Scenario", show=condition_label),
         Column("model", "Network", show=evidence.name),
         Column("cross_deviation", "EX1 less originals", "points"),
-        Column("cross", "squared", "percent", "cross_low", "cross_high", digits=2),
+        ranged("cross", "squared", "percent", 2),
         Column("inner_deviation", "EX2 less originals", "points"),
-        Column("inner", "squared", "percent", "inner_low", "inner_high", digits=2),
+        ranged("inner", "squared", "percent", 2),
     ]
     kept = [column for column in columns if column.key in wide]
     caption = "What each scenario adds: squared deviations from the accuracy on originals, in per cent as in the paper"
@@ -230,7 +231,7 @@ def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
 
 
 def segmented(results: Results, seed: int) -> list[Section]:
-    """EX3."""
+    """Return the section of EX3."""
     found = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
     if found is None:
         raise UserError(f"{results.path} has no row of any segmenter")
@@ -256,14 +257,14 @@ def _segment_table(found: Segmented, measure: str, title: str) -> Table:
 
 
 def _folded(part: Part) -> Part:
-    """The long table behind the short ones."""
+    """Fold the long table, which stands behind the short ones."""
     if isinstance(part, Table) and part.name == "segmentation":
         return replace(part, folded=True)
     return part
 
 
 def looked(results: Results, seed: int) -> list[Section]:
-    """Where networks trained on originals look."""
+    """Return the section that shows where networks trained on originals look."""
     frame = read_looks([results.run])
     if frame is None:
         raise UserError(f"{results.path} has no attribution map; look at its errors")
@@ -279,18 +280,18 @@ def looked(results: Results, seed: int) -> list[Section]:
 
 
 def detected(results: Results, seed: int) -> list[Section]:
-    """Three kinds of background."""
+    """Return the section of the three kinds of background."""
     del seed  # its intervals are not resampled
     return [detection(results.counts)]
 
 
 def unfinished(results: Results) -> list[str]:
-    """A sentence where trainings are missing."""
-    there, wanted = len(_jobs(results)), _planned(results)
-    if there >= wanted:
+    """Return a sentence where trainings are missing."""
+    done, wanted = len(_jobs(results)), _planned(results)
+    if done >= wanted:
         return []
     return [
-        f"Unfinished: {there} of {wanted} trainings are done. What the others would have shown is missing, and a "
+        f"Unfinished: {done} of {wanted} trainings are done. What the others would have shown is missing, and a "
         "condition of which only some folds are done is measured on fewer photos."
     ]
 
@@ -302,20 +303,18 @@ def _planned(results: Results) -> int:
 
 
 def facts(runs: Mapping[str, Results]) -> list[tuple[str, str]]:
-    """The numbers at the top of the page."""
-    trainings = sum(len(_jobs(one)) for one in runs.values())
-    found = [(f"{trainings:,}", "trainings")]
+    """Return the numbers at the top of the page."""
+    trainings = sum(len(_jobs(results)) for results in runs.values())
     first = next(iter(runs.values()))
     spec = first.run.spec()
-    rows = sum(one.run.predictions.dataset().count_rows() for one in runs.values())
+    rows = sum(results.run.predictions.dataset().count_rows() for results in runs.values())
     conditions = first.rows(["condition"])["condition"].unique()
-    found.append((f"{len(conditions)}", "conditions"))
-    found.append((f"{spec['folds']}", "folds" if spec["folds"] != 1 else "fold"))
-    return [*found, (f"{rows:,}", "rows")]
+    folds = (f"{spec['folds']}", "folds" if spec["folds"] != 1 else "fold")
+    return [(f"{trainings:,}", "trainings"), (f"{len(conditions)}", "conditions"), folds, (f"{rows:,}", "rows")]
 
 
 def cost(runs: Mapping[str, Results]) -> Finding:
-    """What each run was, where and how long it took, and what twelve folds would take."""
+    """Return what each run was, where and how long it took, and what twelve folds would take."""
     import pandas as pd
 
     rows = []
@@ -364,12 +363,12 @@ def cost(runs: Mapping[str, Results]) -> Finding:
 
 
 def _twelve(folds: int, hours: float) -> float | None:
-    """Hours with 12 folds: more trainings, each on 11/12 of the scenes; None for one split, which has no folds."""
+    """Return the hours of 12 folds: more trainings, each on 11/12 of the scenes; None for one split."""
     return hours * (12 / folds) * (11 / 12) / (1 - 1 / folds) if folds > 1 else None
 
 
 def _libraries(results: Results) -> str:
-    """Versions that training depends on, as recorded where it ran."""
+    """Return the versions that training depends on, as recorded where it ran."""
     try:
         packages = json.loads((results.path / "environment.json").read_text(encoding="utf8"))["packages"]
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""Ways to ask for a background: those that come with Holdfast, and those of a file."""
+"""Prompt strategies: ways to ask for a background, those that come with Holdfast and those of a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.registry import unknown
 
 ALL = "all"
 ORIGINALS = "originals"
-"""What the row of untouched pictures is called, so no strategy may be."""
+"""The name of the row of untouched pictures, which no strategy may have."""
 
-PHOTOGRAPHS = Path(__file__).with_name("prompts.toml")
+PHOTOGRAPHS = Path(__file__).with_suffix(".toml")
 
 
 def drawn_strategies() -> dict[str, Prompts]:
-    """For drawn scenes, in the words that the embedded generator was trained on."""
+    """Return the strategies for drawn scenes, in the words that the embedded generator was trained on."""
     backgrounds = vocabulary.BACKGROUNDS
     usual = [vocabulary.home_background(label, "test") for label in vocabulary.CLASSES]
     return {
@@ -51,12 +51,12 @@ MEANING = {
 
 
 def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, drawn: bool) -> dict[str, Prompts]:
-    """Name → prompts, in order.
+    """Return name → prompts, in order.
 
     Args:
-        file: TOML with a table a strategy, or '' for those that come with Holdfast.
+        file: TOML with a table per strategy, or '' for those that come with Holdfast.
         chosen: names, or ``all``.
-        classes: the dataset's.
+        classes: those of the dataset.
         drawn: whether the scenes are drawn.
     """
     if file or not drawn:
@@ -64,13 +64,13 @@ def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, d
         known = {}
         for name, table in read_toml(path, "--prompts").items():
             if not isinstance(table, dict):
-                raise UserError(f"{path} has a table a strategy, and {name!r} is none")
+                raise UserError(f"{path} must have a table per strategy, and {name!r} is no table")
             known[name] = prompts_of_table(table, f"{name} in {path.name}", classes, strict=bool(file))
     else:
         known = drawn_strategies()
-    strange = next((name for name in known if name == ORIGINALS or not re.fullmatch(r"\w[\w -]{0,39}", name)), None)
-    if strange is not None:
-        raise UserError(f"{strange!r} cannot be the name of a strategy: a few words of letters and digits can")
+    for name in known:
+        if name == ORIGINALS or not re.fullmatch(r"\w[\w -]{0,39}", name):
+            raise UserError(f"{name!r} cannot be the name of a strategy: a few words of letters and digits can")
     if list(chosen) == [ALL]:
         return known
     for name in chosen:
@@ -80,7 +80,7 @@ def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, d
 
 
 def write_prompts(prompts: Prompts, file: Path) -> Path:
-    """As a file for ``--prompts``; JSON's strings are TOML's."""
+    """Write prompts as a file for ``--prompts``, and return its path; strings of JSON are strings of TOML."""
     lines = [f"default = {_quoted(prompts.default)}", f"background = {_quoted(prompts.wanted)}"]
     for name, table in (("classes", prompts.classes), ("backgrounds", prompts.backgrounds)):
         lines += ["", f"[{name}]", *(f"{_quoted(key)} = {_quoted(text)}" for key, text in table.items())]
@@ -89,5 +89,5 @@ def write_prompts(prompts: Prompts, file: Path) -> Path:
 
 
 def _quoted(text: str) -> str:
-    # JSON leaves DEL as it is, which TOML does not take.
+    # JSON leaves the character DEL as it is, which TOML refuses.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,21 +1,22 @@
-"""What the masks study found, in words, tables and figures."""
+"""Findings of ``holdfast study masks`` in words, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.annotate.degraded import EXACT, FAMILIES
 from holdfast.core.conditions import condition_words
 from holdfast.core.types import Image
-from holdfast.report.page.charts import dots
+from holdfast.report.page.charts import panel_of, placed, records, rule_at
+from holdfast.report.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, points, short_names, span
 from holdfast.report.study import Finding
-from holdfast.studies import masks_chart
-from holdfast.studies.mask_kinds import EXACT
-from holdfast.studies.masks_facts import SCORES, Facts
+from holdfast.studies.mask_measures import SCORES, MaskMeasures
+from holdfast.studies.study import dots_of, ranged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,21 +24,14 @@ if TYPE_CHECKING:
 UNDECIDED = "undecided"
 
 
-def findings(facts: Facts, pictures: Mapping[str, Image]) -> list[Finding]:
-    """In the order of the page."""
-    return [
-        _quality(facts, pictures),
-        _moved(facts),
-        _by_model(facts),
-        _flips(facts),
-        _verdicts(facts),
-        _ranks(facts),
-        _costs(facts),
-    ]
+def findings(measures: MaskMeasures, pictures: Mapping[str, Image]) -> list[Finding]:
+    """Return the findings in the order of the page."""
+    sections = (_moved, _by_model, _flips, _verdicts, _ranks, _costs)
+    return [_quality(measures, pictures), *(section(measures) for section in sections)]
 
 
-def _quality(facts: Facts, pictures: Mapping[str, Image]) -> Finding:
-    frame = facts.masks
+def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
+    frame = measures.masks
     best, worst = _at(frame, 1), _at(frame, -1)
     bad = frame[frame["unusable"] > 0]
     sentences = [
@@ -45,14 +39,14 @@ def _quality(facts: Facts, pictures: Mapping[str, Image]) -> Finding:
         f"({worst['kind']}). Eroded masks lose parts of the object, dilated ones and boxes take its surroundings along."
     ]
     if len(bad):
-        told = listing([f"{row['kind']} {row['unusable']}" for row in bad.to_dict("records")], 12)
+        counts = listing([f"{row['kind']} {row['unusable']}" for row in bad.to_dict("records")], 12)
         sentences.append(
-            f"Masks that are empty or cover the whole picture cannot be used: {told} of {frame['n'].iloc[0]}."
+            f"Masks that are empty or cover the whole picture cannot be used: {counts} of {frame['n'].iloc[0]}."
             " Such a picture is left out where that kind of mask is compared."
         )
     columns = [
         Column("kind", "Masks"),
-        Column("iou", "Mean IoU", "number", "iou_low", "iou_high", digits=3),
+        ranged("iou", "Mean IoU", "number", 3),
         Column("median", "Median", "number", digits=3),
         Column("lost", "Object left out", "percent"),
         Column("added", "Background taken in", "percent", hint="as a share of the object's area"),
@@ -63,21 +57,21 @@ def _quality(facts: Facts, pictures: Mapping[str, Image]) -> Finding:
                    caption="Kinds of masks, by their overlap with the exact ones")  # fmt: skip
 
 
-def _moved(facts: Facts) -> Finding:
+def _moved(measures: MaskMeasures) -> Finding:
     import pandas as pd
 
-    frame = facts.means
+    frame = measures.means
     others = frame[frame["kind"] != EXACT]
     off = _clear(others)
     worst = _at(others, others["change"].abs().argmax())
     effect = frame.iloc[0]["effect"]
     sentences = [
-        f"With exact masks the background effect is {points(effect)}, mean over {len(facts.models)} models. It moves "
-        f"most with {worst['kind']} masks (IoU {number(worst['iou'])}): by {_plus(worst['change'])} points "
+        f"With exact masks the background effect is {points(effect)}, mean over {len(measures.models)} models. It "
+        f"moves most with {worst['kind']} masks (IoU {number(worst['iou'])}): by {_plus(worst['change'])} points "
         f"({span(worst['change_low'], worst['change_high'])}). For {len(off)} of {len(others)} kinds the interval of "
         f"the change leaves out zero{_from(off)}."
     ]
-    if facts.truths:
+    if measures.truths:
         small, large = _at(frame, frame["bias"].argmin()), _at(frame, frame["bias"].argmax())
         own = _at(frame, 0)
         sentences.append(
@@ -86,7 +80,7 @@ def _moved(facts: Facts) -> Finding:
             f"({small['kind']}) and {_plus(large['bias'])} ({large['kind']})."
         )
     if len(others) > 3:
-        sentences.append(_with_iou(others, facts.masks))
+        sentences.append(_with_iou(others, measures.masks))
     wanted = {"effect": "change", "score": "score_change", "cross_background": "cross_background_change"}
     drawn = pd.concat(
         others[["kind", "family", "iou", name, f"{name}_low", f"{name}_high"]]
@@ -96,20 +90,17 @@ def _moved(facts: Facts) -> Finding:
     )  # fmt: skip
     panels = {"effect": "Change of background effect, points"}
     panels |= {name: f"Change of {title[0].lower()}{title[1:]}" for name, title in SCORES.items()}
-    families = [name for name in facts.families if name != EXACT]
+    families = [name for name in measures.families if name != EXACT]
     columns = [
         Column("kind", "Masks"),
         Column("iou", "Mean IoU", "number", digits=3),
-        Column("effect", "Background effect", "points", "effect_low", "effect_high"),
-        Column("change", "Against exact masks", "points", "change_low", "change_high"),
-        *([Column("bias", "Against the truth", "points", "bias_low", "bias_high")] if facts.truths else []),
+        *_effect_columns(measures),
         *(
             column
             for name, title in SCORES.items()
             for column in (
                 Column(name, title, "number", digits=4),
-                Column(f"{name}_change", "Against exact masks", "number", f"{name}_change_low", f"{name}_change_high",
-                       digits=4),
+                ranged(f"{name}_change", "Against exact masks", "number", 4),
             )
         ),
     ]  # fmt: skip
@@ -122,18 +113,23 @@ def _moved(facts: Facts) -> Finding:
         ],
         frame,
         columns,
-        chart=lambda width: masks_chart.changes(drawn, width, panels=panels, families=families),
+        chart=lambda width: change_chart(drawn, width, panels=panels, families=families),
         caption="What each kind of mask changes, mean over models",
     )
 
 
 def _clear(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows in which the interval of the change leaves out zero."""
+    """Return the rows in which the interval of the change leaves out zero."""
     return frame[(frame["change_low"] > 0) | (frame["change_high"] < 0)]
 
 
+def _effect_columns(measures: MaskMeasures) -> list[Column]:
+    columns = [ranged("effect", "Background effect", "points"), ranged("change", "Against exact masks", "points")]
+    return columns + ([ranged("bias", "Against the truth", "points")] if measures.truths else [])
+
+
 def _at(frame: pd.DataFrame, place: int | np.intp) -> dict[str, Any]:
-    """A row."""
+    """Return a row of a frame."""
     return {str(key): value for key, value in frame.iloc[int(place)].items()}
 
 
@@ -145,14 +141,14 @@ def _from(off: pd.DataFrame) -> str:
 
 
 def _with_iou(others: pd.DataFrame, masks: pd.DataFrame) -> str:
-    """Whether IoU tells the change, or which way the masks err."""
+    """Say how the change goes with IoU, and with the way in which the masks err."""
     from scipy.stats import spearmanr
 
     frame = others.merge(masks[["kind", "lost", "added"]], on="kind")
     if frame["change"].abs().nunique() < 2 or frame["iou"].nunique() < 2:
         return "The change does not differ between kinds."
-    found = float(spearmanr(frame["iou"], frame["change"].abs()).statistic)
-    sentence = f"Spearman's ρ of IoU with the size of the change is {number(found)} over {len(frame)} kinds of masks."
+    rho = float(spearmanr(frame["iou"], frame["change"].abs()).statistic)
+    sentence = f"Spearman's ρ of IoU with the size of the change is {number(rho)} over {len(frame)} kinds of masks."
     lossy = frame["lost"] > frame["added"]
     ways = [
         f"{word} change it by {_plus(part['change'].min())} to {_plus(part['change'].max())} points"
@@ -168,15 +164,15 @@ def _plus(value: float) -> str:
     return text if value < 0 or float(text) == 0 else f"+{text}"
 
 
-def _by_model(facts: Facts) -> Finding:
+def _by_model(measures: MaskMeasures) -> Finding:
     import pandas as pd
 
-    frame = facts.effects
-    short = short_names(facts.models)
+    frame = measures.effects
+    short = short_names(measures.models)
     drawn = frame.assign(model=frame["model"].map(short)).rename(
         columns={"effect": "value", "effect_low": "low", "effect_high": "high"}
     )[["model", "kind", "family", "iou", "value", "low", "high"]]
-    true = [{"model": short[model], "truth": one.value} for model, one in facts.truths.items()]
+    true = [{"model": short[model], "truth": effect.value} for model, effect in measures.truths.items()]
     others = frame[frame["kind"] != EXACT]
     worst = _at(others, others["change"].abs().argmax())
     off = _clear(others)
@@ -184,15 +180,13 @@ def _by_model(facts: Facts) -> Finding:
         f"In {len(off)} of {len(others)} pairs of model and kind of mask the change against exact masks has an "
         f"interval without zero; the largest is {_plus(worst['change'])} points "
         f"({span(worst['change_low'], worst['change_high'])}) for {worst['model']} with {worst['kind']} masks."
-        + (" The dashed line is the true effect." if facts.truths else "")
+        + (" The dashed line is the true effect." if measures.truths else "")
     ]
     columns = [
         Column("kind", "Masks"),
         Column("model", "Model", show=short.__getitem__),
         Column("iou", "Mean IoU", "number", digits=3),
-        Column("effect", "Background effect", "points", "effect_low", "effect_high"),
-        Column("change", "Against exact masks", "points", "change_low", "change_high"),
-        *([Column("bias", "Against the truth", "points", "bias_low", "bias_high")] if facts.truths else []),
+        *_effect_columns(measures),
         Column("verdict", "Verdict"),
         *(Column(name, title, "number", digits=4) for name, title in SCORES.items()),
         Column("n", "Pictures", "integer"),
@@ -202,22 +196,22 @@ def _by_model(facts: Facts) -> Finding:
         sentences,
         frame,
         columns,
-        chart=lambda width: masks_chart.by_model(
-            drawn, pd.DataFrame(true), width, models=list(short.values()), families=facts.families
+        chart=lambda width: model_chart(
+            drawn, pd.DataFrame(true), width, models=list(short.values()), families=measures.families
         ),
         caption="Background effect (same class's background less another class's) over the masks' IoU",
     )
 
 
-def _flips(facts: Facts) -> Finding:
+def _flips(measures: MaskMeasures) -> Finding:
     import pandas as pd
 
     rows = []
-    short = short_names(facts.models)
-    decided = _contradictions(facts)
+    short = short_names(measures.models)
+    decided = _contradictions(measures)
     contradicted = decided.groupby("model").size()
-    for model in facts.models:
-        own = facts.effects[facts.effects["model"] == model]
+    for model in measures.models:
+        own = measures.effects[measures.effects["model"] == model]
         before = own.loc[own["kind"] == EXACT, "verdict"].iloc[0]
         flipped = own[own["verdict"] != before].sort_values("iou", ascending=False, kind="stable")
         first = _at(flipped, 0) if len(flipped) else None
@@ -227,7 +221,7 @@ def _flips(facts: Facts) -> Finding:
             | {"becomes": "" if first is None else first["verdict"]}
         )
     frame = pd.DataFrame(rows)
-    pairs = len(facts.models) * len(facts.kinds)
+    pairs = len(measures.models) * len(measures.kinds)
     total = int(frame["flips"].sum())
     if total:
         top = _at(frame, frame["iou"].argmax())
@@ -256,55 +250,53 @@ def _flips(facts: Facts) -> Finding:
     return Finding("From which IoU on a verdict flips", [sentence], frame, columns)
 
 
-def _contradictions(facts: Facts) -> pd.DataFrame:
-    """The verdicts that are decided with exact masks and decided otherwise with others; ``before`` is the first."""
-    exact = facts.effects[facts.effects["kind"] == EXACT]
-    told = dict(zip(exact["model"], exact["verdict"], strict=True))
-    frame = facts.effects.assign(before=facts.effects["model"].map(told))
+def _contradictions(measures: MaskMeasures) -> pd.DataFrame:
+    """Return the verdicts that other masks turn from one decided verdict (``before``) into another."""
+    exact = measures.effects[measures.effects["kind"] == EXACT]
+    verdicts = dict(zip(exact["model"], exact["verdict"], strict=True))
+    frame = measures.effects.assign(before=measures.effects["model"].map(verdicts))
     both = (frame["verdict"] != UNDECIDED) & (frame["before"] != UNDECIDED)
     return frame[both & (frame["verdict"] != frame["before"])]
 
 
-def _verdicts(facts: Facts) -> Finding:
-    short = short_names(facts.models)
-    wide = facts.effects.pivot(index="kind", columns="model", values="verdict")
-    frame = facts.masks[["kind", "iou"]].merge(wide.reset_index(), on="kind").rename(columns=short)
+def _verdicts(measures: MaskMeasures) -> Finding:
+    short = short_names(measures.models)
+    wide = measures.effects.pivot(index="kind", columns="model", values="verdict")
+    frame = measures.masks[["kind", "iou"]].merge(wide.reset_index(), on="kind").rename(columns=short)
     columns = [Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)]
     columns += [Column(name, name) for name in short.values()]
     sentence = "A verdict is decided by a margin of 5 points; exact masks stand first."
     return Finding("Verdicts", [sentence], frame, columns, caption="What each model holds on to, by kind of mask")
 
 
-def _ranks(facts: Facts) -> Finding:
+def _ranks(measures: MaskMeasures) -> Finding:
     import pandas as pd
 
     titles = {"effect": "By background effect", "cross_background": "By cross part, background changed"}
-    titles |= {"truth": "Effect against the true one"} if facts.truths else {}
+    titles |= {"truth": "Effect against the true one"} if measures.truths else {}
     rows = []
-    for kind in facts.masks.to_dict("records"):
-        taus = facts.orders[kind["kind"]].tau
+    for kind in measures.masks.to_dict("records"):
+        taus = measures.scores[kind["kind"]].tau
         row = {"kind": kind["kind"], "iou": kind["iou"]}
         for name in titles:
             row |= {name: taus[name]["tau"], f"{name}_low": taus[name]["low"], f"{name}_high": taus[name]["high"]}
         rows.append(row)
     frame = pd.DataFrame(rows)
     columns = [Column("kind", "Masks"), Column("iou", "Mean IoU", "number", digits=3)]
-    columns += [
-        Column(name, title, "number", f"{name}_low", f"{name}_high", digits=2) for name, title in titles.items()
-    ]
+    columns += [ranged(name, title, "number", 2) for name, title in titles.items()]
     others = frame[frame["kind"] != EXACT]
     known = others.dropna(subset=["effect"])
-    if len(facts.models) < 3 or known.empty:
-        sentence = f"With {len(facts.models)} models there is hardly an order that could change."
+    if len(measures.models) < 3 or known.empty:
+        sentence = f"With {len(measures.models)} models there is hardly an order that could change."
     else:
         least = _at(known, known["effect"].argmin())
         kept = int((known["effect"] > 0.999).sum())
         sentence = (
-            f"{kept} of {len(known)} kinds of masks order the {len(facts.models)} models by background effect exactly "
-            f"as exact masks do; the least like it is {least['kind']} (Kendall's τ-b {number(least['effect'])}, "
-            f"{span(least['effect_low'], least['effect_high'], 2, 1)})."
+            f"{kept} of {len(known)} kinds of masks order the {len(measures.models)} models by background effect "
+            f"exactly as exact masks do; the least like it is {least['kind']} (Kendall's τ-b "
+            f"{number(least['effect'])}, {span(least['effect_low'], least['effect_high'], 2, 1)})."
         )
-        if facts.truths:
+        if measures.truths:
             own = frame.iloc[0]["truth"]
             sentence += (
                 f" Against the true order τ is {number(own)} with exact masks and {number(others['truth'].min())} to "
@@ -314,13 +306,9 @@ def _ranks(facts: Facts) -> Finding:
                    caption="Kendall's τ-b between the models' order with these masks and with exact ones")  # fmt: skip
 
 
-def _costs(facts: Facts) -> Finding:
-    frame = facts.conditions
+def _costs(measures: MaskMeasures) -> Finding:
+    frame = measures.conditions
     others = frame[frame["kind"] != EXACT]
-    named = list(dict.fromkeys(frame["condition"]))
-    drawn = others.assign(model=others["kind"], row=others["condition"].map(condition_words), solid=True).rename(
-        columns={"change": "estimate", "change_low": "low", "change_high": "high"}
-    )
     size = others.assign(size=others["change"].abs()).groupby("condition")["size"].mean()
     most, least = str(size.idxmax()), str(size.idxmin())
     sentences = [
@@ -331,17 +319,123 @@ def _costs(facts: Facts) -> Finding:
     columns = [
         Column("kind", "Masks"),
         Column("condition", "Condition", show=condition_words),
-        Column("cost", "Cost against the original", "points", "cost_low", "cost_high"),
-        Column("change", "Accuracy against exact masks", "points", "change_low", "change_high"),
+        ranged("cost", "Cost against the original", "points"),
+        ranged("change", "Accuracy against exact masks", "points"),
     ]
     return Finding(
         "What each condition costs",
         sentences,
         frame,
         columns,
-        chart=lambda width: dots(
-            drawn, width, models=facts.kinds, rows=[condition_words(name) for name in named],
+        chart=dots_of(
+            others.assign(row=others["condition"].map(condition_words)), "change", line="kind", row="row",
             title="accuracy less that with exact masks, points", zero=True,
         ),
         caption="Accuracy with these masks less that with exact ones, mean over models",
     )  # fmt: skip
+
+
+def _x(values: pd.Series[float]) -> Chart:
+    low = max(0.0, float(values.min()) - 0.05)
+    scale = {"domain": [low, 1.02], "nice": False}
+    axis = {"grid": False, "tickCount": 5, "format": ".1f"}
+    title = "mean IoU with the exact masks"
+    return {"field": "iou", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _family(families: Sequence[str]) -> Chart:
+    """Return colour and shape of the families, the same in every figure."""
+    places = [FAMILIES.index(name) for name in families]
+    legend = {"orient": "top", "direction": "horizontal", "title": None, "offset": 6}
+    channels: Chart = {}
+    for channel, values in (("color", (INK, *COLOURS)), ("shape", SHAPES)):
+        scale = {"domain": list(families), "range": [values[place] for place in places]}
+        channels[channel] = {"field": "family", "type": "nominal", "scale": scale, "legend": legend}
+    return channels
+
+
+def _tips(number: str) -> list[Chart]:
+    made: list[Chart] = [{"field": "kind", "title": "masks"}, {"field": "iou", "title": "mean IoU", "format": ".2f"}]
+    for field, title in (("value", "value"), ("low", "95 % from"), ("high", "to")):
+        made.append({"field": field, "type": "quantitative", "title": title, "format": number})
+    return made
+
+
+def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
+    marked = _family(families)
+    return [
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.6},
+            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": marked["color"]},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
+            "encoding": {"x": x, "y": y | {"field": "value"}, **marked, "tooltip": _tips(number)},
+        },
+    ]
+
+
+def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], families: Sequence[str]) -> Chart:
+    """Return a panel per measure: how far it moves from its value under exact masks, over the masks' IoU.
+
+    Args:
+        frame: kind, family, iou, measure, value, low, high; ``effect`` is a difference of fractions.
+        width: of the figure.
+        panels: measure → title.
+        families: of kinds, in order.
+    """
+    columns = len(panels) if width >= WIDE else 1
+    inner = width // columns - 72
+    made = []
+    for name, title in panels.items():
+        shown = "100 * datum.value" if name == "effect" else "datum.value"
+        axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "labelExpr": f"format({shown}, '~g')"}
+        y: Chart = {"type": "quantitative", "title": None, "axis": axis, "scale": {"zero": True, "nice": True}}
+        made.append(
+            {
+                "title": {"text": title, "fontSize": 12},
+                "width": inner,
+                "height": 230,
+                "transform": [{"filter": {"field": "measure", "equal": name}}],
+                "layer": [
+                    rule_at(0, "y"),
+                    *_marks(_x(frame["iou"]), y, families, "+.1%" if name == "effect" else "+.4f", 62),
+                ],
+            }
+        )
+    data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame, 6)}}
+    layout: Chart = {"columns": columns, "spacing": {"column": 46, "row": 30}}
+    fit = {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}}
+    return data | layout | {"concat": made, "config": fit}
+
+
+def model_chart(
+    frame: pd.DataFrame, truth: pd.DataFrame, width: int, *, models: Sequence[str], families: Sequence[str]
+) -> Chart:
+    """Return a panel per model: its background effect over the masks' IoU, and a dashed line at the true effect.
+
+    Args:
+        frame: model, kind, family, iou, value, low, high.
+        truth: model and its true effect; empty where it is not known.
+        width: of the figure.
+        models: in order.
+        families: of kinds, in order.
+    """
+    columns = min(4, len(models)) if width >= WIDE else 1
+    inner = (width - 60) // columns - 24 if columns > 1 else width - 70
+    axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "labelExpr": "format(100 * datum.value, '~g')"}
+    y: Chart = {"type": "quantitative", "title": "points", "axis": axis, "scale": {"zero": True, "nice": True}}
+    layers = _marks(_x(frame["iou"]), y, families, "+.1%", 40)
+    if len(truth):
+        frame = frame.merge(truth, on="model")
+        line = {"type": "rule", "color": MUTED, "strokeDash": [3, 3]}
+        layers.insert(0, {"mark": line, "encoding": {"y": y | {"field": "truth", "aggregate": "mean"}}})
+    return {
+        "data": {"name": "rows"},
+        "datasets": {"rows": records(placed(frame, models), 6)},
+        "facet": panel_of(inner),
+        "columns": columns,
+        "spacing": {"row": 18, "column": 18},
+        "spec": {"width": inner, "height": 150, "layer": layers},
+        "config": {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}},
+    }

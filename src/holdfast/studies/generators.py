@@ -212,8 +212,8 @@ def _overall(table: pd.DataFrame, settings: Mapping[str, Any]) -> Finding:
     frame = table[table["kind"] == "all"].reset_index(drop=True)
     rows = {row["measure"]: row for row in frame.to_dict("records")}
     sentences = [
-        f"The hard rate is {_change_words(rows['hard'])}; the oracle accepts {_change_words(rows['valid'])}; hard and accepted are "
-        f"{_change_words(rows['hard and valid'])}.",
+        f"The hard rate is {_change_words(rows['hard'])}; the oracle accepts {_change_words(rows['valid'])}; "
+        f"hard and accepted are {_change_words(rows['hard and valid'])}.",
         *(
             f"{name.removeprefix(RIGHT)} is right on {_change_words(row)}."
             for name, row in rows.items()

@@ -66,6 +66,8 @@ def spec_of(run: Run) -> EvaluateSpec:
     for name, value in recorded.items():
         if name in names:
             values[name] = tuple(value) if isinstance(value, list) else value
+    if not values.get("batch_size", 1):  # a training that takes the batch of its recipe
+        del values["batch_size"]
     return EvaluateSpec(**values)
 
 

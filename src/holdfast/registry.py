@@ -167,7 +167,7 @@ _VLMS = (
     ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),
     ("vlm+http", "vlm_http:load", "a server that speaks chat completions (//HOST:PORT/v1#MODEL); for holdfast ask"),
     ("vlm+https", "vlm_http:load", "the same, encrypted"),
-    ("vlm+python", "vlm_python:load", "any callable on images and questions (MODULE:ATTRIBUTE); for holdfast ask"),
+    ("vlm+python", "python:load_vlm", "any callable on images and questions (MODULE:ATTRIBUTE); for holdfast ask"),
 )
 _DATA = (
     ("folder", "folder:load", "a class-per-folder tree, with masks/ beside images/ if there"),

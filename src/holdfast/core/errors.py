@@ -123,7 +123,7 @@ def no_exit() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The beginning of a library's message, short enough for one sentence."""
+    """Return the beginning of a library's message, short enough for one sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

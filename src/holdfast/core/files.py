@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Write files so that a reader sees either the whole file or none."""
 
 # pathlib would cost as much as creating a file does, and synth writes a thousand a second:
 # ruff: noqa: PTH103, PTH105, PTH108, PTH118, PTH120, PTH123
@@ -28,7 +28,7 @@ _listeners: list[Callable[[str], None]] = []
 
 @contextmanager
 def hearing(tell: Callable[[str], None]) -> Iterator[None]:
-    """Have the path of every file told that this process completes, in any thread, while the block runs."""
+    """Call ``tell`` with the path of every file that this process finishes, in any thread, while the block runs."""
     _listeners.append(tell)
     try:
         yield
@@ -37,7 +37,7 @@ def hearing(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def completed(path: str | Path) -> None:
-    """Tell those who hear; also of a file that another process completed for this one."""
+    """Report a finished file to the listeners; also used for files that another process finished for this one."""
     for tell in _listeners:
         tell(str(path))
 
@@ -79,7 +79,7 @@ def _sync(path: Path) -> None:
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
-    """``whole_file`` for bytes that are there already, in half the time: folders are made only when one is missing."""
+    """Write bytes as ``whole_file`` would, in half the time: folders are made only if one is missing."""
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f"{UNFINISHED}{uuid.uuid4().hex}")
     try:
@@ -134,7 +134,7 @@ def clear_unfinished(folder: Path, *, ending: str = "") -> list[str]:
 
 
 def safe_part(part: str) -> str:
-    """One part of a path, of letters, digits and a few marks; names that differ stay different."""
+    """Return one part of a path made of safe characters; different names stay different."""
     clean = re.sub(r"[^\w ()+,=-]", "_", part).strip() or "_"
     # Two names that differ only in what was replaced must not meet in one file.
     if clean == part and len(part.encode()) <= _LONGEST:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 def canonical_json(value: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no spaces, dataclasses as objects, no NaN."""
+    """Return the one spelling of a JSON value: sorted keys, no spaces, dataclasses as objects, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
 
 
@@ -33,17 +33,17 @@ def _plain(value: Any) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of a value's canonical JSON, as 64 hex digits."""
+    """Return the SHA-256 of a value's canonical JSON, as 64 hex digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def bytes_sha256(data: bytes | memoryview) -> str:
-    """SHA-256 of raw bytes, as 64 hex digits."""
+    """Return the SHA-256 of bytes, as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def array_sha256(array: NDArray[Any]) -> str:
-    """SHA-256 of an array's type, shape and values: equal exactly when the arrays are."""
+    """Return the SHA-256 of an array's type, shape and values."""
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
     return digest.hexdigest()

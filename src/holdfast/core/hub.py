@@ -1,4 +1,4 @@
-"""Whether the model hub can be reached, asked once instead of waited for."""
+"""Find out once whether the model hub can be reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = 3.0
 
 
 def mind_the_hub() -> None:
-    """Where nothing answers at the hub's address, tell its library so: it then looks only at what was downloaded.
+    """Switch the hub's library to offline mode if nothing answers at the hub's address.
 
     Left to itself it tries every file five times, with longer and longer pauses, which is a minute of silence for
     somebody behind a firewall. A proxy or the user's own ``HF_HUB_OFFLINE`` is left alone.

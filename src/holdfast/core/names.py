@@ -22,7 +22,7 @@ class Name:
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """``a=1&b=x`` → values as int, float, bool or text."""
+    """Parse ``a=1&b=x`` into values of type int, float, bool or str."""
     parts = text.split("&") if text else []
     if not all("=" in part for part in parts):
         raise UserError(f"options read option=value&option=value, which {text!r} does not")
@@ -31,7 +31,7 @@ def parse_options(text: str) -> dict[str, Any]:
 
 
 def write_options(options: Mapping[str, Any]) -> str:
-    """What ``parse_options`` reads, with the question mark before it; nothing of none."""
+    """Return ``?a=1&b=x``, which ``parse_options`` reads; "" without options."""
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
     query = "&".join(f"{quote(key)}={quote(value, safe='/')}" for key, value in texts.items())
     return f"?{query}" if query else ""
@@ -64,7 +64,7 @@ def parse_name(text: str, *, tagged: bool = True) -> Name:
 
 
 def split_list(text: str) -> list[str]:
-    """A comma-separated list without empty members."""
+    """Split a comma-separated list; empty members are dropped."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

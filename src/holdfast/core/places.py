@@ -35,7 +35,7 @@ _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, err
 
 
 def address(path: str | os.PathLike[str] | Any) -> str:
-    """``scheme://bucket/folder`` without needless slashes where a path means a store, else nothing.
+    """Return ``scheme://bucket/folder`` without needless slashes if a path means a store, else "".
 
     pathlib makes one slash of the two, so one is enough.
     """
@@ -52,7 +52,7 @@ def address(path: str | os.PathLike[str] | Any) -> str:
 
 
 def shown(path: str | Path) -> str:
-    """A path as its user would type it."""
+    """Return a path as its user would type it."""
     return address(path) or str(path)
 
 
@@ -60,18 +60,18 @@ _staged: dict[Path, str] = {}
 
 
 def stage(folder: Path, url: str) -> None:
-    """Note that a folder of the disk holds, in this process, what belongs at an address."""
+    """Remember that a local folder holds what belongs at an address."""
     _staged[folder] = url
 
 
 def stands_for(folder: Path) -> str:
-    """The address whose place a folder takes, where it takes one."""
+    """Return the address that a local folder stands for, or ""."""
     return next((f"{url}/{folder.relative_to(staged)}".removesuffix("/.") for staged, url in _staged.items()
                  if folder.is_relative_to(staged)), "")  # fmt: skip
 
 
 def place(path: str | Path) -> Path:
-    """A path on the disk, or what behaves like one in a store (a UPath)."""
+    """Return a local path, or a UPath for an address."""
     url = address(path)
     if not url:
         return Path(path).expanduser()
@@ -83,7 +83,7 @@ def place(path: str | Path) -> Path:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file, on the disk or in a store; a UserError where a store does not answer."""
+    """Return whether a file exists, on the disk or in a store; a UserError if the store does not answer."""
     url = address(path)
     if not url:
         return Path(path).expanduser().is_file()
@@ -99,18 +99,18 @@ def is_file(path: str | Path) -> bool:
 
 
 def resolved(path: Path) -> Path:
-    """Links followed, which only disks have."""
+    """Return the path with links followed; addresses have none."""
     return path if address(path) else Path(os.path.realpath(path))
 
 
 def last_name(path: Path) -> str:
-    """The last part of a path; of a whole bucket, the bucket's."""
+    """Return the last part of a path; for a whole bucket, the bucket's name."""
     url = address(path)
     return url.rpartition("/")[2] if url else resolved(path).name
 
 
 def store(url: str) -> tuple[Any, str]:
-    """The file system of an address, and the address's path in it.
+    """Return the file system of an address, and the address's path in it.
 
     Not by fsspec's own parsing of addresses: ``::`` in the name of a file would lead it to another store.
     """
@@ -122,13 +122,13 @@ def store(url: str) -> tuple[Any, str]:
 
 
 def forget_listings(url: str) -> None:
-    """Have the store asked again for what is there; its library remembers for as long as the process runs."""
+    """Ask the store again for its contents next time; its library caches listings."""
     with reaching(url):
         store(url)[0].invalidate_cache()
 
 
 def read_object(path: str, start: int | None = None, end: int | None = None) -> bytes:
-    """An object's bytes, or a range of them; a SampleError where it cannot be read."""
+    """Return an object's bytes, or a range of them; a SampleError if it cannot be read."""
     url = address(path)
     try:
         system, inside = store(url)
@@ -144,7 +144,7 @@ def read_object(path: str, start: int | None = None, end: int | None = None) -> 
 
 
 def folders_and_files(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Names in a folder of a store, sorted."""
+    """Return the sorted names of folders and files in a folder of a store."""
     url = address(folder)
     with reaching(url):
         system, inside = store(url)
@@ -158,14 +158,14 @@ def folders_and_files(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 def walk(folder: str | Path) -> Iterator[str]:
-    """Files below a folder of a store, relative to it; hidden ones left out."""
+    """Yield the files below a folder of a store, relative to it, without hidden ones."""
     for relative in listing(address(folder)):
         if not any(part.startswith(".") for part in relative.split("/")):
             yield relative
 
 
 def listing(url: str) -> dict[str, dict[str, Any]]:
-    """Relative name → what the store says of an object (``size`` and more), of all below an address.
+    """Return relative name → what the store says of an object (``size`` and more), for all objects below an address.
 
     Names that would lead elsewhere as paths are left out. Empty where there is nothing; a UserError where there is no
     such bucket.
@@ -184,7 +184,7 @@ def _is_plain(name: str) -> bool:
 
 @contextmanager
 def reaching(url: str) -> Iterator[None]:
-    """Whatever a store's library raises in the block becomes a UserError of one sentence."""
+    """Turn every error of a store's library in the block into a UserError of one sentence."""
     try:
         yield
     except HoldfastError:

@@ -1,18 +1,15 @@
-"""What a plugin writes. The pipeline validates, clips, batches and records; a plugin does only its own part."""
+"""Protocols of plugins. The pipeline validates, clips, batches and records; a plugin does only its own part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.types import Donor, Image, LabelSpace, Mask, Rendered
-
-Shard = TypeVar("Shard")
-Result = TypeVar("Result")
 
 
 class Context(Protocol):
@@ -21,19 +18,19 @@ class Context(Protocol):
     label: str
 
     def donor(self, *, same_class: bool) -> Donor:
-        """Another image of the collection or of ``--backgrounds``; raises SampleError when there is none.
+        """Return another image of the collection or of ``--backgrounds``; raises SampleError if there is none.
 
         All variants of a condition get the same one, so that they stay comparable.
         """
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
-        """The image with surroundings that ``--generator`` made anew, of the same size, and facts worth recording.
+        """Return the image in surroundings that ``--generator`` made, of the same size, and facts worth recording.
 
         What the mask marks may have changed; SampleError when nothing came out. Conditions of one image share it.
         """
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
-        """``make()`` once for this source image; what conditions share (a blurred copy, say) is computed once."""
+        """Return ``make()``, computed once for this source image and shared by its conditions (a blurred copy, say)."""
 
 
 class Scenario(Protocol):
@@ -57,7 +54,7 @@ class Classifier(Protocol):
     fingerprint: str
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels), for RGB images of any sizes. Does not depend on how images are batched."""
+        """Return probabilities, (n, labels), for RGB images of any sizes. Batching must not change them."""
 
 
 @runtime_checkable
@@ -65,20 +62,20 @@ class StagedClassifier(Classifier, Protocol):
     """A classifier whose preprocessing can run in other threads while the model computes."""
 
     def prepare(self, image: Image) -> Any:
-        """One image, preprocessed; safe to call from several threads."""
+        """Return one image, preprocessed; safe to call from several threads."""
 
     def predict_prepared(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
-        """``predict`` for images that went through ``prepare``."""
+        """Return what ``predict`` would for images that went through ``prepare``."""
 
 
 @runtime_checkable
 class DifferentiableClassifier(Classifier, Protocol):
-    """A classifier that gradients can pass."""
+    """A classifier whose logits can be differentiated."""
 
     device: str
 
     def logits(self, batch: Any) -> Any:
-        """RGB tensor NCHW in 0..1 of any size → logits (n, labels); gradients reach the batch."""
+        """Return logits (n, labels) of an RGB tensor NCHW in 0..1 of any size; gradients reach the batch."""
 
 
 @runtime_checkable
@@ -90,11 +87,11 @@ class Segmenter(Protocol):
     fingerprint: str
 
     def segment(self, images: Sequence[Image]) -> list[NDArray[np.uint8]]:
-        """A class map, HW, for each RGB image of any size: places in ``labels``, so at most 256 of them."""
+        """Return a class map, HW, for each RGB image of any size: places in ``labels``, so at most 256 of them."""
 
 
 class Refusal(str):
-    """An answer that its maker marks as a refusal: a server that has a field for it says so, words need not."""
+    """An answer that a server marks as a refusal in a field of its own, whatever its words are."""
 
     __slots__ = ()
 
@@ -107,7 +104,7 @@ class VisionLanguageModel(Protocol):
     fingerprint: str
 
     def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
-        """One answer each, always the likeliest words (greedy); does not depend on how images are batched.
+        """Return one answer each, always the likeliest words (greedy); batching must not change them.
 
         Raises SampleError where one of them cannot be answered. One that has an attribute ``concurrency`` is asked one
         question at a time, so many at once.
@@ -129,7 +126,7 @@ class Annotator(Protocol):
     fingerprint: str
 
     def propose(self, image: Image) -> MaskProposal:
-        """The foreground of an RGB image of any size."""
+        """Return the foreground of an RGB image of any size."""
 
 
 @runtime_checkable
@@ -143,7 +140,7 @@ class GuidedAnnotator(Protocol):
     fingerprint: str
 
     def embed(self, image: Image) -> Any:
-        """What all guidance on one RGB image shares, computed once; to be kept by the caller, not to be changed."""
+        """Compute what all guidance on one RGB image shares; the caller keeps it and does not change it."""
 
     def guided(
         self,
@@ -153,7 +150,7 @@ class GuidedAnnotator(Protocol):
         inside: Sequence[tuple[float, float]] = (),
         outside: Sequence[tuple[float, float]] = (),
     ) -> MaskProposal:
-        """The object in the box (x0, y0, x1, y1), or at the points inside without one; never the points outside.
+        """Return the object in the box (x0, y0, x1, y1), or at the points inside; never the points outside.
 
         The mask has the image's size. UserError where the guidance makes no sense: neither box nor a point inside, or
         some of it not in the image.
@@ -168,10 +165,10 @@ class LatentGenerator(Protocol):
     fingerprint: str
 
     def encode(self, batch: Any) -> Any:
-        """RGB tensor NCHW in 0..1 → latent tensor, first axis the images."""
+        """Return the latent tensor of an RGB tensor NCHW in 0..1; its first axis counts the images."""
 
     def decode(self, latent: Any, original: Any = None) -> Any:
-        """Latent tensor → RGB tensor NCHW in 0..1; gradients reach the latent.
+        """Return the RGB tensor NCHW in 0..1 of a latent tensor; gradients reach the latent.
 
         ``original`` is the batch that was encoded, for generators that change an image rather than make one.
         """
@@ -185,7 +182,7 @@ class TextToImage(Protocol):
     fingerprint: str
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
-        """One RGB image a prompt."""
+        """Return one RGB image per prompt."""
 
 
 @runtime_checkable
@@ -198,12 +195,12 @@ class Inpainter(Protocol):
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        """One RGB image each, of the input's size; where the mask is true, its pixels are the input's, bit for bit."""
+        """Return one RGB image each, of the input's size; pixels in the mask are the input's, bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an oracle says of one image and the class it should show.
+    """What an oracle says of an image and the class it should show.
 
     Attributes:
         accepted: whether the image still shows the class.
@@ -233,19 +230,12 @@ class Oracle(Protocol):
     classes: tuple[str, ...]
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """One verdict an RGB image of any size; does not depend on how images are batched."""
+        """Return one verdict per RGB image of any size; batching must not change it."""
 
 
 @runtime_checkable
 class TensorOracle(Oracle, Protocol):
-    """An oracle that judges a batch where it lies, so that a walk need not leave the device."""
+    """An oracle that judges a batch on its device, so that a walk need not copy it."""
 
     def judge_batch(self, batch: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
-        """RGB tensor NCHW in 0..1 and places in ``classes`` → accepted, score, margin, place of what it saw."""
-
-
-class Executor(Protocol):
-    """Where work runs. Work is a picklable callable; what is costly to build it builds on first call and keeps."""
-
-    def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Results in whatever order they are ready."""
+        """Judge an RGB tensor NCHW in 0..1 and places in ``classes``: accepted, score, margin, place of what it saw."""

@@ -220,7 +220,7 @@ ATTRIBUTIONS = pa.schema(
 
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
-    """The name of a row, known before it is computed: 32 hex digits.
+    """Return the id of a row, which is known before the row is computed: 32 hex digits.
 
     Hashes the key and what was measured (fingerprints of image, mask and model); never the run, the engine, the
     batch size, paths or the other models, so that adding a model invalidates nothing.

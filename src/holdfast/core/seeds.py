@@ -13,12 +13,12 @@ from holdfast.core.fingerprint import canonical_json
 
 
 def seed_from(*parts: object) -> int:
-    """A 64-bit seed that depends on nothing but its parts."""
+    """Return a 64-bit seed that depends on nothing but its parts."""
     return int.from_bytes(_digest(parts)[:8], "big")
 
 
 def generator(*parts: object) -> np.random.Generator:
-    """A NumPy generator seeded from its parts."""
+    """Return a NumPy generator seeded from its parts."""
     # NumPy's stubs know of SeedSequence only; its documentation, of every ISeedSequence.
     return np.random.Generator(np.random.PCG64(_Seeds(_digest(parts))))  # type: ignore[arg-type]
 
@@ -28,13 +28,13 @@ def _digest(parts: tuple[object, ...]) -> bytes:
 
 
 class _Seeds(ISeedSequence):
-    """A digest is as good a start as what NumPy's SeedSequence would make of it, in a fifth of the time."""
+    """A seed sequence made of a digest, five times as fast as NumPy's own SeedSequence."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """The 256 bits that PCG64 asks for, in the same order on every machine."""
+        """Return the 256 bits that PCG64 asks for, in the same order on every machine."""
         words = np.frombuffer(self._digest, np.dtype(dtype).newbyteorder("<")).astype(dtype)
         assert len(words) == n_words, "PCG64 takes as many bits as the digest has"
         return words

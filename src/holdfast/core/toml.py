@@ -1,4 +1,4 @@
-"""TOML files that a user wrote."""
+"""Read TOML files that a user wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_BYTES = 1 << 20
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """The table of a file; UserError, which calls it ``what``, where it is none, too large or no TOML."""
+    """Return the table of a file; a UserError, which calls it ``what``, if it is missing, too large or no TOML."""
     file = place(path)
     if not file.is_file():
         raise UserError(f"{what} {str(path)!r} is not a file")

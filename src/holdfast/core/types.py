@@ -31,20 +31,20 @@ SPARE_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 
 class ImageSource(Protocol):
-    """Where one image comes from: small, picklable, nothing decoded yet."""
+    """The source of one image: small, picklable, nothing decoded yet."""
 
     def fingerprint(self) -> str:
-        """Hash of the content as stored; does not decode. Raises SampleError when it cannot be read."""
+        """Return a hash of the content as stored, without decoding. Raises SampleError if it cannot be read."""
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
         """Decode to HWC uint8 RGB. Raises SampleError with the reason when that is impossible."""
 
 
 class MaskSource(Protocol):
-    """Where one mask comes from."""
+    """The source of one mask."""
 
     def fingerprint(self) -> str:
-        """Hash of the content as stored; does not decode."""
+        """Return a hash of the content as stored, without decoding."""
 
     def load(self, height: int, width: int) -> Mask:
         """Decode to HW bool of exactly this size. Raises SampleError for any other size or an unreadable mask."""
@@ -52,7 +52,7 @@ class MaskSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassKeys:
-    """What a dataset knows about a class beyond its name; each may hold several aliases."""
+    """What a dataset knows about a class besides its name; each field may hold several aliases."""
 
     wnids: tuple[str, ...] = ()
     imagenet_indices: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ _NOTHING: Mapping[str, Any] = {}  # one for all, nobody writes into it: a millio
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image with its label and, where there is one, its mask.
+    """One image with its label and, if it has one, its mask.
 
     ``sample_id`` is unique in its collection and survives moving the folder; ``source_id`` names the original
     photo, so that several renderings of one photo share it: the cluster of every paired statistic.

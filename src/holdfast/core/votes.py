@@ -1,4 +1,4 @@
-"""Exported votes: one row a vote and question, the questions they answer, and the rule that makes a verdict of them."""
+"""Exported votes: one row per vote and question, the questions, and the rule that makes a verdict of the answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Decision = Literal["accepted", "rejected", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its answers in order, and how many steps apart two answers of one person to one image may be."""
+    """One question: its answers in order, and by how many steps two answers of one person to one image may differ."""
 
     id: str
     text: str
@@ -78,12 +78,12 @@ class Rule:
     alternatives: tuple[tuple[tuple[str, frozenset[str]], ...], ...]
 
     def says_yes(self, answers: Mapping[str, str]) -> bool:
-        """One person's verdict from their answers, question → answer."""
+        """Return one person's verdict from their answers, question → answer."""
         return any(all(answers.get(name) in allowed for name, allowed in each) for each in self.alternatives)
 
 
 def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
-    """The rule of a text; UserError for a question that was not asked or an answer it does not have."""
+    """Parse a rule; a UserError for a question that was not asked or an answer it does not have."""
     by_id = {question.id: question for question in questions}
 
     def condition(term: str) -> tuple[str, frozenset[str]]:
@@ -107,7 +107,7 @@ def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
 
 
 def decide(yes: int, votes: int, *, at_least: int, of: int) -> Decision:
-    """The verdict on an image that so many of its voters said yes to.
+    """Return the verdict on an image from the number of its votes and of the yes among them.
 
     Accepted from ``at_least`` yes on, of ``of`` people; rejected when those who have not voted could not bring it there
     any more; undecided until then. Where more people voted than were wanted, the same share of them has to say yes.
@@ -132,7 +132,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Of those who voted, how many said yes; 0 where nobody voted."""
+        """Return the share of yes among the votes; 0 if nobody voted."""
         return self.yes / self.votes if self.votes else 0.0
 
 
@@ -161,7 +161,7 @@ class Votes:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def with_rule(self, rule: str = "", at_least: int = 0) -> Votes:
-        """The same votes under another rule or threshold; '' and 0 keep the export's."""
+        """Return the same votes under another rule or threshold; '' and 0 keep the export's."""
         rule, at_least = rule or self.rule, at_least or self.at_least
         parse_rule(rule, self.questions)
         if not 1 <= at_least <= self.of:
@@ -169,7 +169,7 @@ class Votes:
         return replace(self, rule=rule, at_least=at_least)
 
     def ballots(self) -> list[dict[str, Any]]:
-        """A row per vote that counts: sample_id, asked, hashes, person, ``answers`` (question → answer) and ``yes``."""
+        """Return a row per vote that counts: sample_id, asked, hashes, person, ``answers`` by question, ``yes``."""
         rule = parse_rule(self.rule, self.questions)
         columns = ["sample_id", "asked", "sha256", "pixels_sha256", "person", "vote", "question", "answer"]
         rows = self.table.filter(self.table["counts"]).select(columns).to_pylist()
@@ -180,7 +180,7 @@ class Votes:
         return [row | {"yes": rule.says_yes(row["answers"])} for row in ballots.values()]
 
     def tallies(self) -> list[Tally]:
-        """The verdict on every image and class that somebody judged, in the order of the first vote."""
+        """Return the verdict on every image and class that somebody judged, in the order of the first vote."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.ballots():
             groups.setdefault((row["sample_id"], row["asked"]), []).append(row)
@@ -192,19 +192,19 @@ class Votes:
         return tallies
 
     def count(self, yes: Any) -> tuple[int, int, Decision]:
-        """Votes, how many of them are a yes, and the decision."""
+        """Return the number of votes, how many of them are a yes, and the decision."""
         given = [bool(answer) for answer in yes]
         return len(given), sum(given), decide(sum(given), len(given), at_least=self.at_least, of=self.of)
 
     def to_arrow(self) -> pa.Table:
-        """The table with everything else in its metadata, as it is written to Parquet."""
+        """Return the table with everything else in its metadata, as it is written to Parquet."""
         said = {name: getattr(self, name) for name in ("campaign", "kind", "rule", "at_least", "of")}
         said |= {"questions": [asdict(question) for question in self.questions], "facts": dict(self.facts)}
         return self.table.cast(VOTES).replace_schema_metadata({_METADATA: json.dumps(said, ensure_ascii=False)})
 
 
 def from_arrow(table: pa.Table) -> Votes:
-    """The votes of a table that ``to_arrow`` made; ValueError where it is something else."""
+    """Return the votes of a table that ``to_arrow`` made; a ValueError if it is something else."""
     said = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
     if not isinstance(said, dict) or "questions" not in said:
         raise ValueError("it does not say which questions were asked")
@@ -223,7 +223,7 @@ def from_arrow(table: pa.Table) -> Votes:
 
 
 def read_votes(path: Path | str) -> Votes:
-    """The votes that ``holdfast review --export`` wrote: its folder, or votes.parquet in it."""
+    """Read the votes that ``holdfast review --export`` wrote: its folder, or votes.parquet in it."""
     file = Path(path)
     file = file / FILE if file.is_dir() else file
     if not file.is_file():

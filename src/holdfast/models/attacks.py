@@ -1,4 +1,4 @@
-"""Adversarial attacks on a classifier, by foolbox: small changes that are made against one model and bounded in ℓ∞.
+"""Adversarial attacks on a classifier, by foolbox: small changes made against one model and bounded in ℓ∞.
 
 An attack works on the picture as the model's network sees it: after the model's own resizing and cropping, before its
 normalisation. So ``eps`` bounds every value the network is given, nothing is lost by resizing afterwards, and models
@@ -40,7 +40,7 @@ class Attack(Protocol):
     def __call__(
         self, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], **_: Any
     ) -> torch.Tensor:
-        """RGB batch NCHW in 0..1 and places of the true classes → a batch of that shape.
+        """Return a changed batch of the same shape for an RGB batch NCHW in 0..1 and the places of the true classes.
 
         Seed by seed, so that a picture does not depend on its neighbours. What leaves the ball of radius ``eps`` is
         brought back by the caller.
@@ -59,7 +59,7 @@ class Victim:
     model: Any
 
     def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Which pictures the model still gets right."""
+        """Return which pictures the model still gets right."""
         import torch
 
         with torch.no_grad():
@@ -78,7 +78,7 @@ def run_attack(
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
 ) -> tuple[list[Image], NDArray[np.float32]]:
-    """Attack pictures of one shape or several; those that the model gets wrong untouched stay untouched.
+    """Attack pictures of one shape or several; pictures that the model gets wrong anyway are not changed.
 
     Args:
         attack: one of this module, or another package's.
@@ -113,7 +113,7 @@ def run_attack(
 
 
 def model_input(classifier: Classifier, image: Image) -> Image:
-    """What an attack starts from: the photo as the network sees it, HWC uint8 RGB; a black box's photo is left alone.
+    """Return the photo as the network sees it, HWC uint8 RGB; for a black box, the photo itself.
 
     Reference preprocessing rounds to uint8 after resizing in nearly every family, so that this loses nothing.
     """
@@ -131,7 +131,7 @@ def model_input(classifier: Classifier, image: Image) -> Image:
 
 
 def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.float32]:
-    """Probabilities, (n, outputs), for pictures as ``model_input`` makes them: no preprocessing is repeated."""
+    """Return probabilities, (n, outputs), for pictures as ``model_input`` makes them, without preprocessing again."""
     import torch
 
     if not isinstance(classifier, DifferentiableClassifier):
@@ -145,7 +145,7 @@ def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.flo
 
 
 def check_attackable(classifier: Classifier, attack: str) -> None:
-    """UserError for a model without gradients and an attack that needs them."""
+    """Raise a UserError for a model without gradients and an attack that needs them."""
     if attack not in GRADIENT_FREE and not isinstance(classifier, DifferentiableClassifier):
         raise UserError(
             f"{attack} follows gradients, and {classifier.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
@@ -156,7 +156,7 @@ def check_attackable(classifier: Classifier, attack: str) -> None:
 def fgsm(
     victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int]
 ) -> torch.Tensor:
-    """One step of the gradient's sign."""
+    """Take one step of the gradient's sign."""
     del seeds
     return _fixed(_foolbox().attacks.LinfFastGradientAttack(), victim, batch, labels, eps)
 
@@ -164,7 +164,7 @@ def fgsm(
 def pgd(
     victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], steps: int
 ) -> torch.Tensor:
-    """Many small steps from a random start, up the cross-entropy."""
+    """Take many small steps up the cross-entropy from a random start."""
     return _fixed(_descent(batch, eps, seeds, steps, margin=False), victim, batch, labels, eps)
 
 
@@ -178,7 +178,7 @@ def strong_attack(
     steps: int,
     decision_steps: int,
 ) -> torch.Tensor:
-    """The worst of four, one after the other on what is still right.
+    """Run four attacks one after the other, each on the pictures that are still right.
 
     As in AutoAttack: descent on the cross-entropy and on the margin, a search for the smallest change that suffices,
     and an attack that needs no gradient, for models whose gradients mislead.
@@ -218,7 +218,7 @@ def strong_attack(
 def decision_attack(
     victim: Victim, batch: torch.Tensor, labels: torch.Tensor, *, eps: float, seeds: Sequence[int], steps: int
 ) -> torch.Tensor:
-    """HopSkipJump: walks along the boundary of the model's decision, one picture at a time.
+    """Run HopSkipJump, which walks along the boundary of the model's decision, one picture at a time.
 
     foolbox normalises this attack's steps over the batch, so only single pictures keep to themselves.
     """
@@ -253,7 +253,7 @@ def decision_attack(
 
 
 def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, *, margin: bool) -> Any:
-    """Projected gradient descent of foolbox, with a start that each picture draws for itself."""
+    """Return foolbox's projected gradient descent with a random start that each picture draws for itself."""
     import eagerpy
     import torch
 
@@ -284,7 +284,7 @@ def _descent(batch: torch.Tensor, eps: float, seeds: Sequence[int], steps: int, 
 
 
 def _fixed(attack: Any, victim: Victim, batch: torch.Tensor, labels: torch.Tensor, eps: float) -> torch.Tensor:
-    """A foolbox attack within a radius; a change that is no number is no change."""
+    """Run a foolbox attack within a radius; a change that is not finite counts as no change."""
     import torch
 
     clipped: torch.Tensor = attack(victim.model, batch, labels, epsilons=eps)[1]
@@ -292,7 +292,7 @@ def _fixed(attack: Any, victim: Victim, batch: torch.Tensor, labels: torch.Tenso
 
 
 def _to_radius(attacked: torch.Tensor, batch: torch.Tensor, eps: float) -> torch.Tensor:
-    """A smallest change ends on the boundary, where rounding may undo it: as far as allowed in the same direction."""
+    """Extend a smallest change to the radius: it ends on the decision's boundary, where rounding may undo it."""
     change = attacked - batch
     largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)
     return (batch + change * (eps / largest).clamp(min=1, max=1e6)).clamp(0, 1)
@@ -316,7 +316,7 @@ def _where_right(
 
 
 def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
-    """uint8 pictures that are at most so many levels from what they were."""
+    """Return uint8 pictures that differ by at most so many levels from the originals."""
     import torch
 
     start = before.to(torch.int16)
@@ -371,7 +371,7 @@ def _device(classifier: Classifier) -> str:
 
 
 def _foolbox() -> Any:
-    """The library; importing it warns of a SciPy name that is to go, which is not the user's to mend."""
+    """Return the library; a warning at its import, about a SciPy name, is hidden."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import foolbox
@@ -385,13 +385,13 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _forked(batch: torch.Tensor) -> list[torch.device]:
-    """The devices whose global generators foolbox draws from, so that they are put back."""
+    """Return the devices whose global generators foolbox uses, so that their states can be restored."""
     return [batch.device] if batch.device.type == "cuda" else []
 
 
 @contextmanager
 def _exact() -> Iterator[None]:
-    """TF32 off: it would make answers depend on the batch."""
+    """Switch TF32 off: it would make answers depend on the batch."""
     import torch
 
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):

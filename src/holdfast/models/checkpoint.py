@@ -30,7 +30,7 @@ _PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """A checkpoint (safetensors, or a state dict saved by torch) in a named architecture.
+    """Load a checkpoint (safetensors, or a state dict saved by torch) in a named architecture.
 
     The number of outputs is read from the checkpoint. Their names come from ``labels=FILE``, the JSON list
     ``classes`` in safetensors metadata, or a ``labels.txt`` beside the file; 1000 unnamed outputs are ImageNet's.
@@ -66,7 +66,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | None:
-    """The configuration that lies beside a checkpoint; UserError where it is of another architecture."""
+    """Return the configuration beside a checkpoint; a UserError if it is of another architecture."""
     from holdfast.models.local_dir import is_config, read_config
 
     path = file.with_name("config.json")
@@ -92,7 +92,7 @@ def _configured(
 
 
 def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
-    """The tensors of a checkpoint and, from safetensors metadata, its classes. Never runs code from the file."""
+    """Return the tensors of a checkpoint and its classes (safetensors metadata). Never runs code from the file."""
     if file.suffix == ".safetensors":
         return _read_safetensors(file)
     import torch
@@ -127,7 +127,7 @@ def _read_safetensors(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace |
 
 
 def unwrap(content: Any, file_name: str) -> dict[str, torch.Tensor]:
-    """The tensors by name, out of the dictionaries that training scripts wrap around them."""
+    """Return the tensors by name, out of the dictionaries that training scripts wrap around them."""
     import torch
 
     while isinstance(content, Mapping):
@@ -144,7 +144,7 @@ def unwrap(content: Any, file_name: str) -> dict[str, torch.Tensor]:
 def _module(
     library: str, architecture: str, state: Mapping[str, torch.Tensor], file: Path, overrides: Mapping[str, Any]
 ) -> tuple[Any, Preprocessing]:
-    """The architecture with as many outputs as the checkpoint has, filled, and its preprocessing."""
+    """Build the architecture with as many outputs as the checkpoint has, fill it, and return its preprocessing."""
     if library == "timm":
         timm.check_architecture(architecture)
         module = timm.untrained(architecture, {})
@@ -166,7 +166,7 @@ def _module(
 
 
 def _head(library: str, module: Any) -> tuple[str, int]:
-    """Where the last layer sits and how many outputs it has."""
+    """Return the name of the last layer and how many outputs it has."""
     import torch
 
     layers = {
@@ -180,7 +180,7 @@ def _head(library: str, module: Any) -> tuple[str, int]:
 
 
 def _rename(state: Mapping[str, torch.Tensor], expected: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Without the prefixes that wrappers (data parallel, compile, Lightning) put before names."""
+    """Remove the prefixes that wrappers (data parallel, compile, Lightning) put before names."""
     known = set(expected)
     return {_without_prefix(key, known): tensor for key, tensor in state.items()}
 

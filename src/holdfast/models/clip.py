@@ -39,7 +39,7 @@ _BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """An image tower and a text tower that share a space.
+    """An image tower and a text tower with one embedding space.
 
     Attributes:
         module: both towers.
@@ -59,7 +59,7 @@ class Clip:
 
 
 def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier:
-    """A zero-shot classifier over the dataset's classes.
+    """Load a zero-shot classifier over the dataset's classes.
 
     Options: ``template=an image of a {class}``, several separated by ``|`` (their embeddings are averaged);
     ``ensemble=openai`` (the 80 that CLIP was published with), ``simple`` (7 of them) or ``FILE`` (a template a line)
@@ -88,7 +88,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
 
 
 def load_clip(name: Name, *, device: str = "auto") -> Clip:
-    """Both towers of a name, on a device, in float32; options are not looked at."""
+    """Load both towers of a name, on a device, in float32; options are ignored."""
     device = resolve_device(device)
     if name.name == "embedded":
         if not ORACLE.is_dir():
@@ -100,7 +100,7 @@ def load_clip(name: Name, *, device: str = "auto") -> Clip:
 
 
 def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]:
-    """Unit vectors, (n, width), of RGB images of any sizes."""
+    """Return unit vectors, (n, width), of RGB images of any sizes."""
     import torch
 
     rows = []
@@ -114,7 +114,7 @@ def image_embeddings(clip: Clip, images: Sequence[Image]) -> NDArray[np.float32]
 
 
 def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Unit vectors, (n, width)."""
+    """Return unit vectors, (n, width), of texts."""
     import torch
 
     if not texts:
@@ -125,7 +125,7 @@ def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def class_embeddings(clip: Clip, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
-    """Unit vectors, (classes, width): the mean over templates of unit vectors, made a unit vector again."""
+    """Return unit vectors, (classes, width): the normalised mean over the templates' unit vectors."""
     import torch
 
     means = [text_embeddings(clip, [text.replace("{class}", name) for text in templates]).mean(0) for name in names]
@@ -140,7 +140,7 @@ def _templates(text: str) -> list[str]:
 
 
 def _ensemble(which: str) -> list[str]:
-    """A published list of templates, or the lines of a file."""
+    """Return a published list of templates, or the lines of a file."""
     if which in ("openai", "simple"):
         import open_clip
 
@@ -170,7 +170,7 @@ def _width(clip: Clip) -> int:
 
 
 def _zero_shot(clip: Clip, classes: torch.Tensor) -> torch.nn.Module:
-    """A module from a normalised batch to scale × cosines, (n, classes)."""
+    """Return a module from a normalised batch to scale × cosines, (n, classes)."""
     import torch
 
     class ZeroShot(torch.nn.Module):
@@ -227,7 +227,7 @@ def _open_clip(name: Name, device: str) -> Clip:
 
 
 def _check_open_clip(name: Name) -> None:
-    """Raises UserError with the nearest names where open_clip has no such architecture or weights."""
+    """Raise a UserError with the nearest names if open_clip has no such architecture or weights."""
     import open_clip
 
     if name.name not in open_clip.list_models():
@@ -240,7 +240,7 @@ def _check_open_clip(name: Name) -> None:
 
 
 def _refuse_code(name: Name, config: Any) -> None:
-    """open_clip hands a repository's own options to the tokenizer's loader, and one of them runs code of its own."""
+    """Refuse a repository's tokenizer options: open_clip passes them on, and one of them runs the repository's code."""
     text_config = config.get("text_cfg") if isinstance(config, dict) else None
     options = text_config.get("tokenizer_kwargs") if isinstance(text_config, dict) else None
     if isinstance(options, dict) and {"trust_remote_code", "code_revision"} & set(options):
@@ -248,7 +248,7 @@ def _refuse_code(name: Name, config: Any) -> None:
 
 
 def _short(name: Name) -> str:
-    """The name without folders."""
+    """Return the name without folders."""
     if name.name.startswith("local-dir:"):
         return Path(name.name).name
     return f"{name.name}@{Path(name.tag).name}" if Path(name.tag).is_file() else untagged(name)
@@ -278,7 +278,7 @@ def _transformers(name: Name, device: str) -> Clip:
 
 
 def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any, Any]:
-    """Model, image processor and tokenizer; safetensors only, and no code that lies beside them is run."""
+    """Return model, image processor and tokenizer; only safetensors are read, and code beside them is never run."""
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
@@ -307,7 +307,7 @@ def _fetch(where: str, revision: str, *, local: bool) -> tuple[Any, Any, Any]:
 
 
 def _features(output: Any) -> torch.Tensor:
-    """The projected features, which newer versions wrap."""
+    """Return the projected features, which newer versions wrap."""
     features: torch.Tensor = getattr(output, "pooler_output", output)
     return features
 

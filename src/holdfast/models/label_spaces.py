@@ -1,4 +1,4 @@
-"""What a model's outputs are called."""
+"""Label spaces: what a model's outputs are called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGENET_OUTPUTS = 1000
 
 @functools.cache
 def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
-    """The ImageNet label space with this many outputs (1k, 12k, 21k and its variants), if there is one."""
+    """Return the ImageNet label space with this many outputs (1k, 12k, 21k and its variants), or None."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     subset = infer_imagenet_subset({"num_classes": outputs})
@@ -26,7 +26,7 @@ def imagenet(outputs: int = IMAGENET_OUTPUTS) -> LabelSpace | None:
 
 
 def named(names: Sequence[str]) -> LabelSpace:
-    """A space of given names; where they are ImageNet-1k's, in its order, it knows their WordNet ids as well."""
+    """Return a space of these names; if they are ImageNet-1k's in its order, with their WordNet ids."""
     space = LabelSpace(tuple(names))
     if len(space) != IMAGENET_OUTPUTS:
         return space
@@ -42,12 +42,12 @@ def _words(name: str) -> set[str]:
 
 
 def numbered(outputs: int) -> LabelSpace:
-    """Outputs nobody named: "0", "1" and so on."""
+    """Return a space whose outputs are called "0", "1" and so on."""
     return LabelSpace(tuple(str(index) for index in range(outputs)))
 
 
 def from_json(text: str, file_name: str) -> LabelSpace:
-    """The names in the metadata of a weight file: a JSON list."""
+    """Return the space named in the metadata of a weight file, a JSON list."""
     try:
         names = json.loads(text)
     except json.JSONDecodeError:
@@ -58,7 +58,7 @@ def from_json(text: str, file_name: str) -> LabelSpace:
 
 
 def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) -> LabelSpace:
-    """The space that ``?labels=`` asks for: a file with one name a line, or ``imagenet``; else the model's own.
+    """Return the space of ``?labels=`` (a file with one name per line, or ``imagenet``), else the model's own.
 
     Args:
         option: what the user wrote, None where nothing.
@@ -81,7 +81,7 @@ def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) 
 
 
 def read_names(path: str) -> list[str]:
-    """One name a line; empty lines at the end do not count."""
+    """Read one name per line; empty lines at the end do not count."""
     file = existing_file(path, what="label file")
     try:
         names = [line.strip() for line in file.read_text(encoding="utf-8-sig").rstrip().splitlines()]

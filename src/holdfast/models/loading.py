@@ -1,63 +1,70 @@
-"""From the name of a model to a classifier."""
+"""Load classifiers, segmenters and vision-language models by name."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import parse_name
-from holdfast.core.protocols import Classifier, Segmenter
+from holdfast.core.names import Name, parse_name
+from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
 
 
 def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
-    """The model of a name such as ``timm:resnet50`` or ``torch:resnet18@best.pth?labels=names.txt``.
+    """Load a model by a name such as ``timm:resnet50`` or ``torch:resnet18@best.pth?labels=names.txt``.
 
     Args:
         text: ``scheme:name[@tag][?option=value&…]``; every scheme knows ``name=``, which is what the results call
             the model (two checkpoints called ``best.pth`` need it).
-        device: ``auto`` (the best there is), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        device: ``auto`` (the best one available), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         classes: the dataset's classes, for models that answer with class names instead of scores.
     """
     name = parse_name(text)
-    if not name.scheme:
-        known = ", ".join(f"{entry.name}:" for entry in registry.models.entries())
-        hint = f"onnx:{text}" if name.name.endswith(".onnx") else "timm:resnet50"
-        raise UserError(f"a model is named scheme:name, for example {hint}, which {text!r} is not; schemes: {known}")
     if name.scheme in registry.vlms:
-        raise UserError(f"{name.scheme}: answers in words, not with classes: holdfast ask is for it, this is not")
-    options = dict(name.options)
-    called = str(options.pop("name", ""))
-    load = registry.models.get(name.scheme)
-    extra = {"classes": classes} if "classes" in inspect.signature(load).parameters else {}
-    classifier = cast(Classifier, load(dataclasses.replace(name, options=options), device=device, **extra))
-    if called:
-        classifier.name = called
-    return classifier
+        raise UserError(f"{name.scheme}: answers in words, not with classes; use it with holdfast ask")
+    example = f"onnx:{text}" if name.name.endswith(".onnx") else "timm:resnet50"
+    return cast(Classifier, _load(registry.models, name, "a model", example, device=device, classes=classes))
 
 
 def load_segmenter(text: str, *, device: str = "auto") -> Segmenter:
-    """The segmenter of a name such as ``embedded:unet``, ``smp:FPN@FOLDER`` or ``hf:FOLDER``; ``name=`` as above."""
-    name = parse_name(text)
+    """Load a segmenter by a name such as ``embedded:unet``, ``smp:FPN@FOLDER`` or ``hf:FOLDER``; ``name=`` as above."""
+    return cast(Segmenter, _load(registry.segmenters, parse_name(text), "a segmenter", "embedded:unet", device=device))
+
+
+def load_vlm(text: str, *, device: str = "auto") -> VisionLanguageModel:
+    """Load a vision-language model by a name such as ``vlm:FOLDER`` or ``vlm+http://localhost:8000/v1#llava``."""
+    # An address may hold an @, which is no tag there.
+    name = parse_name(text, tagged=not parse_name(text, tagged=False).scheme.startswith("vlm+http"))
+    return cast(VisionLanguageModel, _load(registry.vlms, name, "a vision-language model", "vlm:FOLDER", device=device))
+
+
+def is_vlm(text: str) -> bool:
+    """Return whether a name means a vision-language model; any other name means a classifier."""
+    scheme = parse_name(text, tagged=False).scheme
+    return scheme.startswith("vlm") or scheme in registry.vlms
+
+
+def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, **given: Any) -> Any:
+    """Call the loader of a scheme with what it takes of ``given``; ``?name=`` renames the model."""
     if not name.scheme:
-        known = ", ".join(f"{entry.name}:" for entry in registry.segmenters.entries())
-        raise UserError(
-            f"a segmenter is named scheme:name, for example embedded:unet, which {text!r} is not; schemes: {known}"
-        )
+        known = ", ".join(f"{entry.name}:" for entry in loaders.entries())
+        raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")
     options = dict(name.options)
-    called = str(options.pop("name", ""))
-    load = registry.segmenters.get(name.scheme)
-    segmenter = cast(Segmenter, load(dataclasses.replace(name, options=options), device=device))
-    if called:
-        segmenter.name = called
-    return segmenter
+    shown = str(options.pop("name", ""))
+    load = loaders.get(name.scheme)
+    if given.get("classes") is None or "classes" not in inspect.signature(load).parameters:
+        given.pop("classes", None)
+    model = load(dataclasses.replace(name, options=options), **given)
+    if shown:
+        model.name = shown
+    return model
 
 
 def available(scheme: str) -> list[str]:
-    """The models of a scheme that can be listed at once and used as they are (packaged, embedded); else nothing."""
+    """Return the models of a scheme that work as they are (packaged, embedded); none for other schemes."""
     if scheme not in ("packaged", "embedded"):
         return []
     from holdfast.models import embedded, packaged

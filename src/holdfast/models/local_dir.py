@@ -28,7 +28,7 @@ LOADING = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_ov
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """A classifier in a folder. Option: ``labels=FILE``, where the configuration does not name the outputs."""
+    """Load a classifier from a folder. Option: ``labels=FILE``, if the configuration does not name the outputs."""
     options = checked(name, {"labels": str})
     folder = Path(untagged(name))
     config = read_config(existing_file(str(folder / "config.json"), what="configuration of timm's"))
@@ -40,7 +40,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def is_config(file: Path) -> bool:
-    """Whether a ``config.json`` is one of timm's; those of other libraries have neither of these entries."""
+    """Return whether a ``config.json`` is one of timm's: those of other libraries lack these entries."""
     if file.stat().st_size > MAX_CONFIG:
         return False
     try:
@@ -50,7 +50,7 @@ def is_config(file: Path) -> bool:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The configuration, checked as far as it decides what is built."""
+    """Read a configuration and check everything that decides what is built."""
     if file.stat().st_size > MAX_CONFIG:
         raise UserError(f"{file.name} has more than {MAX_CONFIG} bytes and is no configuration of timm's")
     try:
@@ -84,7 +84,7 @@ def read_config(file: Path) -> dict[str, Any]:
 def assemble(
     shown: str, config: dict[str, Any], weights: dict[str, Any], labels: LabelSpace, *, device: str
 ) -> TorchClassifier:
-    """The classifier of a configuration and its weights."""
+    """Build the classifier of a configuration and its weights."""
     architecture = config["architecture"]
     module = build(config)
     library = config.get("library", "timm")
@@ -100,7 +100,7 @@ def assemble(
 
 
 def build(config: dict[str, Any]) -> Any:
-    """The untrained module of a configuration file."""
+    """Build the untrained module of a configuration."""
     from timm import create_model
 
     name, arguments = config["architecture"], config["model_args"]

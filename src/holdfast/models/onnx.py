@@ -69,16 +69,16 @@ class OnnxClassifier:
         )
 
     def prepare(self, image: Image) -> NDArray[Any]:
-        """One RGB image of any size → CHW float32: normalised, or 0..1 for networks that take bytes."""
+        """Prepare an RGB image of any size: CHW float32, normalised, or 0..1 for networks that take bytes."""
         tensor: NDArray[Any] = self._preprocessing.transform(picture(image, crops_centre=True)).numpy()
         return tensor
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels)."""
+        """Return probabilities, (n, labels)."""
         return self.predict_prepared([self.prepare(image) for image in images])
 
     def predict_prepared(self, prepared: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels), for what ``prepare`` returned."""
+        """Return probabilities, (n, labels), for what ``prepare`` returned."""
         if not prepared:
             return np.empty((0, len(self.labels)), np.float32)
         step = 1 if self._single else 64
@@ -89,7 +89,7 @@ class OnnxClassifier:
         )
 
     def _run(self, batch: NDArray[Any]) -> NDArray[Any]:
-        """Scores, (n, outputs), of a NCHW batch."""
+        """Return the scores, (n, outputs), of a NCHW batch."""
         if self._type == "tensor(uint8)":
             batch = np.rint(batch * 255).astype(np.uint8)
         elif self._type == "tensor(float16)":
@@ -107,7 +107,7 @@ class OnnxClassifier:
 
 
 def load(name: Name, *, device: str) -> OnnxClassifier:
-    """An ONNX file whose one input is a batch of images and whose first output is scores.
+    """Load an ONNX file whose one input is a batch of images and whose first output is scores.
 
     Layout and size are read from the file (224 where it leaves the size open). Options: ``labels=FILE|imagenet``,
     ``outputs=auto|logits|probabilities`` and those of ``options.PREPROCESSING``; by default the short side is resized
@@ -232,7 +232,7 @@ def _session(file: Path, device: str) -> Any:
 
 
 def _layout(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
-    """Whether channels come last, and height and width where the file fixes them."""
+    """Return whether channels come last, and height and width if the file fixes them."""
     channels_last = shape[1] != 3 and shape[3] == 3
     if not channels_last and isinstance(shape[1], int) and shape[1] != 3:
         raise UserError(f"{file_name} takes images with {shape[1]} channels; only RGB is supported")

@@ -1,4 +1,4 @@
-"""What stands behind the ``?`` of a model's name, checked."""
+"""Check the options behind the ``?`` of a model's name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREPROCESSING: Mapping[str, type] = {"size": str, "mean": str, "std": str, "crop
 
 
 def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The options of a name, each of its kind; an unknown one answers with the nearest."""
+    """Return the options of a name, each converted to its type; for an unknown option the error offers the nearest."""
     checked_options: dict[str, Any] = {}
     for option, value in name.options.items():
         if option not in kinds:
@@ -32,7 +32,7 @@ def checked(name: Name, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def numbers(text: str, *, option: str, counts: Sequence[int]) -> list[float]:
-    """``0.5`` or ``0.485/0.456/0.406`` → numbers. The separator is a slash because lists of models use commas."""
+    """Parse ``0.5`` or ``0.485/0.456/0.406``. The separator is a slash because lists of models use commas."""
     try:
         values = [float(part) for part in re.split(r"[/,;]", text)]
     except ValueError:
@@ -44,7 +44,7 @@ def numbers(text: str, *, option: str, counts: Sequence[int]) -> list[float]:
 
 
 def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``PREPROCESSING`` options as timm's data configuration spells them."""
+    """Return the ``PREPROCESSING`` options as timm's data configuration spells them."""
     overrides: dict[str, Any] = {}
     if "size" in options:
         size = [int(number) for number in numbers(options["size"], option="size", counts=(1, 2))]
@@ -70,7 +70,7 @@ def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def existing_file(path: str, *, what: str) -> Path:
-    """A file that is there, or the sentence that says it is not."""
+    """Return the path of a file that exists, or raise a UserError."""
     file = Path(path)
     if not file.is_file():
         raise UserError(f"there is no {what} at {path!r}")
@@ -78,7 +78,7 @@ def existing_file(path: str, *, what: str) -> Path:
 
 
 def display_name(name: Name, body: str) -> str:
-    """What results call a model: options included, folders left out, so that moving a file changes nothing."""
+    """Return what results call a model: with options, without folders, so that moving a file changes nothing."""
     shown = [
         f"{option}={Path(str(value)).name if option == 'labels' else str(value).lower()}"
         for option, value in sorted(name.options.items())
@@ -87,5 +87,5 @@ def display_name(name: Name, body: str) -> str:
 
 
 def untagged(name: Name) -> str:
-    """The name with what stood behind its ``@``, for schemes whose names are paths."""
+    """Return the name together with its tag, for schemes whose names are paths."""
     return f"{name.name}@{name.tag}" if name.tag else name.name

@@ -54,7 +54,7 @@ MODELS: Mapping[str, Package] = {
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """One of ``MODELS``; takes no options."""
+    """Load one of ``MODELS``; takes no options."""
     checked(name, {})
     if name.name not in MODELS or name.tag:
         raise unknown("packaged model", f"{name.name}@{name.tag}" if name.tag else name.name, MODELS)
@@ -77,7 +77,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def installed() -> list[str]:
-    """The packaged models whose weights are on this machine."""
+    """Return the packaged models whose weights are on this machine."""
     return [name for name, package in MODELS.items() if _file(package) is not None]
 
 
@@ -103,7 +103,7 @@ def _efficientnet(package: Package, state: Mapping[str, torch.Tensor]) -> tuple[
 
 
 def _timm_names(state: Mapping[str, torch.Tensor], module: Any) -> dict[str, torch.Tensor]:
-    """The weights under timm's names: blocks are counted by stage, layers by their order within a block."""
+    """Return the weights under timm's names: blocks are counted by stage, layers by their order within a block."""
     places = [f"blocks.{stage}.{index}" for stage, blocks in enumerate(module.blocks) for index in range(len(blocks))]
     plain = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
     expanding = {"_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2"}

@@ -1,4 +1,7 @@
-"""``python:MODULE:ATTRIBUTE``: any callable on images, so that black boxes and remote services work."""
+"""``python:MODULE:ATTRIBUTE``: any callable on images, so that black boxes and remote services work.
+
+``vlm+python:MODULE:ATTRIBUTE`` is the same for callables on images and questions.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class PythonClassifier:
         self._rows = {_spelling(label): row for row, label in reversed(list(enumerate(labels.names)))}
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels). A name becomes a 1; a name that is no label becomes a row of zeros."""
+        """Return probabilities, (n, labels). A name becomes a 1; a name that is no label becomes a row of zeros."""
         if not images:
             return np.empty((0, len(self.labels)), np.float32)
         answer = self._call([image.copy() for image in images])
@@ -54,8 +57,24 @@ class PythonClassifier:
         return rows
 
 
+class PythonVlm:
+    """A ``VisionLanguageModel`` around a callable."""
+
+    def __init__(self, name: str, call: Callable[[list[Image], list[str]], Any], *, identity: str) -> None:
+        self.name = name
+        self.fingerprint = fingerprint({"code": identity})
+        self._call = call
+
+    def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
+        """One answer a question; see ``VisionLanguageModel``."""
+        answers = list(self._call([image.copy() for image in images], list(questions)))
+        if len(answers) != len(questions) or not all(isinstance(answer, str) for answer in answers):
+            raise UserError(f"{self.name} should answer with one text for each of {len(questions)} questions")
+        return answers
+
+
 def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier:
-    """A callable, a class to instantiate without arguments, or an object with ``predict``.
+    """Load a callable, a class to instantiate without arguments, or an object with ``predict``.
 
     It gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class names
     (None where it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
@@ -67,23 +86,40 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     options = checked(name, {"labels": str, "outputs": str})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    target, source = find_attribute(name)
-    if isinstance(target, type):
-        target = target()
-    call = getattr(target, "predict", target)
-    if not callable(call):
-        raise UserError(f"python:{name.name} is neither callable nor an object with predict")
+    target, call, identity = _callable(name, "predict")
     labels = _labels(target, options.get("labels"))
     only_names = labels is None
     if labels is None:
         if not classes:
             raise UserError(f"python:{name.name} needs a labels attribute or ?labels=FILE, one name a line")
         labels = LabelSpace(tuple(classes))
-    identity = str(getattr(target, "fingerprint", "") or source)
     shown = display_name(name, name.name)
     classifier = PythonClassifier(shown, call, labels, identity=identity, outputs=options.get("outputs", "auto"))
     classifier.only_names = only_names
     return classifier
+
+
+def load_vlm(name: Name, *, device: str) -> PythonVlm:
+    """Load a callable, a class to instantiate without arguments, or an object with ``answer``.
+
+    It gets a list of HWC uint8 RGB images and as many questions, and returns as many texts. Its own ``fingerprint`` is
+    used if it has one, else the source of its module. The working directory is importable.
+    """
+    del device  # the callable chooses its own
+    checked(name, {})
+    _, call, identity = _callable(name, "answer")
+    return PythonVlm(display_name(name, name.name), call, identity=identity)
+
+
+def _callable(name: Name, method: str) -> tuple[Any, Callable[..., Any], str]:
+    """Return the object of a name, what is called for answers, and what tells two versions of it apart."""
+    target, source = find_attribute(name)
+    if isinstance(target, type):
+        target = target()
+    call = getattr(target, method, target)
+    if not callable(call):
+        raise UserError(f"{name.scheme}:{name.name} is neither callable nor an object with {method}")
+    return target, call, str(getattr(target, "fingerprint", "") or source)
 
 
 def _labels(target: Any, option: str | None) -> LabelSpace | None:

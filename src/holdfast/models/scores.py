@@ -1,4 +1,4 @@
-"""From whatever a black box answers to probabilities."""
+"""Turn the answers of black boxes into probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OUTPUTS = ("auto", "logits", "probabilities")
 
 
 def probabilities(answer: ArrayLike, *, images: int, labels: int, outputs: str, name: str) -> NDArray[np.float32]:
-    """Scores, (n, labels), as probabilities.
+    """Return scores, (n, labels), as probabilities.
 
     Each row is judged on its own, so that the batch does not matter. ``auto`` takes a row that is non-negative and
     sums to 1 (within 1e-3) as it is and softmaxes any other. Rows with NaN stay NaN: they are that image's trouble.

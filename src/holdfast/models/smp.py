@@ -29,7 +29,7 @@ _OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean"
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:
-    """A folder with ``config.json`` and ``model.safetensors``.
+    """Load a segmenter from a folder with ``config.json`` and ``model.safetensors``.
 
     Options: ``labels=FILE``, ``size``, ``mean`` and ``std`` as for classifiers. Without them images are squeezed to
     256 × 256 and normalised as ImageNet's are.
@@ -52,7 +52,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
 
 
 def load_embedded(name: Name, *, device: str) -> TorchSegmenter:
-    """A segmenter of ``assets/segmenters``; takes no options."""
+    """Load a segmenter of ``assets/segmenters``; takes no options."""
     asset = embedded.read_asset("segmenters", name)
     return _segmenter(display_name(name, name.name), asset.config, asset.facts, asset.weights, {}, device)
 
@@ -79,7 +79,7 @@ def _segmenter(
 
 
 def build(config: Mapping[str, Any]) -> Any:
-    """The untrained network of a configuration: the name of its class and the arguments of its constructor."""
+    """Build the untrained network of a configuration: the name of its class and its arguments."""
     import segmentation_models_pytorch as library
 
     arguments = {key: value for key, value in config.items() if key != "_model_class"}

@@ -23,7 +23,7 @@ OFFLINE = (
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """A timm classifier.
+    """Load a timm classifier.
 
     Options: ``pretrained=false`` (random weights drawn with ``seed``, ``num_classes`` outputs), ``labels=FILE``, and
     those of ``options.PREPROCESSING``.
@@ -51,7 +51,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def check_architecture(name: str, full: str = "") -> None:
-    """Raises UserError with the nearest names when timm has no such architecture or tag."""
+    """Raise a UserError with the nearest names if timm has no such architecture or tag."""
     import timm
 
     if name.startswith("hf-hub:"):
@@ -64,7 +64,7 @@ def check_architecture(name: str, full: str = "") -> None:
 
 
 def untrained(architecture: str, options: Mapping[str, Any]) -> Any:
-    """A module with random weights that depend on ``seed`` alone; the global generator stays as it was."""
+    """Build a module whose random weights depend on ``seed`` alone; the global generator is not changed."""
     import timm
 
     classes = {"num_classes": options["num_classes"]} if "num_classes" in options else {}
@@ -72,7 +72,7 @@ def untrained(architecture: str, options: Mapping[str, Any]) -> Any:
 
 
 def seeded(build: Callable[[], Any], seed: int) -> Any:
-    """What ``build`` makes under a seed of its own."""
+    """Return what ``build`` makes with torch's generator seeded; the generator's state is restored."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -93,14 +93,14 @@ def _pretrained(architecture: str) -> Any:
 
 
 def preprocessing(module: torch.nn.Module, overrides: Mapping[str, Any]) -> Preprocessing:
-    """The evaluation transform that timm gives a module."""
+    """Return the evaluation transform that timm gives a module."""
     from timm.data import resolve_model_data_config
 
     return from_config({**resolve_model_data_config(module), **overrides})
 
 
 def from_config(config: Mapping[str, Any]) -> Preprocessing:
-    """The evaluation transform that timm makes of a data configuration."""
+    """Return the evaluation transform that timm makes of a data configuration."""
     from timm.data import create_transform
 
     keys = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
@@ -118,7 +118,7 @@ def from_config(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def _geometry(transform: Any) -> Geometry | None:
-    """What a chain of resizing, cropping and normalising does to pixels; None where there is anything else in it."""
+    """Return what a chain of resizing, cropping and normalising does to pixels; None if it has another step."""
     steps = list(getattr(transform, "transforms", ()))
     if [type(step).__name__ for step in steps] != ["Resize", "CenterCrop", "MaybeToTensor", "Normalize"]:
         return None

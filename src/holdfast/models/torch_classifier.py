@@ -1,4 +1,4 @@
-"""Any PyTorch image classifier, with the preprocessing it was trained for."""
+"""A classifier around any PyTorch module, with the preprocessing it was trained for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ side of a 1 × 5000 image to 256 would otherwise make 300 million pixels that th
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Which part of an image a model sees, and how it is resized: what a transform does to pixels, as data.
+    """Which part of an image a model sees and how it is resized, as data.
 
     Attributes:
         resize: length of the short side, or height and width.
@@ -41,7 +41,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How one family prepares images.
+    """How a family of models prepares images.
 
     Attributes:
         transform: RGB picture → float CHW tensor, normalised.
@@ -62,7 +62,7 @@ class Preprocessing:
 
 
 def resolve_device(device: str) -> str:
-    """``auto`` → cuda, mps or cpu, whichever is there; anything else is checked."""
+    """Return the device to use: ``auto`` is cuda, mps or cpu, whichever is available; anything else is checked."""
     import torch
 
     if device == "auto":
@@ -80,7 +80,7 @@ def resolve_device(device: str) -> str:
 
 
 def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
-    """The image for Pillow, cut to its middle where its aspect is extreme and the edges would be cropped anyway."""
+    """Return the image for Pillow; an extreme aspect is cut to the middle if the edges would be cropped anyway."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
         raise SampleError(f"models see RGB images (height, width, 3) of uint8, not {image.shape} of {image.dtype}")
     height, width = image.shape[:2]
@@ -92,7 +92,7 @@ def picture(image: Image, *, crops_centre: bool) -> PIL.Image.Image:
 
 
 def weights_sha256(module: torch.nn.Module) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters and buffers, in the order of their names."""
+    """Return the SHA-256 of names, types, shapes and bytes of all parameters and buffers, sorted by name."""
     import torch
 
     digest = hashlib.sha256()
@@ -137,23 +137,23 @@ class TorchClassifier:
 
     @property
     def module(self) -> torch.nn.Module:
-        """What computes the logits of a prepared batch; train a copy, not this one."""
+        """The module that computes the logits of a prepared batch; train a copy, not this one."""
         return self._module
 
     def prepare(self, image: Image) -> torch.Tensor:
-        """One RGB image of any size → the normalised CHW tensor, on the CPU."""
+        """Prepare an RGB image of any size: the normalised CHW tensor, on the CPU."""
         return self.preprocessing.transform(picture(image, crops_centre=self.preprocessing.crops_centre))
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels), rows in the order of the images."""
+        """Return probabilities, (n, labels), rows in the order of the images."""
         return self._in_batches(images, self.prepare)
 
     def predict_prepared(self, prepared: Sequence[torch.Tensor]) -> NDArray[np.float32]:
-        """Probabilities, (n, labels), for what ``prepare`` returned."""
+        """Return probabilities, (n, labels), for what ``prepare`` returned."""
         return self._in_batches(prepared, lambda tensor: tensor)
 
     def logits(self, batch: torch.Tensor) -> torch.Tensor:
-        """Logits, (n, labels), of an RGB batch NCHW in 0..1; gradients reach the batch.
+        """Return logits, (n, labels), of an RGB batch NCHW in 0..1; gradients reach the batch.
 
         Another size than the model's is resized, bilinearly with antialiasing; nothing is cropped.
         """
@@ -180,7 +180,7 @@ class TorchClassifier:
         return rows
 
     def _answers(self, tensors: list[torch.Tensor]) -> Iterator[NDArray[np.float32]]:
-        """Probabilities of tensors of one shape, in as many batches as memory asks for."""
+        """Return the probabilities of tensors of one shape, in as many batches as memory needs."""
         while tensors:
             batch = tensors[: self.batch_size]
             answer = self._attempt(batch)
@@ -191,7 +191,7 @@ class TorchClassifier:
             tensors = tensors[len(batch) :]
 
     def _attempt(self, batch: list[torch.Tensor]) -> NDArray[np.float32] | None:
-        """Probabilities, or None when memory ran out. The caller retries only after this frame has let go."""
+        """Return probabilities, or None if memory ran out; the caller retries when this frame has freed its tensors."""
         try:
             return self._probabilities(batch)
         except (MemoryError, RuntimeError) as error:

@@ -28,7 +28,7 @@ MAX_CONFIG = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What a segmenter sees: a picture squeezed to ``input_size`` (height, width), normalised."""
+    """How a segmenter's image is prepared: resized to ``input_size`` (height, width) and normalised."""
 
     input_size: tuple[int, int] = (256, 256)
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
@@ -65,7 +65,7 @@ class TorchSegmenter:
         self._module = module.float().eval().requires_grad_(False).to(self.device)
 
     def segment(self, images: Sequence[Image]) -> list[NDArray[np.uint8]]:
-        """For every RGB image of any size its class map, HW: places in ``labels``."""
+        """Return a class map, HW, of places in ``labels``, for every RGB image of any size."""
         maps: list[NDArray[np.uint8]] = []
         for start in range(0, len(images), self.batch_size):
             several = images[start : start + self.batch_size]
@@ -75,17 +75,17 @@ class TorchSegmenter:
 
     @property
     def module(self) -> torch.nn.Module:
-        """What computes the scores of a prepared batch."""
+        """The module that computes the scores of a prepared batch."""
         return self._module
 
     def shown(self, image: Image) -> Image:
-        """The picture as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
+        """Return the picture as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
         normal = self._prepared(image).transpose(1, 2, 0)
         numbers = normal * np.asarray(self.preparation.std) + np.asarray(self.preparation.mean)
         return np.ascontiguousarray((numbers * 255).round().clip(0, 255).astype(np.uint8))
 
     def logits(self, batch: torch.Tensor) -> torch.Tensor:
-        """Scores, (n, labels, height, width), of an RGB batch NCHW in 0..1 of the input size; gradients reach it."""
+        """Return scores, (n, labels, height, width), of an RGB batch NCHW in 0..1 of the input size, with gradients."""
         import torch
 
         batch = batch.to(self.device)
@@ -119,7 +119,7 @@ class TorchSegmenter:
 
 
 def class_map(scores: NDArray[np.float32], size: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The best class of every pixel. Scores rather than classes are resized: edges stay smooth."""
+    """Return the best class of every pixel. Scores are resized, not classes, so that edges stay smooth."""
     height, width = size
     if scores.shape[1:] == (height, width):
         return np.asarray(scores.argmax(0), np.uint8)
@@ -135,7 +135,7 @@ def class_map(scores: NDArray[np.float32], size: tuple[int, ...]) -> NDArray[np.
 
 
 def prepared_as(shown: str, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Preparation:
-    """How images are prepared: as the model's facts say, but for what ``size``, ``mean`` and ``std`` change."""
+    """Return how images are prepared: as the model's facts say, changed by ``size``, ``mean`` and ``std``."""
     known = {key: tuple(facts[key]) for key in ("input_size", "mean", "std") if key in facts}
     if not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in known.get("input_size", ())):
         raise UserError(f"{shown} asks for images of {known['input_size']} pixels; at most {MAX_SIDE} are allowed")
@@ -146,7 +146,7 @@ def prepared_as(shown: str, facts: Mapping[str, Any], options: Mapping[str, Any]
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """A segmenter's ``config.json``; UserError where it is none, or asks for more than its own weights."""
+    """Read a segmenter's ``config.json``; a UserError if it is none, or asks for more than its own weights."""
     if not file.is_file():
         raise UserError(f"there is no segmenter's configuration at {str(file)!r}")
     if file.stat().st_size > MAX_CONFIG:
@@ -165,7 +165,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def picked(model: Any, output: str) -> torch.nn.Module:
-    """A module from a batch to the scores that another one hides in its answer, under a key or an attribute."""
+    """Return a module that gives the scores which another one returns under a key or an attribute."""
     import torch
 
     class Picked(torch.nn.Module):

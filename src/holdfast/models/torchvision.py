@@ -18,7 +18,7 @@ from holdfast.registry import unknown
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """A torchvision classifier; the tag names its weights (``IMAGENET1K_V2``), the default ones without a tag.
+    """Load a torchvision classifier; the tag names its weights (``IMAGENET1K_V2``), the default ones without a tag.
 
     Options: ``weights=none`` (random weights drawn with ``seed``, ``num_classes`` outputs), ``labels=FILE``, and those
     of ``options.PREPROCESSING``.
@@ -46,7 +46,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def find_weights(architecture: str, tag: str = "") -> Any:
-    """The weights of a tag, the default ones without; unknown names answer with the nearest."""
+    """Return the weights of a tag, or the default ones; for unknown names the error offers the nearest."""
     import torchvision.models
 
     known = torchvision.models.list_models(module=torchvision.models)
@@ -59,7 +59,7 @@ def find_weights(architecture: str, tag: str = "") -> Any:
 
 
 def build(architecture: str, outputs: int) -> Any:
-    """The module without trained weights."""
+    """Build the module without trained weights."""
     import torchvision.models
 
     # These two warn about a slow default initialisation and train with a second output unless told otherwise.
@@ -68,7 +68,7 @@ def build(architecture: str, outputs: int) -> Any:
 
 
 def pretrained(architecture: str, weights: Any) -> Any:
-    """The module with weights of torchvision's, fetched where they are not there yet."""
+    """Return the module with torchvision's weights, which are downloaded if they are missing."""
     import torchvision.models
 
     try:
@@ -86,7 +86,7 @@ def pretrained(architecture: str, weights: Any) -> Any:
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """The builders do not say ``weights_only``; this makes every torch.load inside them do so."""
+    """Make every torch.load in torchvision's builders use ``weights_only``."""
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)
     os.environ[variable] = "1"
@@ -100,7 +100,7 @@ def _weights_only() -> Iterator[None]:
 
 
 def preprocessing(weights: Any, overrides: Mapping[str, Any]) -> Preprocessing:
-    """The transform that belongs to the weights."""
+    """Return the transform that belongs to the weights."""
     from torchvision.transforms import InterpolationMode
 
     own = weights.transforms()

@@ -26,7 +26,7 @@ _OPTIONS = {"labels": str, **{key: PREPROCESSING[key] for key in ("size", "mean"
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:
-    """A segmenter with weights of torchvision's (the default ones without a tag) or of a folder.
+    """Load a segmenter with torchvision's weights (the default ones without a tag) or from a folder.
 
     Options: ``labels=FILE``, ``size``, ``mean`` and ``std``. Images are squeezed to a square: 520 pixels for
     torchvision's own weights.
@@ -84,7 +84,7 @@ def _from_folder(name: Name, folder: Path, options: Mapping[str, Any], device: s
 
 
 def known_architecture(name: str) -> None:
-    """UserError with the nearest names where torchvision has no such segmenter."""
+    """Raise a UserError with the nearest names if torchvision has no such segmenter."""
     import torchvision.models
 
     known = torchvision.models.list_models(module=torchvision.models.segmentation)
@@ -93,7 +93,7 @@ def known_architecture(name: str) -> None:
 
 
 def build(architecture: str, outputs: int) -> torch.nn.Module:
-    """The module without trained weights; it answers with a dictionary whose ``out`` are the scores."""
+    """Build the module without trained weights; its answer is a dictionary whose ``out`` are the scores."""
     import torchvision.models
 
     module: torch.nn.Module = torchvision.models.get_model(
@@ -103,5 +103,5 @@ def build(architecture: str, outputs: int) -> torch.nn.Module:
 
 
 def config_of(architecture: str, outputs: int) -> dict[str, Any]:
-    """What ``config.json`` says of a trained one."""
+    """Return what ``config.json`` says of a trained segmenter."""
     return {"library": "torchvision", "architecture": architecture, "classes": outputs}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load(name: Name, *, device: str) -> TorchClassifier:
-    """A model by its hub name or local folder, with its own image processor.
+    """Load a model by its hub name or local folder, with its own image processor.
 
     Weights are read from safetensors only and code in the repository is never run. Option: ``labels=FILE``.
     """
@@ -52,7 +52,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 def fetched(
     where: str, revision: str, *, local: bool, kind: str, auto: str, processor: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """A model with trained weights, and what ``processor`` finds out about its images.
+    """Return a model with trained weights, and what ``processor`` returns for it.
 
     Args:
         where: a name of the hub, or a folder.
@@ -90,7 +90,7 @@ def fetched(
 
 
 def refuse_other_weights(config: Any, where: str) -> None:
-    """A configuration that names another pretrained backbone would reach for a hub."""
+    """Raise a UserError for a configuration that names another pretrained backbone, which would be downloaded."""
     inner = getattr(config, "backbone_config", None)
     if any(getattr(part, "use_pretrained_backbone", False) for part in (config, inner) if part is not None):
         raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
@@ -104,7 +104,7 @@ def _processor(where: str, *, revision: str) -> Any:
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Transformers without its bars, which would break into ours."""
+    """Hide the progress bars of transformers, which would break into ours."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -117,14 +117,14 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def shape_of(config: Any) -> dict[str, Any]:
-    """The settings that shape the computation, without what differs between library versions and machines."""
+    """Return the settings that shape the computation, without what differs between library versions and machines."""
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id")
     return {key: value for key, value in settings.items() if key not in volatile}
 
 
 def _only_logits(model: Any) -> torch.nn.Module:
-    """The model as a module from a batch to a tensor."""
+    """Wrap the model as a module from a batch to a tensor."""
     import torch
 
     class Logits(torch.nn.Module):
@@ -140,7 +140,7 @@ def _only_logits(model: Any) -> torch.nn.Module:
 
 
 def preprocessing(processor: Any) -> Preprocessing:
-    """What an image processor does, as a transform of one picture."""
+    """Return what an image processor does, as a transform of one picture."""
     settings: dict[str, Any] = json.loads(processor.to_json_string())
     size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
     cropped = bool(settings.get("do_center_crop")) or bool(settings.get("crop_pct"))

@@ -24,7 +24,7 @@ _KEY = "logits"
 
 
 def load(name: Name, *, device: str) -> TorchSegmenter:
-    """A segmenter by its hub name or local folder.
+    """Load a segmenter by its hub name or local folder.
 
     Weights are read from safetensors only and code in the repository is never run. Images are squeezed to the size of
     its image processor and normalised as that says. Options: ``labels=FILE``, ``size``, ``mean``, ``std``.
@@ -58,12 +58,12 @@ def _processor(where: str, *, revision: str) -> dict[str, Any]:
 
 
 def _identity(config: Any) -> str:
-    """What shapes the computation; not what Holdfast wrote about the training."""
+    """Return the settings that shape the computation, without what Holdfast wrote about the training."""
     return json.dumps({key: value for key, value in shape_of(config).items() if key != "holdfast"}, sort_keys=True)
 
 
 def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An image processor's settings as ``prepared_as`` reads them."""
+    """Return an image processor's settings as ``prepared_as`` reads them."""
     size = settings.get("size") or {}
     edge = size if isinstance(size, int) else size.get("shortest_edge") or size.get("longest_edge") or 512
     sides = (edge, edge) if isinstance(size, int) else (size.get("height") or edge, size.get("width") or edge)
@@ -128,7 +128,7 @@ NETWORKS = (*(f"upernet@{backbone}" for backbone in BACKBONES), "segformer")
 
 
 def configuration(name: Name, size: int) -> dict[str, Any]:
-    """The settings of an untrained network: ``upernet@vit``, ``segformer`` …, or those of a local folder.
+    """Return the settings of an untrained network: ``upernet@vit``, ``segformer`` …, or those of a local folder.
 
     Options of ``upernet@``: those of the backbone in ``BACKBONES``, and ``decoder`` channels.
     """
@@ -163,7 +163,7 @@ _VOLATILE = ("_name_or_path", "transformers_version", "id2label", "label2id", "n
 
 
 def build(settings: Mapping[str, Any], outputs: int) -> torch.nn.Module:
-    """The network of settings, untrained; its answer has ``logits``."""
+    """Build the untrained network of these settings; its answer has ``logits``."""
     import transformers
 
     try:
@@ -178,7 +178,7 @@ def build(settings: Mapping[str, Any], outputs: int) -> torch.nn.Module:
 
 
 def config_of(model: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """What ``config.json`` says of a trained one, its classes named."""
+    """Return what ``config.json`` says of a trained segmenter, with the names of its classes."""
     config = model.config
     config.id2label = dict(enumerate(names))
     config.label2id = {name: place for place, name in enumerate(names)}
@@ -187,7 +187,7 @@ def config_of(model: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def processor_of(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> dict[str, Any]:
-    """``preprocessor_config.json``, which transformers reads as well."""
+    """Return ``preprocessor_config.json``, which transformers reads as well."""
     return {
         "image_processor_type": "SegformerImageProcessor", "do_resize": True, "size": {"height": size, "width": size},
         "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(mean),

@@ -57,7 +57,7 @@ class TransformersVlm:
         processor.tokenizer.padding_side = "left"
 
     def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
-        """One answer a question about the RGB image beside it; see ``VisionLanguageModel``."""
+        """Return one answer per question about its RGB image; see ``VisionLanguageModel``."""
         if not images:
             return []
         pictures = [picture(image, crops_centre=False) for image in images]
@@ -89,7 +89,7 @@ class TransformersVlm:
 
 
 def load(name: Name, *, device: str) -> TransformersVlm:
-    """A model by its hub name or local folder, with its own processor and chat template.
+    """Load a model by its hub name or local folder, with its own processor and chat template.
 
     Weights are read from safetensors only and code in the repository is never run. Options: ``max_new_tokens=32``;
     ``dtype=auto|float32|bfloat16|float16`` (auto: bfloat16 on a GPU, float32 elsewhere).
@@ -121,7 +121,7 @@ def _dtype(text: str, device: str) -> torch.dtype:
 
 
 def _fetch(where: str, revision: str, shown: str, *, local: bool, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Model and processor; safetensors only, and no code that lies beside them is run."""
+    """Return model and processor; only safetensors are read, and code beside them is never run."""
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
@@ -153,7 +153,7 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool, dtype: torch.d
 
 
 def _greedy(model: Any, tokenizer: Any, max_new_tokens: int) -> Any:
-    """Plain greedy decoding: a repository's own settings may sample, search with beams or punish repetition."""
+    """Set plain greedy decoding: a repository's own settings may sample, search with beams or punish repetition."""
     import transformers
 
     own = model.generation_config
@@ -180,7 +180,7 @@ def _cast(inputs: Any, dtype: torch.dtype) -> Any:
 
 
 def _processor_settings(processor: Any) -> dict[str, Any]:
-    """What prepares images and prompts, without what differs between library versions and machines."""
+    """Return what prepares images and prompts, without what differs between library versions and machines."""
     images: dict[str, Any] = json.loads(processor.image_processor.to_json_string())
     images.pop("transformers_version", None)
     return {"images": images, "template": processor.chat_template, "vocabulary": fingerprint(_vocabulary(processor))}

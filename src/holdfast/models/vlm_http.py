@@ -76,7 +76,7 @@ class Settings:
 
 
 class _AgainError(Exception):
-    """An attempt that is worth another one; ``after`` is what the server asks us to wait, in seconds."""
+    """A failed request that is worth repeating; ``after``: the seconds that the server asks us to wait."""
 
     def __init__(self, reason: str, after: float = 0.0, *, reached: bool = True) -> None:
         super().__init__(reason)
@@ -84,7 +84,7 @@ class _AgainError(Exception):
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect could carry the key and the pictures to another host, so none is followed."""
+    """Follow no redirect: it could carry the key and the pictures to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -111,7 +111,7 @@ class HttpVlm:
         self._unreached = 0
 
     def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
-        """One answer a question, several asked at a time; see ``VisionLanguageModel``."""
+        """Return one answer per question, several asked at a time; see ``VisionLanguageModel``."""
         if len(images) == 1:
             return [self._ask(images[0], questions[0])]
         with ThreadPoolExecutor(self.concurrency) as threads:
@@ -192,7 +192,7 @@ class HttpVlm:
             raise _AgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
 
     def _trouble(self, error: HTTPError) -> Exception:
-        """What to raise for a status that is no success; the body is read for its message, as far as it is short."""
+        """Return the error for a status that is no success; its message is taken from the body if it is short."""
         message = self._without_key(_message(error))[:LONGEST_MESSAGE]
         said = f"status {error.code}{': ' + message if message else ''}"
         if error.code in _RETRIED or error.code >= 500:
@@ -209,13 +209,13 @@ class HttpVlm:
         return SampleError(f"the server refuses the question with {said}")
 
     def _without_key(self, text: str) -> str:
-        """Servers quote keys in their messages; what is kept must not."""
+        """Remove the key from a server's message, which may quote it."""
         clean = text.replace(self._key, "[key]") if self._key else text
         return Refusal(clean) if isinstance(text, Refusal) else clean
 
 
 def load(name: Name, *, device: str) -> HttpVlm:
-    """A model of a server.
+    """Load a model of a server.
 
     Options: ``max_tokens=32``, ``image=png|jpeg``, ``timeout=60`` (seconds), ``retries=4``, ``backoff=1`` (seconds),
     ``per_minute=0`` (no limit), ``concurrency=4``, ``key_env=HOLDFAST_API_KEY`` (the environment variable that holds
@@ -239,7 +239,7 @@ def load(name: Name, *, device: str) -> HttpVlm:
 
 
 def _address(name: Name) -> tuple[str, str]:
-    """The endpoint's URL and the model's name; a password in the address is refused, and not repeated."""
+    """Return the endpoint's URL and the model's name; a password in the address is refused and not repeated."""
     scheme = name.scheme.removeprefix("vlm+")
     place, _, model = name.name.partition("#")
     form = f"{name.scheme}://HOST:PORT/v1#MODEL"
@@ -288,7 +288,7 @@ def _request(settings: Settings, image: Image, question: str) -> dict[str, Any]:
 
 
 def _read(response: Any, seconds: float) -> bytes:
-    """The body, as far as it is no larger and takes no longer than an answer may."""
+    """Read the body, up to the size and the time that an answer may take."""
     started, parts, size = time.monotonic(), [], 0
     while part := response.read1(1 << 16):
         parts.append(part)
@@ -301,7 +301,7 @@ def _read(response: Any, seconds: float) -> bytes:
 
 
 def _answer(body: bytes) -> str:
-    """The words of a response; what is no such response may be a server's passing trouble."""
+    """Return the text of a response; anything else may be passing trouble of the server."""
     try:
         choice = json.loads(body)["choices"][0]
         message = choice["message"]
@@ -320,7 +320,7 @@ def _answer(body: bytes) -> str:
 
 
 def _message(error: HTTPError) -> str:
-    """What an error's body says, on one line; not cut yet: half of a key would not be known for one."""
+    """Return what an error's body says, on one line and not shortened: half of a key would not be recognised as one."""
     try:
         body = error.read(4096)
     except OSError:
@@ -335,7 +335,7 @@ def _message(error: HTTPError) -> str:
 
 
 def _retry_after(text: str | None) -> float:
-    """Seconds from a number or a date, 0 where there is none; what is too long is a pause of the longest."""
+    """Return the seconds of a number or a date, 0 if there is none, at most the longest pause."""
     if not text:
         return 0.0
     try:
@@ -349,7 +349,7 @@ def _retry_after(text: str | None) -> float:
 
 
 def _place(url: str) -> str:
-    """Host and port of an address, for messages."""
+    """Return host and port of an address, for messages."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2] or "an address without a host"
     except ValueError:

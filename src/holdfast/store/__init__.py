@@ -1,4 +1,4 @@
-"""The run directory: specification, Parquet shards, what is done."""
+"""The run directory: its specification and its Parquet tables, on the disk or in an object store."""
 
 from holdfast.store.parts import Parts, read_table, write_json, write_table, writing
 from holdfast.store.remote import delivered, fetched, in_store, workplace

@@ -1,4 +1,4 @@
-"""Parquet that a stranger wrote: what it would unpack to is known before any of it is unpacked.
+"""Read Parquet and JSON that a stranger wrote; how much a file unpacks to is known before any of it is unpacked.
 
 A file's own account of its size can be false, so the headers of its pages are read: an unpacked page is never larger
 than its header says, whatever is inside.
@@ -36,7 +36,7 @@ _PLAIN, _NUMBERS, _TEXT, _LISTS, _STRUCT = {1: 0, 2: 0, 3: 1, 7: 8}, (4, 5, 6), 
 def read_foreign(
     data: bytes, schema: pa.Schema, name: str, *, json_columns: tuple[str, ...] = (), older: bool = False
 ) -> pa.Table:
-    """The table, with exactly these columns and types; a UserError in one sentence for everything that is wrong.
+    """Return the table with exactly these columns and types; a UserError says in one sentence what is wrong.
 
     Args:
         data: the file.
@@ -61,7 +61,7 @@ def read_foreign(
 
 
 def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.FileMetaData, int], object]) -> pa.Table:
-    """The table as the file has it; a UserError for everything that keeps it from being read.
+    """Return the table as the file has it; a UserError says why it cannot be read.
 
     Texts stay dictionaries, so that one long text in a million rows is not a million long texts.
 
@@ -87,7 +87,7 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
 
 
 def _text_columns(schema: pa.Schema) -> list[str]:
-    """The paths of columns that hold texts."""
+    """Return the paths of the columns that hold texts."""
     lists = [field.name for field in schema if pa.types.is_list(field.type) and _is_text(field.type.value_type)]
     return [field.name for field in schema if _is_text(field.type)] + [f"{name}.list.element" for name in lists]
 
@@ -97,7 +97,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def check_size(data: bytes, name: str) -> int:
-    """Bytes that the pages of all columns unpack to, all in all; a UserError where they are more than can be taken.
+    """Return how many bytes the pages of all columns unpack to; a UserError if they are too many.
 
     The directory of columns is read here, too: Arrow's own ends the process over some that are broken.
     """
@@ -114,7 +114,7 @@ def check_size(data: bytes, name: str) -> int:
 
 
 def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Where the pages of each column of each row group begin and end."""
+    """Yield where the pages of each column of each row group begin and end."""
     broken = UserError(f"{name} is not a Parquet file that can be read: its directory is broken")
     length = int.from_bytes(data[-8:-4], "little")
     if len(data) < 12 or data[:4] != b"PAR1" or data[-4:] != b"PAR1" or length > min(len(data) - 12, _FOOTER):
@@ -139,7 +139,7 @@ def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _pages(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, int]]:
-    """Bytes unpacked and values of each page of a column, as its header says."""
+    """Yield the unpacked bytes and the number of values of each page of a column, as its header states them."""
     if not 0 <= start <= end <= len(data):
         raise UserError(f"{name} is not a Parquet file that can be read: a column lies outside of it")
     while start < end:
@@ -156,7 +156,7 @@ def _pages(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, 
 
 
 def _size(struct: Mapping[int, Any], field: int, otherwise: int = -1) -> int:
-    """A number of a struct; −1 where it is something else."""
+    """Return a number of a struct, or −1 if the field holds something else."""
     value = struct.get(field, otherwise)
     return value if isinstance(value, int) else -1
 
@@ -174,7 +174,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Number of a field → its value, none twice: of two, another reader might take the other. Texts are passed over.
+    """Return field number → value of a struct, and the place behind it. Texts are skipped.
 
     Of thrift's compact protocol, and the place behind it. Most numbers are of one byte, and taken without a call: a
     small file has two thousand of them.
@@ -219,7 +219,7 @@ def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
-    """The values of a list and the place behind it."""
+    """Return the values of a list and the place behind it."""
     if depth > _DEEP:
         raise ValueError("too deep")
     count, kind = data[place] >> 4, data[place] & 15
@@ -272,7 +272,7 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _check_texts(values: pa.ChunkedArray, column: str, name: str, *, is_json: bool) -> None:
-    """No text too long, none with control characters, and all of them together not more than memory holds."""
+    """Raise a UserError for texts that are too long, have control characters, or together exceed the memory limit."""
     if pa.types.is_list(values.type):
         values = pa.chunked_array([chunk.flatten() for chunk in values.chunks], values.type.value_type)
     if not _is_text(values.type):
@@ -298,7 +298,7 @@ def _check_texts(values: pa.ChunkedArray, column: str, name: str, *, is_json: bo
 
 
 def is_steering(text: str) -> bool:
-    """Whether a text has characters that move a terminal's cursor or turn the direction of the text around them."""
+    """Return whether a text has characters that move a terminal's cursor or turn the direction of text."""
     if text.isascii() and text.isprintable():
         return False
     return any(
@@ -308,7 +308,7 @@ def is_steering(text: str) -> bool:
 
 
 def parse_foreign_json(text: str | bytes, name: str) -> Any:
-    """JSON of a stranger: no NaN, no infinity, no key twice, not deeper than ``MAX_DEPTH``; else a UserError."""
+    """Parse a stranger's JSON; a UserError for NaN, infinity, a repeated key, or nesting deeper than ``MAX_DEPTH``."""
     try:
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
         _check_depth(value, MAX_DEPTH)

@@ -1,4 +1,4 @@
-"""A folder of the disk that stands for one of an object store: what is whole goes there, what is needed comes here.
+"""A local folder that mirrors a folder of an object store: finished files are sent, needed files are fetched.
 
 The store is the truth. Which files it has is told by their times: a whole second is the store's own time of a file that
 was fetched, a billionth more marks one that was sent. Files that are merely written have other billionths in their
@@ -34,7 +34,7 @@ _BULKY = re.compile(r".*\.(png|jpe?g|webp|tar)|data-\d+\.parquet", re.IGNORECASE
 
 
 class Mirror:
-    """One folder here and its address there. Travels to workers, which have the same folder on their own disks.
+    """A local folder and its address. Workers get a copy of this object and use the same folder on their own disks.
 
     Args:
         url: the address, as ``address`` gives it.
@@ -62,14 +62,14 @@ class Mirror:
         self._prepare()
 
     def begin(self) -> None:
-        """Make the folder what the store has; this process plans the work."""
+        """Fetch what the store has into the folder; called by the process that plans the work."""
         with locked(self.folder):
             self.fetch(afresh=True)
             _session_file(self.folder).write_text(self.session, encoding="utf8")
         self._arrived = True
 
     def arrive(self) -> None:
-        """Make the folder fit for work, once a process: what another session left here is over."""
+        """Prepare a worker's folder, once per process; files that another session left are deleted."""
         if self._arrived:
             return
         with locked(self.folder):
@@ -83,7 +83,7 @@ class Mirror:
         self._arrived = True
 
     def fetch(self, *, afresh: bool = False) -> None:
-        """Get what is there and not here; ``afresh``: also what may have changed, and drop what is not there."""
+        """Fetch files that are missing here; ``afresh``: also changed ones, and delete what the store does not have."""
         forget_listings(self.url)
         objects = {name: info for name, info in listing(self.url).items() if not _is_passing(name)}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,14 +113,14 @@ class Mirror:
             os.utime(temporary, (settled, settled))
 
     def note(self, path: str) -> None:
-        """Remember that this process completed a file."""
+        """Remember that this process finished a file."""
         with suppress(ValueError):  # elsewhere
             name = Path(path).relative_to(self.folder).as_posix()
             if not _is_passing(name):
                 self._noted.append(name)
 
     def deliver(self, *, thorough: bool = False) -> None:
-        """Send what this process has written so far; ``thorough``: whatever it takes, and delete what is gone here.
+        """Send the files that this process finished; ``thorough``: look at all files and delete what is gone here.
 
         Where images are kept, this finds also what was written in other ways than by ``core.files``. Where they are
         not, nobody sends what another process wrote: a table could come to the store before the images it speaks of.
@@ -136,7 +136,7 @@ class Mirror:
                 self._delete({name for name in self._known if not (self.folder / name).exists()})
 
     def _scan(self) -> None:
-        """Send everything that the store does not have yet, in the order it was written.
+        """Send every file that the store does not have yet, in the order they were written.
 
         Files that appear meanwhile are left to the next time: the images of a table that is seen now may not be.
         """
@@ -156,7 +156,7 @@ class Mirror:
         self._known -= names
 
     def send(self, names: Sequence[str]) -> None:
-        """Put these files into the store, images first: whoever finds a table there finds what it speaks of."""
+        """Put these files into the store, images first, so that a table never refers to a missing image."""
         images = [name for name in names if _BULKY.fullmatch(name.rpartition("/")[2])]
         others = [name for name in names if not _BULKY.fullmatch(name.rpartition("/")[2])]
         with reaching(self.url), ThreadPoolExecutor(_THREADS) as threads:
@@ -191,7 +191,7 @@ class Mirror:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Files below a folder that the store should have, with their sizes and times."""
+    """Yield the files below a folder that belong into the store, with their sizes and times."""
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(UNFINISHED)]
         for name in names:
@@ -223,7 +223,7 @@ def _is_here(path: Path, info: dict[str, Any], *, afresh: bool) -> bool:
 
 
 def _modified(info: dict[str, Any]) -> int:
-    """Seconds since 1970, by the store's clock; 0 where it does not say."""
+    """Return the time of change in seconds since 1970 by the store's clock; 0 if it does not say."""
     when = next((info[key] for key in ("LastModified", "mtime", "modified", "updated", "created") if key in info), 0)
     return int(when.timestamp()) if hasattr(when, "timestamp") else int(when) if isinstance(when, (int, float)) else 0
 
@@ -234,7 +234,7 @@ def _session_file(folder: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process of this machine at a time."""
+    """Let one process of this machine at a time into the block."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.guard").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
@@ -243,7 +243,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Have something done again and again while the block runs; what goes wrong there is left to the next time."""
+    """Call ``act`` every so many seconds while the block runs; an error in it is ignored until the next call."""
     over = threading.Event()
 
     def run() -> None:

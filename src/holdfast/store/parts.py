@@ -148,7 +148,7 @@ class Parts:
         self.key = tuple(key)
 
     def paths(self) -> list[Path]:
-        """Return the part files.
+        """Return the part files, after checking them.
 
         Raises:
             UserError: one is damaged, or not a part of this table.
@@ -179,30 +179,30 @@ class Parts:
         return path
 
     def dataset(self) -> ds.Dataset:
-        """All parts as one Arrow dataset, for out-of-core reading."""
+        """Return all parts as one Arrow dataset, which is read piece by piece."""
         paths = [str(path) for path in self.paths()]
         return (
             ds.dataset(paths, schema=self.schema, format="parquet") if paths else ds.dataset(self.schema.empty_table())
         )
 
     def count(self) -> int:
-        """How many rows there are. ``dataset().count_rows()`` would keep what every file says of itself."""
+        """Return the number of rows. ``dataset().count_rows()`` would keep the metadata of every file in memory."""
         return sum(pq.read_metadata(path).num_rows for path in self.paths())
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """The table, or some of its columns."""
+        """Return the table, or some of its columns."""
         return self.dataset().to_table(columns=columns)
 
     def stored_ids(self) -> set[str]:
-        """The ids of every row that is done."""
+        """Return the ids of all stored rows."""
         return set(self.rows(["row_id"])["row_id"].to_pylist())
 
     def drop_ids(self, ids: Collection[str]) -> int:
-        """Remove the rows of these ids; returns how many."""
+        """Remove the rows with these ids and return how many there were."""
         return self.drop(pc.field("row_id").isin(pa.array(ids, pa.string()))) if ids else 0
 
     def drop(self, condition: ds.Expression) -> int:
-        """Remove the rows for which a condition holds, so that they are made again; returns how many."""
+        """Remove the rows for which a condition holds and return how many there were."""
         dropped = 0
         for path in self.paths():
             part = ds.dataset(path, schema=self.schema, format="parquet")

@@ -1,4 +1,4 @@
-"""Runs in an object store: a verb works on a folder of the disk that mirrors ``s3://bucket/run``."""
+"""Runs in an object store: a verb works on a local folder that mirrors ``s3://bucket/run``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SENDING = 60.0  # seconds between two looks at what long work has left so far, 
 
 @contextmanager
 def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> Iterator[tuple[Path, Any]]:
-    """The folder to work on and the executor to work with, for an out folder that may be in a store.
+    """Yield the folder and the executor to work with, for an ``--out`` that may be in a store.
 
     A local folder and its executor are handed back as they are. For an address the folder is one of this machine's
     disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send what
@@ -64,7 +64,7 @@ def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> I
 
 @contextmanager
 def delivered(out: str | Path) -> Iterator[Path]:
-    """A folder to write something new into, such as a report; its files are in ``out`` when the block has ended.
+    """Yield a folder to write something new into, such as a report; its files are in ``out`` after the block.
 
     A place in this machine's copy of a run means that place in the store.
     """
@@ -81,7 +81,7 @@ def delivered(out: str | Path) -> Iterator[Path]:
 
 
 def in_store(out: str | Path, folder: Path, path: Path) -> Path:
-    """Where something in the folder that ``delivered(out)`` gave is to be found."""
+    """Return the final place of a file in the folder that ``delivered(out)`` gave."""
     url = _meant(out)
     return place(f"{url}/{path.relative_to(folder).as_posix()}") if url else path
 
@@ -91,7 +91,7 @@ def _meant(out: str | Path) -> str:
 
 
 def fetched(path: str | Path, *, whole: bool = True) -> Path:
-    """A run to read: a local path as it is, or this machine's copy of an address, made new where the store has changed.
+    """Return the local folder of a run to read: the path itself, or an up-to-date copy of an address.
 
     Args:
         path: a path, or an address.
@@ -108,7 +108,7 @@ def fetched(path: str | Path, *, whole: bool = True) -> Path:
 
 
 def local_folder(url: str, use: str) -> Path:
-    """Where this machine, and every other with the same settings, keeps its part of what is at an address."""
+    """Return the local folder for an address; machines with the same settings choose the same one."""
     named = os.environ.get(CACHE_VARIABLE)
     base = Path(named).expanduser().absolute() if named else Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def local_folder(url: str, use: str) -> Path:
 
 
 class MirroringExecutor:
-    """An executor whose workers send what they wrote to the store before they say that a shard is done."""
+    """An executor whose workers send their files to the store before they report a shard as done."""
 
     def __init__(self, executor: Any, mirror: Mirror) -> None:
         self.executor = executor
@@ -127,32 +127,32 @@ class MirroringExecutor:
 
     @property
     def width(self) -> int:
-        """As of the executor within."""
+        """The width of the wrapped executor."""
         return int(self.executor.width)
 
     @property
     def shares_memory(self) -> bool:
-        """As of the executor within."""
+        """Whether the wrapped executor's workers share this process's memory."""
         return bool(self.executor.shares_memory)
 
     @property
     def remote(self) -> bool:
-        """As of the executor within."""
+        """Whether the wrapped executor's workers are on other machines."""
         return bool(self.executor.remote)
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Results as they are ready; after the last one, what workers on other machines wrote is here, too."""
+        """Yield results as they are ready; in the end, fetch what workers on other machines wrote."""
         self.mirror.deliver(thorough=True)
         yield from self.executor.map(Mirrored(work, self.mirror), shards)
         self.mirror.fetch()
 
     def close(self) -> None:
-        """As of the executor within."""
+        """Close the wrapped executor."""
         self.executor.close()
 
 
 class Mirrored(Generic[Shard, Result]):
-    """Work that ends with its files in the store."""
+    """Work that sends its files to the store before it returns."""
 
     def __init__(self, work: Callable[[Shard], Result], mirror: Mirror) -> None:
         self.work = work
@@ -169,7 +169,7 @@ class Mirrored(Generic[Shard, Result]):
 
 @contextmanager
 def _by_address(folder: Path, url: str) -> Iterator[None]:
-    """Sentences about the folder name the address instead: its user knows of no folder."""
+    """Name the address instead of the local folder in the sentences of errors."""
     try:
         yield
     except UserError as error:
@@ -178,7 +178,7 @@ def _by_address(folder: Path, url: str) -> Iterator[None]:
 
 @contextmanager
 def _sole_writer(url: str) -> Iterator[None]:
-    """The right to write to an address, for one process at a time, told by an object that is kept alive."""
+    """Hold the right to write to an address; an object in the store names the writer and is renewed while it lives."""
     owner = {"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "home": _home()}
     owner["since"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     with reaching(url):
@@ -212,7 +212,7 @@ def _sole_writer(url: str) -> Iterator[None]:
 
 
 def _claim(system: Any, name: str, owner: dict[str, Any]) -> bool:
-    """Make the object if there is none. S3 does so in one step; stores that cannot are asked first."""
+    """Create the writer's object if it does not exist. S3 does so in one step; other stores are asked first."""
     try:
         system.pipe_file(name, _beaten(owner, 0), mode="create")
         return True
@@ -226,7 +226,7 @@ def _claim(system: Any, name: str, owner: dict[str, Any]) -> bool:
 
 
 def _lives(system: Any, name: str, other: dict[str, Any]) -> bool:
-    """Whether a writer gives signs of life. Clocks of two machines differ, so it is watched instead."""
+    """Return whether a writer is alive. Clocks of two machines differ, so its object is watched for a change."""
     if other.get("home") and other["home"] == _home():
         try:
             os.kill(int(other.get("pid", 0)) or -1, 0)
@@ -243,7 +243,7 @@ def _lives(system: Any, name: str, other: dict[str, Any]) -> bool:
 
 
 def _glance() -> float:
-    """Seconds between two looks at a writer's object: less than between two of its signs of life."""
+    """Return the seconds between two looks at a writer's object."""
     return min(1.0, BEAT / 2)
 
 
@@ -260,7 +260,7 @@ def _beaten(owner: dict[str, Any], beats: int) -> bytes:
 
 
 def _home() -> str:
-    """This machine since it started, with its numbering of processes; nothing where that cannot be told."""
+    """Return the id of this machine's start and process namespace, or "" if it cannot be known."""
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{started}/{Path('/proc/self/ns/pid').stat().st_ino}"

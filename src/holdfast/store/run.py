@@ -1,4 +1,4 @@
-"""A run directory: what was asked, on which samples, and every row that is done.
+"""A run directory: what was asked for, on which samples, and every finished row.
 
 ``spec.json``, ``environment.json``, ``samples.parquet``, ``predictions/part-*.parquet``.
 """
@@ -20,7 +20,7 @@ from holdfast.store.remote import fetched
 
 
 class Run:
-    """One run directory. Reading needs nothing else; a writer holds ``writing(run.path)``."""
+    """A run directory. Reading needs no lock; a writer holds ``writing(run.path)``."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -28,13 +28,13 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """A run that is there."""
+        """Return the run at a path; a UserError if it is none."""
         if not is_file(f"{shown(path)}/spec.json"):  # looked for first: a store's folder of images is long to fetch
             raise UserError(f"{shown(path)} is not a run directory (it has no spec.json)")
         return cls(fetched(path))
 
     def begin(self, spec: Mapping[str, Any], *, same: tuple[str, ...] = ()) -> None:
-        """Record what is asked for. A run that is there must agree in the entries of ``same``, or rows would mix."""
+        """Record what is asked for. An existing run must agree in the entries of ``same``, or rows would mix."""
         if (self.path / "spec.json").exists():
             old = self.spec()
             for name in same:
@@ -53,11 +53,11 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The directory's name."""
+        """Return the directory's name."""
         return self.path.resolve().name
 
     def spec(self) -> dict[str, Any]:
-        """What was asked for."""
+        """Return what was asked for."""
         try:
             return dict(json.loads((self.path / "spec.json").read_text(encoding="utf8")))
         except (ValueError, TypeError, RecursionError) as error:
@@ -72,7 +72,7 @@ class Run:
         write_table(self.path / "samples.parquet", samples.cast(SAMPLES) if isinstance(samples, pa.Table) else samples)
 
     def samples(self) -> pa.Table:
-        """The samples of this run; empty before the first plan."""
+        """Return the samples of this run; empty before the first plan."""
         path = self.path / "samples.parquet"
         return (
             read_table(path, SAMPLES, key=("sample_id",)).unify_dictionaries()
@@ -81,7 +81,7 @@ class Run:
         )
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """The one table, or some of its columns."""
+        """Return the one table, or some of its columns."""
         return self.predictions.rows(columns)
 
 

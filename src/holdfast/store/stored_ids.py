@@ -1,4 +1,4 @@
-"""Which rows are there already, in 16 bytes each: a table of hundreds of millions of rows still fits into memory."""
+"""The ids of stored rows, in 16 bytes each, so that hundreds of millions of them fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Halves = NDArray[np.uint64]
 
 
 class StoredIds:
-    """The ids of a table, sorted; each has a place, from 0 on."""
+    """The sorted ids of a table; each id has a place, counted from 0."""
 
     def __init__(self, rows: ds.Dataset) -> None:
         parts = [_halves(batch["row_id"].to_pylist()) for batch in _batches(rows)]
@@ -28,7 +28,7 @@ class StoredIds:
         return len(self._ids)
 
     def places(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Where each id stands, -1 where it is not there."""
+        """Return the place of each id, or -1 if it is not stored."""
         if not len(self._ids):
             return np.full(len(ids), -1, np.int64)
         wanted = _halves(ids)
@@ -67,7 +67,7 @@ def _halves(ids: Sequence[str]) -> Halves:
 
 
 def _bytes(name: str) -> bytes:
-    """The 16 bytes that an id of ``row_id`` spells; of any other, a hash: each by itself, whatever is near."""
+    """Return the 16 bytes that an id of ``row_id`` spells, or a hash of any other id."""
     if re.fullmatch("[0-9a-f]{32}", name):
         return bytes.fromhex(name)
     return hashlib.blake2b(name.encode(), digest_size=16).digest()

@@ -13,7 +13,7 @@ from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Image
 from holdfast.engine import core_count
-from holdfast.models.vlm_loading import is_vlm, load_vlm
+from holdfast.models.loading import is_vlm, load_vlm
 from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskJob, row_key
 from holdfast.pipeline.ask.wording import AskSpec, Distractors, Question, as_evaluation, check_apart, question
 from holdfast.pipeline.evaluate.models import check_names, load_models

@@ -172,15 +172,16 @@ class EvaluationJobs:
         return len(self._samples)
 
     def __iter__(self) -> Iterator[EvaluationJob]:
-        shared: dict[tuple[Condition, ...], list[Part]] = {}  # one list for all samples of a kind
+        shared: dict[bool, list[Part]] = {}  # one list for all originals, and one for all renderings
         for sample in self._samples:
-            conditions = tuple(self._portion.of(sample, self._stored))
-            if conditions:
-                parts = shared.get(conditions)
-                if parts is None:
-                    parts = [(condition, position) for condition in conditions for position in self._portion.positions]
-                    shared[conditions] = parts
-                yield Job(sample, parts)
+            original = sample.condition == ORIGINAL
+            if original and True in shared:
+                yield Job(sample, shared[True])
+            elif conditions := self._portion.of(sample, self._stored):
+                if original not in shared:
+                    positions = self._portion.positions
+                    shared[original] = [(condition, position) for condition in conditions for position in positions]
+                yield Job(sample, shared[original])
 
 
 def plan_portion(

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from holdfast.core.errors import machine_trouble
+from holdfast.core.errors import HoldfastError, machine_trouble
 from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
@@ -128,8 +128,8 @@ class ShardWork(Generic[Resources]):
                 rows.write()
             else:  # another worker may do this shard again, and write these rows a second time
                 self._resources = None  # they may hold work that was under way
-            trouble = machine_trouble(error)
-            if trouble is not None and trouble is not error:
+            trouble = None if isinstance(error, HoldfastError) else machine_trouble(error)
+            if trouble is not None:
                 raise trouble from error
             raise
         rows.write()

@@ -132,7 +132,7 @@ def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome:
         raise UserError(f"--fail-under needs one model; {new} has {len(rows)}: name it with --new-model")
     row = rows.iloc[0]
     verdict = check_floor(float(row[name]), float(row["low"]), float(row["high"]), floor)
-    interval = f"{row[name]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f})"
+    interval = f"{row[name]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f}, n = {int(row['n'])})"
     return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
 
 

@@ -12,7 +12,7 @@ from holdfast.stats.walks.fmr import recover_counts
 def _sizes(table: Printed, n: int | None) -> list[int | None]:
     """Images of each row: from its column, else ``n``; a total has the sum of the others unless it says."""
     column = table.having("n").get("")
-    own = [int(one.value) if (one := table.figure(row, column)) else None for row in table.rows]
+    own = [int(figure.value) if (figure := table.figure(row, column)) else None for row in table.rows]
     sizes = [size or (None if table.is_total(row) or table.is_total(row, MEANS) else n) for row, size in enumerate(own)]
     parts = [size for row, size in enumerate(sizes) if not table.is_total(row) and not table.is_total(row, MEANS)]
     whole = sum(size for size in parts if size) if parts and all(parts) else None
@@ -28,7 +28,7 @@ def _shares(table: Printed) -> list[str]:
 
 
 def _plausible(table: Printed, column: str) -> bool:
-    values = [one.value for row in table.rows if (one := table.figure(row, column))]
+    values = [figure.value for row in table.rows if (figure := table.figure(row, column))]
     return bool(values) and min(values) >= 0 and max(values) <= 100
 
 
@@ -67,11 +67,11 @@ def _nearest(printed: Figure, size: int, percent: bool) -> str:
 
 def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[Finding]:
     """FMR of whole counts: right, validated, and right among the validated."""
-    found = {role: table.figure(row, table.having(role).get("")) for role in ("sa", "vr", "fmr")}
-    sa, vr, fmr = found["sa"], found["vr"], found["fmr"]
+    figures = {role: table.figure(row, table.having(role).get("")) for role in ("sa", "vr", "fmr")}
+    sa, vr, fmr = figures["sa"], figures["vr"], figures["fmr"]
     if not (sa and vr and fmr and table.percent(table.having("fmr")[""])) or size > 20_000:
         return
-    texts = [f"{one.value:.{one.decimals}f}" for one in (sa, vr, fmr)]
+    texts = [f"{figure.value:.{figure.decimals}f}" for figure in (sa, vr, fmr)]
     if not recover_counts(size, standard_accuracy=texts[0], validation_rate=texts[1], fmr=texts[2]):
         yield Finding(
             "impossible_count",
@@ -96,7 +96,7 @@ def totals(table: Printed, n: int | None) -> Iterator[Finding]:
             continue
         for column in columns:
             printed = table.figure(total, column)
-            values = [one.rounded for row in rows if (one := table.figure(row, column))]
+            values = [figure.rounded for row in rows if (figure := table.figure(row, column))]
             pooled = _pooled(table, rows, weights, column, columns[column])
             if not printed or pooled is None or len(values) < len(rows) or pooled.meets(printed.rounded):
                 continue
@@ -138,5 +138,5 @@ def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, 
 
 
 def _weighted(figures: list[Figure | None], weights: list[float]) -> Interval | None:
-    known = [one.rounded * weight for one, weight in zip(figures, weights, strict=True) if one]
+    known = [figure.rounded * weight for figure, weight in zip(figures, weights, strict=True) if figure]
     return sum(known, Interval(0, 0)) * (1 / sum(weights)) if len(known) == len(weights) else None

@@ -192,12 +192,12 @@ class Printed:
     @cached_property
     def numeric(self) -> list[str]:
         """Columns that hold numbers: at least half of what is not empty."""
-        found = []
+        numeric = []
         for column, texts in self.columns.items():
             filled = [text for text in texts if text]
             if filled and 2 * sum(figure(text) is not None for text in filled) >= len(filled):
-                found.append(column)
-        return found
+                numeric.append(column)
+        return numeric
 
     @cached_property
     def labels(self) -> list[str]:
@@ -214,7 +214,9 @@ class Printed:
     def having(self, role: str) -> dict[str, str]:
         """Prefix → numeric column of this role."""
         return {
-            prefix: column for column, (prefix, found) in self.roles.items() if found == role and column in self.numeric
+            prefix: column
+            for column, (prefix, own_role) in self.roles.items()
+            if own_role == role and column in self.numeric
         }
 
     @cached_property
@@ -225,7 +227,7 @@ class Printed:
         usual = {}
         for column, group in groups.items():
             figures = [figure(text) for name in group for text in self.columns[name]]
-            tally = Counter(one.decimals for one in figures if one)
+            tally = Counter(number.decimals for number in figures if number)
             most = max(tally)
             lost_zeros = 2 * tally[most] > tally.total() and not _share_significant_digits(figures, most)
             usual[column] = most if lost_zeros else -1
@@ -235,10 +237,10 @@ class Printed:
         """The number in a cell, with the decimals it was printed with; None if there is none."""
         if column is None or column not in self.columns:
             return None
-        found = figure(self.columns[column][row])
-        if found is None:
+        number = figure(self.columns[column][row])
+        if number is None:
             return None
-        return Figure(found.text, found.value, max(found.decimals, self._usual_decimals.get(column, -1)))
+        return Figure(number.text, number.value, max(number.decimals, self._usual_decimals.get(column, -1)))
 
     def label(self, row: int) -> str:
         """What the row is called."""
@@ -264,7 +266,10 @@ class Printed:
     @cached_property
     def _largest(self) -> dict[str, float]:
         figures = {column: [self.figure(row, column) for row in self.rows] for column in self.columns}
-        return {column: max((one.value for one in found if one), default=0.0) for column, found in figures.items()}
+        return {
+            column: max((number.value for number in numbers if number), default=0.0)
+            for column, numbers in figures.items()
+        }
 
     @cached_property
     def squares_in_percent(self) -> bool:

@@ -24,13 +24,15 @@ def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[Finding]
 
 def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, Interval]:
     """Prefix → SA of the row; from the one row of the reference with the same name where the table has none."""
-    own = {prefix: one.rounded for prefix, column in table.having("sa").items() if (one := table.figure(row, column))}
+    own = {
+        prefix: number.rounded for prefix, column in table.having("sa").items() if (number := table.figure(row, column))
+    }
     if own or reference is None:
         return own
     column = reference.having("sa").get("")
     same = [other for other in reference.rows if table.keys(row) & reference.keys(other)]
-    found = reference.figure(same[0], column) if len(same) == 1 else None
-    return {"": found.rounded} if found else {}
+    figure = reference.figure(same[0], column) if len(same) == 1 else None
+    return {"": figure.rounded} if figure else {}
 
 
 def _with_standard(
@@ -76,7 +78,7 @@ def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Ite
             f"{rest.middle:.2f}.",
         )
         return
-    span = ", ".join(f"{one.middle:.2f}" for one in implied.values())
+    span = ", ".join(f"{interval.middle:.2f}" for interval in implied.values())
     yield Finding(
         "fmr_not_ratio",
         table.place(row, "FMR"),
@@ -88,8 +90,8 @@ def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Ite
 
 def _common(intervals: list[Interval]) -> Interval | None:
     shared: Interval | None = Interval(float("-inf"), float("inf"))
-    for one in intervals:
-        shared = shared.both(one) if shared else None
+    for interval in intervals:
+        shared = shared.both(interval) if shared else None
     return shared
 
 
@@ -106,7 +108,7 @@ def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Findi
             theirs = [reference.figure(total, reference.having(role)[""]) for role in shared]
             same = all(a and b and abs(a.value - b.value) < 1e-12 for a, b in zip(ours, theirs, strict=True))
             if same and not table.is_total(row):
-                figures = ", ".join(one.text for one in ours if one)
+                figures = ", ".join(figure.text for figure in ours if figure)
                 yield Finding(
                     "repeated_total",
                     table.place(row, table.having(shared[0])[""]),

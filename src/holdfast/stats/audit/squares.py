@@ -36,15 +36,15 @@ def _variance(table: Printed, row: int) -> tuple[str, Figure, Interval, int] | N
     """(column, printed variance, sum of the row's squares in its unit, how many)."""
     columns = list(table.having("variance").values())
     printed = table.figure(row, columns[0]) if len(columns) == 1 else None
-    cells = [one for column in table.others if (one := table.figure(row, column))]
-    if printed is None or len(cells) < 2 or any(one.value < 0 for one in cells):
+    cells = [figure for column in table.others if (figure := table.figure(row, column))]
+    if printed is None or len(cells) < 2 or any(figure.value < 0 for figure in cells):
         return None
-    low = sum(max(one.rounded.low, 0.0) for one in cells)
-    total = Interval(low, sum(one.rounded.high for one in cells))
+    low = sum(max(figure.rounded.low, 0.0) for figure in cells)
+    total = Interval(low, sum(figure.rounded.high for figure in cells))
     # Squares in percent beside a variance that is a fraction, or both alike: whichever is nearer.
     mean = max(total.middle / len(cells), 1e-300)
     target = max(printed.value, printed.half)
-    scale = min((1.0, 0.01), key=lambda one: max(mean * one / target, target / (mean * one)))
+    scale = min((1.0, 0.01), key=lambda figure: max(mean * figure / target, target / (mean * figure)))
     return columns[0], printed, total * scale, len(cells)
 
 
@@ -73,7 +73,7 @@ def cut_variances(table: Printed) -> Iterator[Finding]:
     if rows < FEW_ROWS or len(should_have) < 2 or ratio < CONVINCING:
         return
     row, value, printed = should_have[0]
-    names = ", ".join(table.label(one) for one, _, _ in should_have)
+    names = ", ".join(table.label(place) for place, _, _ in should_have)
     yield Finding(
         "variance_cut",
         table.place(row, next(iter(table.having("variance").values()))),
@@ -97,14 +97,14 @@ def scores(table: Printed) -> Iterator[Finding]:
         groups.setdefault(lone or (table.columns[table.labels[0]][row], table.columns[column][row]), []).append(row)
     for rows in groups.values():
         printed = table.figure(rows[0], column)
-        parts = [one for row in rows for name in spread if (one := table.figure(row, name))]
+        parts = [figure for row in rows for name in spread if (figure := table.figure(row, name))]
         if printed is None or not parts:
             continue
-        total = sum((one.cut_or_rounded for one in parts), Interval(0, 0))
+        total = sum((figure.cut_or_rounded for figure in parts), Interval(0, 0))
         score = Interval(1 - total.high, 1 - total.low)
         if not score.meets(printed.cut_or_rounded):
-            expected = f"{1 - sum(one.value for one in parts):.{printed.decimals}f}"
-            sum_text = " + ".join(one.text for one in parts)
+            expected = f"{1 - sum(figure.value for figure in parts):.{printed.decimals}f}"
+            sum_text = " + ".join(figure.text for figure in parts)
             yield Finding(
                 "score_off",
                 table.place(rows[0], column),
@@ -126,7 +126,7 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Fi
                 for other in reference.rows
                 if _same_model(table, row, reference, other)
             ),
-            key=lambda one: len(one[2]),
+            key=lambda option: len(option[2]),
             default=None,
         )
         if best is None or len(best[2]) < ENOUGH_CELLS or 2 * len(best[2]) <= len(table.others):
@@ -163,14 +163,22 @@ def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[
         if square and accuracy:
             c, d = _fraction(accuracy, reference, column), _deviation(square, table)
             allowed[column] = [Interval(c.low + d.low, c.high + d.high), Interval(c.low - d.high, c.high - d.low)]
-    points = {edge for options in allowed.values() for one in options for edge in (one.low, one.high) if 0 < edge <= 1}
+    points = {
+        edge
+        for options in allowed.values()
+        for interval in options
+        for edge in (interval.low, interval.high)
+        if 0 < edge <= 1
+    }
     best, fitting = Interval(-inf, inf), set[str]()
     for point in sorted(points):
         here = Interval(point, point)
-        fits = {column: one for column, options in allowed.items() for one in options if one.meets(here)}
+        fits = {column: interval for column, options in allowed.items() for interval in options if interval.meets(here)}
         if len(fits) > len(fitting):
             fitting = set(fits)
-            best = Interval(max(one.low for one in fits.values()), min(one.high for one in fits.values()))
+            best = Interval(
+                max(interval.low for interval in fits.values()), min(interval.high for interval in fits.values())
+            )
     return other, best, fitting
 
 
@@ -227,8 +235,8 @@ def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[Fin
         own = [other for other in table.rows if kind[other] != kind[row] and models[other] == models[row]]
         for column in table.others if len(alike) >= 3 and own else []:
             square = table.figure(row, column)
-            around = [one.value for other in alike if (one := table.figure(other, column))]
-            other_part = [one.value for other in own if (one := table.figure(other, column))]
+            around = [figure.value for other in alike if (figure := table.figure(other, column))]
+            other_part = [figure.value for other in own if (figure := table.figure(other, column))]
             if square is None or not around or not other_part or square.value < 0.25 * unit:
                 continue
             if square.value > 20 * max(around) and square.value > 2 * max(other_part):

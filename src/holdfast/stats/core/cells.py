@@ -64,16 +64,16 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
     """The same for many means at once, (means, classes); of each only the classes of which ``n`` is not 0."""
     from scipy.special import stdtrit
 
-    there = n > 0
-    classes = there.sum(axis=1)
+    has_rows = n > 0
+    classes = has_rows.sum(axis=1)
     pseudo = (_quantile(level) ** 2 / classes)[:, None]
-    larger = np.where(there, n + pseudo, 1.0)
-    share = np.where(there, (right + pseudo / 2) / larger, 0.0)
+    larger = np.where(has_rows, n + pseudo, 1.0)
+    share = np.where(has_rows, (right + pseudo / 2) / larger, 0.0)
     variances = share * (1 - share) / np.maximum(larger - 1, larger / 2)
     freedom = variances.sum(axis=1) ** 2 / (variances**2 / np.maximum(n - 1, 0.5)).sum(axis=1)
     mean = share.sum(axis=1) / classes
     effective = mean * (1 - mean) / (variances.sum(axis=1) / classes**2)
-    plain = np.divide(right, n, out=np.zeros_like(n), where=there).sum(axis=1) / classes
+    plain = np.divide(right, n, out=np.zeros_like(n), where=has_rows).sum(axis=1) / classes
     return wilson_at(plain * effective, effective, stdtrit(freedom, (1 + level) / 2))
 
 
@@ -179,9 +179,9 @@ def _accuracies(
         cluster=cluster,
     )  # fmt: skip
     if average == "macro":
-        there = n > 0
-        share = np.divide(right, n, out=np.zeros_like(n), where=there)
-        value = share.sum(axis=1) / there.sum(axis=1)
+        has_rows = n > 0
+        share = np.divide(right, n, out=np.zeros_like(n), where=has_rows)
+        value = share.sum(axis=1) / has_rows.sum(axis=1)
         low, high = stratified_rows(right / effect[:, None], n / effect[:, None])
     else:
         value = right.sum(axis=1) / n.sum(axis=1)
@@ -337,9 +337,9 @@ def _quantile(level: float) -> float:
 
 
 def _worst_class(answers: Answers, groups: _Groups, at: int) -> dict[str, object]:
-    there = np.flatnonzero(groups.n[at])
-    worst, accuracy, low, high = _worst(groups.right[at][there], groups.n[at][there])
-    name = answers.labels[there[worst]]
+    classes = np.flatnonzero(groups.n[at])
+    worst, accuracy, low, high = _worst(groups.right[at][classes], groups.n[at][classes])
+    name = answers.labels[classes[worst]]
     bounds = {"worst_class_accuracy": accuracy, "worst_class_low": low, "worst_class_high": high}
     return {"worst_class": name, **bounds}
 

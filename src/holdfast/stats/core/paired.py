@@ -29,7 +29,7 @@ def paired_change(
         ``n``, ``prompts`` (clusters), ``before``, ``after``, ``estimate``, ``low``, ``high``, ``gained``, ``lost``
         (images whose value rose or fell); NaN where there is no image.
     """
-    first, second = (np.asarray(one, np.float64).reshape(-1) for one in (before, after))
+    first, second = (np.asarray(values, np.float64).reshape(-1) for values in (before, after))
     if not len(first):
         empty = dict.fromkeys(("before", "after", "estimate", "low", "high"), float("nan"))
         return {"n": 0, "prompts": 0, **empty, "gained": 0, "lost": 0}
@@ -40,7 +40,7 @@ def paired_change(
         (change - value) / len(change), clusters, extra=[(1 - shrunk) / count, (-1 - shrunk) / count],
         resamples=resamples, seed=seed,
     )  # fmt: skip
-    low, high = (float(one) for one in interval(shrunk + strayed * count / (count + 2)))
+    low, high = (float(values) for values in interval(shrunk + strayed * count / (count + 2)))
     return {
         "n": len(change),
         "prompts": count,

@@ -185,7 +185,7 @@ def _words(database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     for name in _CODED:
         database.execute(f"create temp type {name}_words as enum (select unnest({name}) from words)")  # noqa: S608
     row = database.execute("select * from words").fetchone() or [None] * len(_CODED)
-    return {name: found or [] for name, found in zip(_CODED, row, strict=True)}
+    return {name: texts or [] for name, texts in zip(_CODED, row, strict=True)}
 
 
 def _counts(database: duckdb.DuckDBPyConnection, words: dict[str, list[str]], order: list[str]) -> Counts:
@@ -253,8 +253,8 @@ def _frame(
     """
     import pandas as pd
 
-    kinds = {name: pd.CategoricalDtype(pd.Index(found, dtype="str")) for name, found in words.items()}
-    narrow = {name: np.dtype(_narrowest(len(found))) for name, found in words.items()}
+    kinds = {name: pd.CategoricalDtype(pd.Index(texts, dtype="str")) for name, texts in words.items()}
+    narrow = {name: np.dtype(_narrowest(len(texts))) for name, texts in words.items()}
     parts: dict[str, list[NDArray[Any]]] = {}
     for first, last in spans:
         reader = database.sql(query, params={"first": first, "last": last, **options}).to_arrow_reader(BATCH)

@@ -69,13 +69,13 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
         row |= {"n": len(fine), "photos": fine["source_id"].nunique(), "empty": int((group["status"] == "empty").sum())}
         if len(fine):
             share, area, hit = (fine[name].to_numpy(np.float64) for name in ("share", "area", "hit"))
-            one = np.ones(len(fine))
+            ones = np.ones(len(fine))
             sources = fine["source_id"].to_numpy()
             options = {"resamples": resamples, "seed": seed}
             row |= {"area": float(area.mean())}
-            row |= _named("share", "", ratio_of_sums(share, one, sources, **options))
+            row |= _named("share", "", ratio_of_sums(share, ones, sources, **options))
             row |= _named("ratio", "ratio_", ratio_of_sums(share, area, sources, **options))
-            row |= _named("hits", "hits_", ratio_of_sums(hit, one, sources, **options))
+            row |= _named("hits", "hits_", ratio_of_sums(hit, ones, sources, **options))
             row |= _named("change", "change_", _change(frame, key, fine, **options))
         rows.append(row)
     table = pd.DataFrame(rows)
@@ -140,8 +140,8 @@ def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
             ("models", ["model", "trained_on"], "share_original"),
             ("images", ["model", "trained_on", "condition", "source_id"], "share_original"),
         ):
-            found = _spearman(paired, keys, column, resamples=resamples, seed=seed)
-            rows.append({"method": method, "target": target, "over": over} | found)
+            spearman = _spearman(paired, keys, column, resamples=resamples, seed=seed)
+            rows.append({"method": method, "target": target, "over": over} | spearman)
     return pd.DataFrame(rows, columns=["method", "target", "over", "n", "photos", "rho", "low", "high"])
 
 
@@ -174,7 +174,7 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
     nothing |= {"n": count, "photos": photos}
     if count < FEWEST:
         return nothing
-    sums = [_sums(photo, cell, one, (photos, count)) for one in (np.ones(len(cell)), share, drop)]
+    sums = [_sums(photo, cell, values, (photos, count)) for values in (np.ones(len(cell)), share, drop)]
     whole = float(_rhos(sums, np.ones((1, photos)))[0])
     if not np.isfinite(whole) or photos < 2:
         return nothing
@@ -183,7 +183,7 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
     parts = []
     for start in range(0, resamples, at_once):
         draws = rng.integers(0, photos, (min(at_once, resamples - start), photos))
-        weights = np.stack([np.bincount(one, minlength=photos) for one in draws]).astype(np.float64)
+        weights = np.stack([np.bincount(values, minlength=photos) for values in draws]).astype(np.float64)
         parts.append(_rhos(sums, weights))
     drawn = np.concatenate(parts)
     if not np.isfinite(drawn).any():
@@ -208,18 +208,18 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
     from scipy.stats import rankdata
 
     total, first, second = (weights @ one for one in sums)
-    there = total > 0
-    known = there.sum(axis=1, keepdims=True)
+    has_photos = total > 0
+    known = has_photos.sum(axis=1, keepdims=True)
     ranks = []
     with np.errstate(invalid="ignore", divide="ignore"):
         for value in (first, second):
-            rank = rankdata(np.where(there, (value / total).round(12), np.inf), axis=1)
-            mean = np.where(there, rank, 0).sum(axis=1, keepdims=True) / known
-            ranks.append(np.where(there, rank - mean, 0))
+            rank = rankdata(np.where(has_photos, (value / total).round(12), np.inf), axis=1)
+            mean = np.where(has_photos, rank, 0).sum(axis=1, keepdims=True) / known
+            ranks.append(np.where(has_photos, rank - mean, 0))
         one, two = ranks
         scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-        found = (one * two).sum(axis=1) / scale
-    return np.where((scale > 0) & (known[:, 0] >= FEWEST - 1), found, np.nan)
+        rhos = (one * two).sum(axis=1) / scale
+    return np.where((scale > 0) & (known[:, 0] >= FEWEST - 1), rhos, np.nan)
 
 
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
@@ -266,11 +266,11 @@ def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
             ))  # fmt: skip
             sources = group["source_id"].to_numpy()
             for stage in range(alike.shape[1]):
-                found = ratio_of_sums(alike[:, stage], np.ones(len(group)), sources, resamples=resamples, seed=seed)
+                ratio = ratio_of_sums(alike[:, stage], np.ones(len(group)), sources, resamples=resamples, seed=seed)
                 rows.append(
                     dict(zip(_OF, key, strict=True))
                     | {"stage": stage, "n": len(group), "structural_similarity": float(similar[:, stage].mean())}
                     | {"zero": int((alike[:, stage] == 0).sum())}
-                    | _named("rank_correlation", "", found)
+                    | _named("rank_correlation", "", ratio)
                 )
     return pd.DataFrame(rows, columns=columns)

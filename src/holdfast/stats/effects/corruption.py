@@ -100,21 +100,21 @@ def mean_corruption_error(
         resamples: of the bootstrap.
         seed: of the bootstrap.
     """
-    found = _conditions(counts)
-    wanted = [name for name in found if name in (CORRUPTIONS if corruptions is None else corruptions)]
+    by_corruption = _conditions(counts)
+    wanted = [name for name in by_corruption if name in (CORRUPTIONS if corruptions is None else corruptions)]
     for name in corruptions or ():
-        if name not in found:
-            raise UserError(f"No corruption {name!r} in this table; it has {', '.join(found) or 'none'}.")
+        if name not in by_corruption:
+            raise UserError(f"No corruption {name!r} in this table; it has {', '.join(by_corruption) or 'none'}.")
     if not wanted:
         return _nothing("None of the fifteen corruptions that mCE is about is among the conditions.", resamples)
-    there = {**({clean: [clean]} if clean in counts.conditions else {}), **found}
-    laid = _errors(counts, there, outcome, average, resamples, seed)
+    groups = {**({clean: [clean]} if clean in counts.conditions else {}), **by_corruption}
+    laid = _errors(counts, groups, outcome, average, resamples, seed)
     if isinstance(reference, str) and reference not in laid.models:
         raise UserError(f"No model {reference!r} to compare with; there are {', '.join(laid.models)}.")
     wanted = [name for name in wanted if name in laid.names]
     if not wanted:
         return _nothing("There is no photo that every model answered under a corruption.", resamples)
-    return _measured(laid, wanted, found, reference, clean)
+    return _measured(laid, wanted, by_corruption, reference, clean)
 
 
 def _conditions(counts: Counts) -> dict[str, list[str]]:
@@ -145,15 +145,15 @@ class _Laid:
 
 
 def _errors(
-    counts: Counts, there: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
+    counts: Counts, groups: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
 ) -> _Laid:
     """The error of every model under every corruption, on the photos that all models answered."""
-    laid = grid(counts, outcome=outcome, conditions=[name for names in there.values() for name in names])
+    laid = grid(counts, outcome=outcome, conditions=[name for names in groups.values() for name in names])
     rate = laid.rate()
     shared = np.asarray(~np.isnan(rate).any(axis=1))
     names, estimates, parts, photos = [], [], [], []
-    for name, conditions in there.items():
-        columns = [i for i, one in enumerate(laid.conditions) if one in conditions and shared[:, i].any()]
+    for name, conditions in groups.items():
+        columns = [i for i, own in enumerate(laid.conditions) if own in conditions and shared[:, i].any()]
         if not columns or not laid.models:
             continue
         here = 1 - np.where(shared[:, None, columns], rate[:, :, columns], np.nan)
@@ -173,7 +173,7 @@ def _errors(
 def _measured(
     laid: _Laid,
     wanted: list[str],
-    found: Mapping[str, list[str]],
+    by_corruption: Mapping[str, list[str]],
     reference: str | Mapping[str, float] | None,
     clean: str,
 ) -> CorruptionError:
@@ -203,13 +203,13 @@ def _measured(
             "relative_mce": relative[0],
             "clean_error": np.nan if before is None else before[0, :, 0],
             "corruptions": len(wanted),
-            "conditions": sum(len(found[name]) for name in wanted),
+            "conditions": sum(len(by_corruption[name]) for name in wanted),
             "n": photos,
         }
     )
     models["mce_low"], models["mce_high"] = _ends(mce)
     models["relative_low"], models["relative_high"] = _ends(relative)
-    detail = _by_corruption(laid, shown, counted, found, errors, ratios)
+    detail = _by_corruption(laid, shown, counted, by_corruption, errors, ratios)
     return CorruptionError(models[MODELS], detail, mean[1:], _sentence(models, reference))
 
 
@@ -248,7 +248,7 @@ def _by_corruption(
     laid: _Laid,
     shown: Sequence[str],
     counted: Sequence[bool],
-    found: Mapping[str, list[str]],
+    by_corruption: Mapping[str, list[str]],
     errors: Floats,
     ratios: Floats,
 ) -> pd.DataFrame:
@@ -264,7 +264,7 @@ def _by_corruption(
             "model": np.repeat(laid.models, len(shown)),
             "corruption": list(shown) * len(laid.models),
             "counted": list(counted) * len(laid.models),
-            "severities": [_severities(found[name]) for name in shown] * len(laid.models),
+            "severities": [_severities(by_corruption[name]) for name in shown] * len(laid.models),
             "error": errors[0].reshape(-1),
             "low": np.clip(low, 0, 1),
             "high": np.clip(high, 0, 1),

@@ -79,7 +79,7 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
 
     frame = rows.select(CONFIDENCE).to_pandas()
     frame = frame[(frame["status"] == "ok") & (frame["condition"] == ORIGINAL) & frame["confidence"].notna()]
-    found = []
+    rows_out = []
     for (model, trained_on), group in frame.groupby(["model", "trained_on"], observed=True):
         sure = group["confidence"].to_numpy(np.float64)
         step = np.minimum(np.floor(sure * BINS), BINS - 1)
@@ -91,11 +91,11 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
             columns = np.column_stack([gaps, np.ones(len(group))])
             sums = resampled_sums(columns, group["source_id"].to_numpy(), resamples=resamples, seed=seed)
             drawn = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
-            low, high = (float(one) for one in np.clip(interval(value + drawn - drawn.mean()), 0, 1))
+            low, high = (float(end) for end in np.clip(interval(value + drawn - drawn.mean()), 0, 1))
         rng = np.random.default_rng(seed)
         by_chance = [np.abs(((rng.random(len(sure)) < sure) - sure) @ in_bin).sum() / len(sure) for _ in range(200)]
-        found.append((model, trained_on, value, low, high, float(np.mean(by_chance))))
-    return pd.DataFrame(found, columns=["model", "trained_on", "ece", "ece_low", "ece_high", "ece_calibrated"])
+        rows_out.append((model, trained_on, value, low, high, float(np.mean(by_chance))))
+    return pd.DataFrame(rows_out, columns=["model", "trained_on", "ece", "ece_low", "ece_high", "ece_calibrated"])
 
 
 def compressed(counts: Counts) -> pd.DataFrame:

@@ -256,9 +256,9 @@ def mcnemar(fell: ArrayLike, rose: ArrayLike) -> Floats:
     """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
     from scipy.special import bdtr
 
-    one, other = np.asarray(fell), np.asarray(rose)
-    tail = bdtr(np.minimum(one, other).astype(np.float64), one + other, 0.5)
-    return np.asarray(np.where(one + other > 0, np.minimum(1.0, 2 * tail), 1.0))
+    down, up = np.asarray(fell), np.asarray(rose)
+    tail = bdtr(np.minimum(down, up).astype(np.float64), down + up, 0.5)
+    return np.asarray(np.where(down + up > 0, np.minimum(1.0, 2 * tail), 1.0))
 
 
 def corrected_resampled_interval(

@@ -311,9 +311,9 @@ def _finished(
     pairs: pd.DataFrame, drops: pd.DataFrame, photos: int,
 ) -> Interaction:  # fmt: skip
     pairs["p_holm"] = holm(pairs["p"].to_numpy())
-    found = "The models do not lose the same under the scenarios" if p < 0.05 else (
+    outcome = "The models do not lose the same under the scenarios" if p < 0.05 else (
         "No evidence that one model loses more than another under any scenario")  # fmt: skip
-    sentence = f"{found} ({asked})."
+    sentence = f"{outcome} ({asked})."
     return Interaction(statistic, df, p, method, explanation, sentence, pairs[PAIRS], drops[DROPS], photos, "")
 
 

@@ -182,12 +182,12 @@ def _design(
 
 
 def _row(spread: Spread, resamples: int, seed: int) -> dict[str, Any]:
-    design, found = spread.design, spread.estimate(resamples, seed)
+    design, estimate = spread.design, spread.estimate(resamples, seed)
     return {
-        "score": 1 - found.value,
+        "score": 1 - estimate.value,
         "debiased": 1 - spread.debiased(resamples, seed),
-        "low": 1 - found.high,
-        "high": 1 - found.low,
+        "low": 1 - estimate.high,
+        "high": 1 - estimate.low,
         "variance_cross": spread.variance("cross"),
         "variance_inner": spread.variance("inner"),
         "accuracy_original": float(design.accuracy[0]),

@@ -259,11 +259,11 @@ class Spread:
         for row, end in ((place, 1.0), (width + place, -1.0)):
             imagined[row, place] = (end - drop) / size * self.scale[:width]
         stretch = t_quantile(stratum_weights(self.design.stratum)[1]) / Z * size / (size + 2)
-        found = [np.concatenate([self.influence, imagined]) * stretch]
+        parts = [np.concatenate([self.influence, imagined]) * stretch]
         if self.design.donor_influence is not None:
             lent = np.concatenate([self.design.donor_influence[:, block] for block in self.blocks], axis=1)
-            found.append(np.pad(lent, ((0, 0), (0, len(self.deviations) - width))) * self.scale)
-        return found
+            parts.append(np.pad(lent, ((0, 0), (0, len(self.deviations) - width))) * self.scale)
+        return parts
 
     @property
     def covariance(self) -> Floats:

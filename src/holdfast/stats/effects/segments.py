@@ -139,7 +139,7 @@ def cells_from_segments(frame: pd.DataFrame, *, conditions: Sequence[str] | None
     summed["accuracy"] = summed["intersection"] / summed["union"]
     order = {ORIGINAL: 0}
     summed = summed.sort_values(
-        ["model", "condition", "label"], key=lambda one: one.map(lambda value: (order.get(value, 1), value)),
+        ["model", "condition", "label"], key=lambda column: column.map(lambda value: (order.get(value, 1), value)),
         ignore_index=True,
     )  # fmt: skip
     return summed[["model", "condition", "label", "accuracy", "n"]]
@@ -187,21 +187,21 @@ def _resampled(table: Floats, photos: Codes, labels: Codes, resamples: int, seed
     (Rao and Wu, 1988), or the spread of classes with few photos would come out too small; one alone has none.
     Backgrounds that several photos share are not resampled.
     """
-    made = np.zeros((resamples, table.shape[1]))
+    drawn_sums = np.zeros((resamples, table.shape[1]))
     for label in np.unique(labels):
         here = labels == label
         number, count = codes(photos[here])
         grouped = np.stack([np.bincount(number, column, count) for column in table[here].T], axis=1)
         if count == 1:
-            made += grouped
+            drawn_sums += grouped
             continue
         rng = np.random.default_rng([seed, int(label)])
         step = max(1, _DRAWN // count)
         for start in range(0, resamples, step):
-            part = made[start : start + step]
+            part = drawn_sums[start : start + step]
             weights = rng.multinomial(count - 1, np.full(count, 1 / count), size=len(part))
             part += weights @ grouped * (count / (count - 1))
-    return made
+    return drawn_sums
 
 
 _DRAWN = 5_000_000  # weights at a time
@@ -237,9 +237,9 @@ def _measures(sums: Floats, classes: int) -> tuple[Floats, Floats, Floats]:
 
 def _mean(values: Floats) -> Floats:
     """Along the last axis, without NaN; NaN where there is nothing else."""
-    there = np.isfinite(values)
+    known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(there, values, 0).sum(-1) / there.sum(-1))
+        return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
 
 
 def _bounds(values: Floats) -> tuple[float, float]:
@@ -274,9 +274,9 @@ def _drop(
     paired = np.concatenate([table * originals[:, None], table * ~originals[:, None]], axis=1)
     sums = _resampled(paired, photos, labels, resamples, seed)
 
-    def lost(one: Floats) -> Floats:
-        half = one.shape[1] // 2
-        return _measures(one[:, :half], len(classes))[0] - _measures(one[:, half:], len(classes))[0]
+    def lost(sums: Floats) -> Floats:
+        half = sums.shape[1] // 2
+        return _measures(sums[:, :half], len(classes))[0] - _measures(sums[:, half:], len(classes))[0]
 
     low, high = _bounds(lost(sums))
     return {"drop": float(lost(paired.sum(0)[None])[0]), "drop_low": low, "drop_high": high}

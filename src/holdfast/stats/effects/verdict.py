@@ -113,25 +113,25 @@ def what_it_holds(
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)
         for trained_on in answers.trained:
-            found = evidence_of(
+            evidence = evidence_of(
                 answers, trained_on, classes=counts.classes, average=average, resamples=resamples, seed=seed
             )
-            verdict, sentence, warnings = in_words(found, margin)
+            verdict, sentence, warnings = in_words(evidence, margin)
             rows.append(
-                {"model": model, "trained_on": trained_on, "verdict": verdict, "n": found.background.n}
-                | _numbers(found, margin)
+                {"model": model, "trained_on": trained_on, "verdict": verdict, "n": evidence.background.n}
+                | _numbers(evidence, margin)
                 | {"sentence": sentence, "warnings": warnings}
             )
     return pd.DataFrame(rows)
 
 
-def in_words(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
+def in_words(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
     """The verdict, its sentence, and what a reader should bear in mind."""
-    verdict, reason = decide(found, margin)
-    return verdict, _sentence(found, verdict, reason, margin), _warnings(found, verdict, margin)
+    verdict, reason = decide(evidence, margin)
+    return verdict, _sentence(evidence, verdict, reason, margin), _warnings(evidence, verdict, margin)
 
 
-def decide(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
+def decide(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
     """The verdict, and why where it is undecided.
 
     1. A needed condition is missing, or the originals (or, pasted on their own kind of background, the objects) are
@@ -140,18 +140,18 @@ def decide(found: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
     3. Background there, object there → both; background there, object absent → background; background absent,
        object there → foreground; anything open, or both absent → undecided.
     """
-    if found.missing:
-        return "undecided", f"not run: {', '.join(found.missing)}"
-    if not found.original.low > margin:
+    if evidence.missing:
+        return "undecided", f"not run: {', '.join(evidence.missing)}"
+    if not evidence.original.low > margin:
         return "undecided", "not clearly better than guessing on the originals, so there is nothing to hold on to"
-    if not found.pasted.low > margin:
+    if not evidence.pasted.low > margin:
         return "undecided", "pasting alone leaves little of its accuracy, so its answers on pasted scenes say nothing"
-    background = _state(found.background, margin)
+    background = _state(evidence.background, margin)
     # backgrounds from elsewhere have no class that an answer could be: being right in spite of them must do
-    object_ = _state(found.object if found.object.n else found.replaced, margin)
-    if not found.object.n and object_ != "there":
+    object_ = _state(evidence.object if evidence.object.n else evidence.replaced, margin)
+    if not evidence.object.n and object_ != "there":
         return "undecided", "the backgrounds have no class of the dataset, and the object alone is not recognised"
-    if not found.object.n and background != "absent":
+    if not evidence.object.n and background != "absent":
         return "undecided", "the backgrounds have no class of the dataset, so background and both cannot be told apart"
     if background == "open":
         return "undecided", "too few photos to tell whether the background matters"
@@ -254,59 +254,59 @@ def _state(effect: Effect | Excess, margin: float) -> Literal["there", "absent",
     return "absent" if effect.high < margin else "open"
 
 
-def _numbers(found: Evidence, margin: float) -> dict[str, object]:
+def _numbers(evidence: Evidence, margin: float) -> dict[str, object]:
     named: dict[str, Effect | Excess] = {
-        "background_effect": found.background,
-        "object_effect": found.object,
-        "paste_effect": found.paste,
-        "capture": found.capture,
-        "original_excess": found.original,
-        "same_class_excess": found.pasted,
-        "foreground_evidence": found.replaced,
-        "only_background_excess": found.only_background,
-        "silhouette_excess": found.silhouette,
+        "background_effect": evidence.background,
+        "object_effect": evidence.object,
+        "paste_effect": evidence.paste,
+        "capture": evidence.capture,
+        "original_excess": evidence.original,
+        "same_class_excess": evidence.pasted,
+        "foreground_evidence": evidence.replaced,
+        "only_background_excess": evidence.only_background,
+        "silhouette_excess": evidence.silhouette,
     }
     numbers: dict[str, object] = {}
-    for name, one in named.items():
-        numbers |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+    for name, effect in named.items():
+        numbers |= {name: effect.value, f"{name}_low": effect.low, f"{name}_high": effect.high}
     return numbers | {
-        ORIGINAL: found.paste.first,
-        SAME: found.background.first,
-        RANDOM: found.background.second,
-        ONLY: found.only_background.accuracy,
-        SILHOUETTE: found.silhouette.accuracy,
-        "captured": found.capture.first,
-        "permuted": found.only_background.permuted,
-        "only_background_p": found.only_background.p,
-        "paste_artefact": bool(found.paste.low > margin),
+        ORIGINAL: evidence.paste.first,
+        SAME: evidence.background.first,
+        RANDOM: evidence.background.second,
+        ONLY: evidence.only_background.accuracy,
+        SILHOUETTE: evidence.silhouette.accuracy,
+        "captured": evidence.capture.first,
+        "permuted": evidence.only_background.permuted,
+        "only_background_p": evidence.only_background.p,
+        "paste_artefact": bool(evidence.paste.low > margin),
     }
 
 
-def _sentence(found: Evidence, verdict: Verdict, reason: str, margin: float) -> str:
+def _sentence(evidence: Evidence, verdict: Verdict, reason: str, margin: float) -> str:
     """The verdict in one plain sentence with its numbers."""
     parts = []
-    if found.background.n:
-        parts.append(f"{_change(found.background)} when only the background changes")
-    if found.object.n:
-        parts.append(f"{_change(found.object)} when only the object changes")
-    if found.capture.n:
-        parts.append(f"answers with the background's class {_percent(found.capture.first)} of the time")
-    if found.paste.n and found.paste.low > margin:
-        parts.append(f"{_change(found.paste)} by pasting alone")
+    if evidence.background.n:
+        parts.append(f"{_change(evidence.background)} when only the background changes")
+    if evidence.object.n:
+        parts.append(f"{_change(evidence.object)} when only the object changes")
+    if evidence.capture.n:
+        parts.append(f"answers with the background's class {_percent(evidence.capture.first)} of the time")
+    if evidence.paste.n and evidence.paste.low > margin:
+        parts.append(f"{_change(evidence.paste)} by pasting alone")
     numbers = "; ".join(parts)
     start = verdict.capitalize() + (f" ({reason})" if reason else "")
     return f"{start}: {numbers}." if numbers else f"{start}."
 
 
-def _warnings(found: Evidence, verdict: Verdict, margin: float) -> list[str]:
+def _warnings(evidence: Evidence, verdict: Verdict, margin: float) -> list[str]:
     """What a reader should know before believing the verdict."""
     warnings = []
-    if found.paste.n and found.paste.low > margin:
+    if evidence.paste.n and evidence.paste.low > margin:
         warnings.append(
-            f"Paste artefact: it {_change(found.paste)} when the object is only pasted onto a background of its own "
+            f"Paste artefact: it {_change(evidence.paste)} when the object is only pasted onto a background of its own "
             "class, so part of any drop on pasted scenes is the pasting."
         )
-    only = found.only_background
+    only = evidence.only_background
     if only.n == 0:
         warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
     elif verdict == "foreground" and only.low > margin:
@@ -319,7 +319,7 @@ def _warnings(found: Evidence, verdict: Verdict, margin: float) -> list[str]:
             f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
             "shuffled labels), though the verdict is background: look at the pasted scenes."
         )
-    shape = found.silhouette
+    shape = evidence.silhouette
     if shape.n == 0:
         warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
     elif shape.low > margin:
@@ -327,7 +327,7 @@ def _warnings(found: Evidence, verdict: Verdict, margin: float) -> list[str]:
             f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
             "shuffled labels): conditions that keep the outline leak the class."
         )
-    if found.capture.n == 0 and not found.missing:
+    if evidence.capture.n == 0 and not evidence.missing:
         warnings.append("The random backgrounds have no class of the dataset: capture cannot be measured.")
     return warnings
 

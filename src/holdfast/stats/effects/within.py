@@ -60,13 +60,17 @@ def within(
             if crossed.empty and inside.empty:
                 continue
             row: dict[str, object] = {"model": model, "condition": condition, "n": int(inside["n"].sum())}
-            for part, trained_on, there in (
+            for part, trained_on, cells_of_part in (
                 ("originals", base, crossed),
                 ("within", base if condition == ORIGINAL else condition, inside),
             ):
-                if len(there):
-                    found = known[model, trained_on, condition]
-                    row |= {part: found["accuracy"], f"{part}_low": found["low"], f"{part}_high": found["high"]}
+                if len(cells_of_part):
+                    accuracy = known[model, trained_on, condition]
+                    row |= {
+                        part: accuracy["accuracy"],
+                        f"{part}_low": accuracy["low"],
+                        f"{part}_high": accuracy["high"],
+                    }
             if condition != ORIGINAL and len(crossed) and len(inside):
                 row |= _gain(inside, crossed, column, average, resamples, seed)
             rows.append(row)

@@ -70,7 +70,7 @@ def association(answered: Rows, inside: Rows, outside: Rows, prompts: NDArray[An
         level: of the interval.
     """
     first, second = (share(answered[part], prompts[part], level=level) for part in (inside, outside))
-    excess, low, high = difference(*((one["estimate"], one["low"], one["high"]) for one in (first, second)))
+    excess, low, high = difference(*((rate["estimate"], rate["low"], rate["high"]) for rate in (first, second)))
     hits, others = (int(answered[part].sum()) for part in (inside, outside))
     # Half an image in each cell (Haldane, Anscombe), so that an answer never given without it has an odds ratio, too.
     ratio = (hits + 0.5) * (second["n"] - others + 0.5) / ((first["n"] - hits + 0.5) * (others + 0.5))
@@ -144,19 +144,21 @@ class _World:
         own = self.category == self.category[place]
         strangers = ~own & (self.category != answers[place])
         elsewhere = self.prompts != self.prompts[place]
-        found: list[tuple[str, str, Association]] = []
+        reasons: list[tuple[str, str, Association]] = []
         for name, values in self.factors.items():
             if values[place]:
                 with_it = values == values[place]
                 elsewhere &= ~with_it
                 value, level = self.names[name][values[place]], 1 - LEVEL / (len(self.names[name]) - 1)
-                self._try(found, name, value, answered, strangers & with_it, strangers & ~with_it & (values > 0), level)
-        self._try(found, LOOK_ALIKE, "", answered, own & elsewhere, strangers & elsewhere, self.class_level)
-        return sorted(found, key=lambda one: -one[2].excess)
+                self._try(
+                    reasons, name, value, answered, strangers & with_it, strangers & ~with_it & (values > 0), level
+                )
+        self._try(reasons, LOOK_ALIKE, "", answered, own & elsewhere, strangers & elsewhere, self.class_level)
+        return sorted(reasons, key=lambda reason: -reason[2].excess)
 
     def _try(
         self,
-        found: list[tuple[str, str, Association]],
+        reasons: list[tuple[str, str, Association]],
         mode: str,
         value: str,
         answered: Rows,
@@ -170,16 +172,16 @@ class _World:
         if hits and rest and hits * rest >= LEAST_LIFT * others * size:
             evidence = association(answered, inside, outside, self.prompts, level=level)
             if evidence.explains:
-                found.append((mode, value, evidence))
+                reasons.append((mode, value, evidence))
 
 
 def _row(
-    sample_id: str, model: str, category: str, answer: str, found: Sequence[tuple[str, str, Association]]
+    sample_id: str, model: str, category: str, answer: str, reasons: Sequence[tuple[str, str, Association]]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"sample_id": sample_id, "model": model, "category": category, "said": answer}
-    if not found:
+    if not reasons:
         return row | {"mode": UNEXPLAINED, "value": "", "also": ""}
-    mode, value, evidence = found[0]
+    mode, value, evidence = reasons[0]
     return row | {
         "mode": mode,
         "value": value,
@@ -190,7 +192,7 @@ def _row(
         "excess_low": evidence.low,
         "excess_high": evidence.high,
         "n": evidence.n,
-        "also": ", ".join(name for name, _, _ in found[1:]),
+        "also": ", ".join(name for name, _, _ in reasons[1:]),
     }
 
 
@@ -261,7 +263,11 @@ def by_chance(
         shuffled = dealt.loc[images["prompt_id"], list(factors.columns)].set_axis(images.index)
         counted.append(explain(images, said, shuffled, models, wanted=pd.Series(tried, images.index)))
     rows = [
-        {"model": model, "mode": mode, "by_chance": float(np.mean([_share_of(one, model, mode) for one in counted]))}
+        {
+            "model": model,
+            "mode": mode,
+            "by_chance": float(np.mean([_share_of(table, model, mode) for table in counted])),
+        }
         for model in models
         for mode in modes_of(factors)[:-2]
     ]

@@ -57,12 +57,12 @@ def difference(first: Interval, second: Interval) -> Interval:
     low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). A hard set and its pool share images,
     and a hard set and its control share prompts; both make the true interval narrower, so this one errs wide.
     """
-    (one, low, high), (other, other_low, other_high) = first, second
-    apart = one - other
+    (value, low, high), (other_value, other_low, other_high) = first, second
+    apart = value - other_value
     return (
         apart,
-        apart - float(np.hypot(one - low, other_high - other)),
-        apart + float(np.hypot(high - one, other - other_low)),
+        apart - float(np.hypot(value - low, other_high - other_value)),
+        apart + float(np.hypot(high - value, other_value - other_low)),
     )
 
 
@@ -121,7 +121,7 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
         excess = (np.nan, np.nan, np.nan)
         if not inside.all():
             both = [share(hard[part], images.loc[part, "prompt_id"], level=strict) for part in (inside, ~inside)]
-            first, second = ((one["estimate"], one["low"], one["high"]) for one in both)
+            first, second = ((rate["estimate"], rate["low"], rate["high"]) for rate in both)
             excess = difference(first, second)
         row |= dict(zip(("excess", "excess_low", "excess_high"), excess, strict=True))
         row["stands_out"] = "over" if excess[1] > 0 else "under" if excess[2] < 0 else ""

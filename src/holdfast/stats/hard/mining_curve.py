@@ -60,7 +60,7 @@ def fit_curve(k: ArrayLike, values: ArrayLike, draws: ArrayLike | None = None) -
     x, y = x[known], y[known]
     if len(x) < FEWEST_POINTS:
         return None
-    (floor, fall, rate, error) = (float(one[0]) for one in _best(x, y[None]))
+    (floor, fall, rate, error) = (float(values_of_best[0]) for values_of_best in _best(x, y[None]))
     low = high = float("nan")
     if draws is not None:
         table = np.asarray(draws, np.float64)[:, known]
@@ -75,7 +75,7 @@ def _best(x: Floats, tables: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """For each row of values: a (cut to 0..1, as accuracies are), b, c and the error of its best curve."""
     count = len(tables)
     smallest = np.full(count, np.inf)
-    found = np.zeros((3, count))
+    best = np.zeros((3, count))
     middle = tables.mean(axis=1)
     for rate in _RATES:
         shape = np.exp(-rate * x)
@@ -86,8 +86,8 @@ def _best(x: Floats, tables: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         squares = np.square(tables - floor[:, None] - fall[:, None] * shape).sum(axis=1)
         better = squares < smallest
         smallest[better] = squares[better]
-        found[:, better] = np.stack([floor, fall, np.full(count, rate)])[:, better]
-    return found[0], found[1], found[2], np.sqrt(smallest / len(x))
+        best[:, better] = np.stack([floor, fall, np.full(count, rate)])[:, better]
+    return best[0], best[1], best[2], np.sqrt(smallest / len(x))
 
 
 def subset_accuracies(
@@ -118,10 +118,10 @@ def subset_accuracies(
     rng = np.random.default_rng(seed)
     for k in range(1, len(surrogates) + 1):
         chosen = _subsets(len(surrogates), k, rng)
-        inside = np.stack([wrong[:, list(one)].all(axis=1) for one in chosen], axis=1)
+        inside = np.stack([wrong[:, list(subset)].all(axis=1) for subset in chosen], axis=1)
         n, hits = inside.sum(axis=0), (inside & right[:, None]).sum(axis=0)
         accuracy = np.divide(hits, n, out=np.full(len(n), np.nan), where=n > 0)
-        names = ["+".join(surrogates[place] for place in one) for one in chosen]
+        names = ["+".join(surrogates[place] for place in subset) for subset in chosen]
         rows += [(target, k, name, int(m), value) for name, m, value in zip(names, n, accuracy, strict=True)]
         drawn = _resampled_mean(inside, right, images["prompt_id"], resamples, seed)
         draws.append(drawn)
@@ -182,7 +182,7 @@ def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Seque
 
     parts = []
     for own in surrogates:
-        others = [one for one in surrogates if one != own]
+        others = [name for name in surrogates if name != own]
         parts.append(subset_accuracies(images, failed, others, own, resamples=2)[0])
     together = pd.concat(parts).groupby("k")
     return pd.DataFrame({"estimate": together["accuracy"].mean(), "images": together["n"].mean()}).reset_index()
@@ -233,7 +233,7 @@ def leave_one_out(
     whole = shared(failed, surrogates, at_least)
     rows = []
     for out in ("", *surrogates):
-        others = [one for one in surrogates if one != out]
+        others = [name for name in surrogates if name != out]
         hard = shared(failed, others, min(at_least, len(others)))
         union = int((hard | whole).sum())
         facts = {"left_out": out, "jaccard": int((hard & whole).sum()) / union if union else np.nan}

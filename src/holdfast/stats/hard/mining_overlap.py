@@ -37,15 +37,20 @@ def overlap(
         table = _cells(failed[first].to_numpy(bool), failed[second].to_numpy(bool))
         total = table.sum(axis=0, keepdims=True)
         drawn = resampled_sums(table, images["prompt_id"].to_numpy(), resamples=resamples, seed=seed)
-        both, one, other = (float(value) for value in total[0, :3])
-        p, q = (both + one) / total.sum(), (both + other) / total.sum()
-        row: dict[str, Any] = {"first": first, "second": second, "both": int(both), "either": int(both + one + other)}
+        both, first_only, second_only = (float(value) for value in total[0, :3])
+        p, q = (both + first_only) / total.sum(), (both + second_only) / total.sum()
+        row: dict[str, Any] = {
+            "first": first,
+            "second": second,
+            "both": int(both),
+            "either": int(both + first_only + second_only),
+        }
         for name, statistic in (("jaccard", _jaccard), ("kappa", _kappa)):
             low, high = _ends(statistic(drawn))
             row |= {name: float(statistic(total)[0]), f"{name}_low": low, f"{name}_high": high}
         row["by_chance"] = p * q / (p + q - p * q) if p + q > 0 else np.nan
-        row["second_given_first"] = both / (both + one) if both + one else np.nan
-        row["first_given_second"] = both / (both + other) if both + other else np.nan
+        row["second_given_first"] = both / (both + first_only) if both + first_only else np.nan
+        row["first_given_second"] = both / (both + second_only) if both + second_only else np.nan
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -104,9 +109,9 @@ def by_kin(
     """
     import pandas as pd
 
-    pairs = [(one, other) for one in surrogates for other in targets]
+    pairs = [(surrogate, target) for surrogate in surrogates for target in targets]
     tables = np.concatenate(
-        [_cells(failed[one].to_numpy(bool), failed[other].to_numpy(bool)) for one, other in pairs], axis=1
+        [_cells(failed[surrogate].to_numpy(bool), failed[target].to_numpy(bool)) for surrogate, target in pairs], axis=1
     )
     drawn = resampled_sums(tables, images["prompt_id"].to_numpy(), resamples=resamples, seed=seed)
     drawn = drawn.reshape(len(drawn), len(pairs), 4)
@@ -115,9 +120,11 @@ def by_kin(
     models = [*surrogates, *targets]
     rows = []
     for fact in facts.columns:
-        told = {model: str(facts.at[model, fact]) for model in models}
-        known = np.array([bool(told[one] and told[other]) for one, other in pairs]) & np.isfinite(observed)
-        alike = np.array([told[one] == told[other] for one, other in pairs])
+        value_of = {model: str(facts.at[model, fact]) for model in models}
+        known = np.array([bool(value_of[surrogate] and value_of[target]) for surrogate, target in pairs]) & np.isfinite(
+            observed
+        )
+        alike = np.array([value_of[surrogate] == value_of[target] for surrogate, target in pairs])
         same, different = known & alike, known & ~alike
         row: dict[str, Any] = {"fact": fact, "pairs_same": int(same.sum()), "pairs_different": int(different.sum())}
         row |= {"same": _mean(observed[same]), "different": _mean(observed[different])}
@@ -125,7 +132,7 @@ def by_kin(
         row |= {"estimate": row["same"] - row["different"], "low": np.nan, "high": np.nan, "p": np.nan}
         if not reason:
             row["low"], row["high"] = _ends(kappas[:, same].mean(axis=1) - kappas[:, different].mean(axis=1))
-            row["p"] = _permutation_p(told, models, pairs, observed, known, seed)
+            row["p"] = _permutation_p(value_of, models, pairs, observed, known, seed)
         rows.append(row | {"reason": reason})
     return pd.DataFrame(rows)
 
@@ -135,7 +142,7 @@ def _mean(values: Floats) -> float:
 
 
 def _permutation_p(
-    told: dict[str, str],
+    value_of: dict[str, str],
     models: Sequence[str],
     pairs: Sequence[tuple[str, str]],
     observed: Floats,
@@ -143,9 +150,9 @@ def _permutation_p(
     seed: int,
 ) -> float:
     """Facts are dealt anew to the models: pairs that share a model are not independent, so pairs are not permuted."""
-    values, _ = codes([told[model] for model in models])
+    values, _ = codes([value_of[model] for model in models])
     place = {model: number for number, model in enumerate(models)}
-    ends = np.array([(place[one], place[other]) for one, other in pairs])[known]
+    ends = np.array([(place[surrogate], place[target]) for surrogate, target in pairs])[known]
     kappa = observed[known]
 
     def gap(order: NDArray[np.intp]) -> float:
@@ -175,7 +182,7 @@ def persistence(
     luck alone, with interval from resampled prompts.
     """
     shares = {name: share(frame["failed"], frame["prompt_id"]) for name, frame in (("pool", pool), ("mined", hard))}
-    row = share(again["failed"], again["prompt_id"]) | {name: one["estimate"] for name, one in shares.items()}
+    row = share(again["failed"], again["prompt_id"]) | {name: share_of["estimate"] for name, share_of in shares.items()}
     parts = []
     for place, frame in enumerate((pool, hard, again)):
         columns = np.zeros((len(frame), 6))

@@ -24,7 +24,7 @@ def half_of(prompt_id: str, *, seed: int = 0) -> str:
 
 def draw_order(sample_ids: Sequence[str], *, seed: int = 0) -> list[int]:
     """A place in line for every image, by its hash: chance that does not depend on the other images."""
-    return [seed_from("draw", seed, one) for one in sample_ids]
+    return [seed_from("draw", seed, sample_id) for sample_id in sample_ids]
 
 
 def capped(
@@ -82,7 +82,7 @@ def matched_control(
     wanting = list(turn[hard].sort_values().index)
     free = candidates & ~hard & (failures >= 1)
     near, wide = ["category", "kind", "half", "nuisance"], ["category", "kind", "half"]
-    found = []
+    matches = []
     for keys, why in ((near, EXACTLY_ONE), (wide, EXACTLY_ONE), (near, FEWER), (wide, FEWER)):
         chosen = free & ((failures == 1) if why == EXACTLY_ONE else (failures > 1))
         line = images[chosen].assign(turn=turn[chosen]).sort_values("turn")
@@ -96,6 +96,6 @@ def matched_control(
             control = queue.pop(0)
             free[control] = False
             same = str(images.at[control, "nuisance"]) == str(images.at[name, "nuisance"])
-            found.append({"hard": name, "control": control, "same_nuisance": same, "why": why})
+            matches.append({"hard": name, "control": control, "same_nuisance": same, "why": why})
         wanting = rest
-    return pd.DataFrame(found, columns=["hard", "control", "same_nuisance", "why"])
+    return pd.DataFrame(matches, columns=["hard", "control", "same_nuisance", "why"])

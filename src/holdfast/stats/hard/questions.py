@@ -50,12 +50,12 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     import pandas as pd
 
     frame = rows.select(COLUMNS).filter(pc.field("task") == QUESTION).to_pandas()
-    told = answers.to_pandas().drop_duplicates("row_id")  # several runs may hold the same row
-    for one in (frame, told):
-        for column in one.columns:
-            if isinstance(one[column].dtype, pd.CategoricalDtype):
-                one[column] = one[column].astype(object)
-    met: pd.DataFrame = frame.merge(told, on="row_id", how="left", validate="one_to_one")
+    details = answers.to_pandas().drop_duplicates("row_id")  # several runs may hold the same row
+    for part in (frame, details):
+        for column in part.columns:
+            if isinstance(part[column].dtype, pd.CategoricalDtype):
+                part[column] = part[column].astype(object)
+    met: pd.DataFrame = frame.merge(details, on="row_id", how="left", validate="one_to_one")
     if (met.groupby(met["protocol"].str.split(":").str[0])["parameters"].nunique() > 1).any():
         raise UserError(
             "these rows were asked in different words or with different distractors: look at each run alone"
@@ -65,14 +65,14 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     if met.loc[good, "options"].isna().any():
         raise UserError("some answered questions have no entry in details/answers; the run directory is not complete")
     options = met["options"].where(good, None)
-    met["choices"] = [len(one) if one is not None else np.nan for one in options]
+    met["choices"] = [len(part) if part is not None else np.nan for part in options]
     met["place"] = [
-        None if one is None else FIRST if 2 * place <= len(one) else SECOND
-        for one, place in zip(options, met["truth_place"], strict=True)
+        None if part is None else FIRST if 2 * place <= len(part) else SECOND
+        for part, place in zip(options, met["truth_place"], strict=True)
     ]
     met["says_first"] = [
-        None if one is None or not isinstance(said, str) else said == one[0]
-        for one, said in zip(options, met["matched"], strict=True)
+        None if part is None or not isinstance(said, str) else said == part[0]
+        for part, said in zip(options, met["matched"], strict=True)
     ]
     return met
 
@@ -141,8 +141,8 @@ def _measured(group: pd.DataFrame, kind: str, level: float) -> dict[str, Any]:
     return measured | _named("says_first", _share(named, named["says_first"], level, balanced=balanced))
 
 
-def _named(name: str, found: tuple[float, float, float]) -> dict[str, float]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+def _named(name: str, estimate: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), estimate, strict=True))
 
 
 def _share(
@@ -192,5 +192,5 @@ def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:
     """The most common answers in words that are refusals or unmatched (``column``): model, said, n and one image."""
     some = frame[(frame["status"] == "ok") & frame[column].fillna(False).astype(bool) & frame["raw_text"].notna()]
     grouped = some.groupby(["model", "kind", "raw_text"], sort=False)
-    found = grouped.agg(n=("row_id", "size"), example=("sample_id", "min"), label=("label", "first")).reset_index()
-    return found.sort_values(["n", "model", "raw_text"], ascending=[False, True, True]).head(count)
+    common = grouped.agg(n=("row_id", "size"), example=("sample_id", "min"), label=("label", "first")).reset_index()
+    return common.sort_values(["n", "model", "raw_text"], ascending=[False, True, True]).head(count)

@@ -106,13 +106,13 @@ def _pair_rows(
     columns = np.flatnonzero(both.any(axis=0))
     if not len(columns):
         return []
-    one, other = (np.where(both, rate[:, model], np.nan)[:, columns] for model in (first, second))
-    means, others = averages(one, laid.classes, average)[0], averages(other, laid.classes, average)[0]
-    difference, parts = averages(one - other, laid.classes, average)
+    ours, theirs = (np.where(both, rate[:, model], np.nan)[:, columns] for model in (first, second))
+    means, others = averages(ours, laid.classes, average)[0], averages(theirs, laid.classes, average)[0]
+    difference, parts = averages(ours - theirs, laid.classes, average)
     groups = [[i] for i in range(len(columns))] if by_condition else [list(range(len(columns)))]
     rows: list[tuple[dict[str, object], Floats]] = []
     for group in groups:
-        gain = np.nansum((one - other)[:, group], axis=1)
+        gain = np.nansum((ours - theirs)[:, group], axis=1)
         row: dict[str, object] = {
             "first": laid.models[first],
             "second": laid.models[second],
@@ -307,14 +307,19 @@ def kendall(
 
 def _taus(ours: Floats, theirs: Floats) -> Floats:
     """τ-b of each row."""
-    together, one, other = (np.zeros(len(ours)) for _ in range(3))
+    together, ordered_ours, ordered_theirs = (np.zeros(len(ours)) for _ in range(3))
     for a, b in combinations(range(ours.shape[1]), 2):
         x, y = np.sign(ours[:, a] - ours[:, b]), np.sign(theirs[:, a] - theirs[:, b])
         together += x * y
-        one += x != 0
-        other += y != 0
+        ordered_ours += x != 0
+        ordered_theirs += y != 0
     out = np.full(len(ours), np.nan)
-    return np.asarray(np.divide(together, np.sqrt(one * other), out=out, where=(one > 0) & (other > 0)), np.float64)
+    return np.asarray(
+        np.divide(
+            together, np.sqrt(ordered_ours * ordered_theirs), out=out, where=(ordered_ours > 0) & (ordered_theirs > 0)
+        ),
+        np.float64,
+    )
 
 
 def rank_agreement(

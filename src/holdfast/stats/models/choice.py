@@ -116,7 +116,7 @@ def weigh(
         wanted = {ORIGINAL: 1.0 if accuracy_weight is None else accuracy_weight} | {
             name: weight for name, weight in wanted.items() if name != ORIGINAL
         }
-    found: list[Weight] = []
+    weights: list[Weight] = []
     taken: dict[str, str] = {}
     for name, weight in wanted.items():
         if not 0 <= weight < math.inf:
@@ -128,8 +128,8 @@ def weigh(
             if condition in taken:
                 raise UserError(f"{condition} is weighted twice, by {taken[condition]} and by {name}: name it once")
             taken[condition] = name
-        found.append(Weight(name, float(weight), conditions))
-    kept = [one for one in found if one.weight > 0]
+        weights.append(Weight(name, float(weight), conditions))
+    kept = [entry for entry in weights if entry.weight > 0]
     if not kept:
         raise UserError("all weights are 0: nothing is left to choose by")
     return kept
@@ -166,7 +166,7 @@ def choose(
         resamples: of photos.
         seed: of the resampling.
     """
-    names = [name for one in weights for name in one.conditions]
+    names = [name for weight in weights for name in weight.conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
     _check_shared(counts, shared, names)
     table = _table(shared, _vector(weights, shared), costs or {}, level)
@@ -187,7 +187,7 @@ def choose(
         _shown_weights(weights, shared),
         _sensitivity(weights, shared, within, best, level),
         shared.models[best] if best >= 0 else "",
-        tuple(shared.models[one] for one in together),
+        tuple(shared.models[weight] for weight in together),
         shared.photos,
         more,
         answered - shared.photos,
@@ -210,7 +210,7 @@ def _check_shared(counts: Counts, shared: Common, names: Sequence[str]) -> None:
 
 def _vector(weights: Sequence[Weight], shared: Common) -> Floats:
     """Weights of the conditions, adding up to 1."""
-    share = {name: one.weight / len(one.conditions) for one in weights for name in one.conditions}
+    share = {name: entry.weight / len(entry.conditions) for entry in weights for name in entry.conditions}
     vector = np.array([share[name] for name in shared.conditions])
     return np.asarray(vector / vector.sum())
 
@@ -230,8 +230,8 @@ def _table(shared: Common, vector: Floats, costs: Mapping[str, Cost], level: flo
     frame["low"], frame["high"] = np.clip(low, 0, 1), np.clip(high, 0, 1)
     known = [costs.get(name, Cost(reason="not measured")) for name in shared.models]
     for column in ("parameters", "bytes", "milliseconds", "fast", "slow"):
-        frame[column] = [_number(getattr(one, column)) for one in known]
-    frame["reason"] = [one.reason for one in known]
+        frame[column] = [_number(getattr(cost, column)) for cost in known]
+    frame["reason"] = [cost.reason for cost in known]
     return frame
 
 
@@ -252,7 +252,7 @@ def _within(
             elif limit is not None and row[column] > limit:
                 why.append(f"{what} above the limit")
         reasons.append(", ".join(why))
-    return [not one for one in reasons], reasons
+    return [not reason for reason in reasons], reasons
 
 
 def _best(
@@ -346,7 +346,7 @@ def _by_condition(shared: Common) -> pd.DataFrame:
 def _shown_weights(weights: Sequence[Weight], shared: Common) -> pd.DataFrame:
     import pandas as pd
 
-    by = {name: one.name for one in weights for name in one.conditions}
+    by = {name: entry.name for entry in weights for name in entry.conditions}
     vector = _vector(weights, shared)
     rows = [
         {"condition": name, "asked": by[name], "weight": float(share), "n": int(n)}
@@ -363,14 +363,14 @@ def _sensitivity(
 
     columns = ["name", "factor", "best", "accuracy", "share", "together", "changed"]
     rows = []
-    for one in weights if len(weights) > 1 and base >= 0 else ():
+    for entry in weights if len(weights) > 1 and base >= 0 else ():
         for factor in FACTORS:
-            changed = [Weight(w.name, w.weight * factor if w is one else w.weight, w.conditions) for w in weights]
+            changed = [Weight(w.name, w.weight * factor if w is entry else w.weight, w.conditions) for w in weights]
             accuracy, moved = _weighted(shared, _vector(changed, shared))
             best, together, _ = _best(shared, accuracy, moved, within, level)
             rows.append(
                 {
-                    "name": one.name,
+                    "name": entry.name,
                     "factor": factor,
                     "best": shared.models[best],
                     "accuracy": float(accuracy[best]),

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import Floats
-from holdfast.stats.core.grid import Grid, grid, holm
-from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.core.answers import numbered_column
+from holdfast.stats.core.bootstrap import codes, sums, t_quantile
+from holdfast.stats.core.grid import chosen, holm, own_cells
+from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values, statistic, two_way
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +28,8 @@ MOST_PHOTOS = 10_000_000
 """Beyond this the answer is not a number of photos but "no number would"."""
 
 COLUMNS = [
-    "condition", "old", "new", "difference", "low", "high", "n", "better", "worse", "unanswered", "p_pass", "p_fail",
-    "verdict", "more_photos", "sentence",
+    "condition", "old", "new", "difference", "low", "high", "n", "donors", "better", "worse", "unanswered", "p_pass",
+    "p_fail", "verdict", "more_photos", "sentence",
 ]  # fmt: skip
 
 
@@ -38,10 +40,11 @@ class Gate:
     Attributes:
         verdict: passed where every condition passed, failed where one failed, else undecided.
         conditions: a row per condition: accuracies ``old`` and ``new`` on the ``n`` paired photos, their
-            ``difference`` new − old, ``low`` and ``high`` (one-sided 95 % bounds each), photos that became ``better``
-            and ``worse``, photos the new model alone left ``unanswered`` (counted as wrong), ``p_pass`` (against "worse
-            than the margin"), ``p_fail`` (against "within the margin", Holm over conditions), ``verdict``,
-            ``more_photos`` (that would decide it, NaN where decided or where no number would) and a ``sentence``.
+            ``difference`` new − old, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos
+            share, photos that became ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted
+            as wrong), ``p_pass`` (against "worse than the margin"), ``p_fail`` (against "within the margin", Holm over
+            conditions), ``verdict``, ``more_photos`` (that would decide it, NaN where decided or where no number
+            would) and a ``sentence``.
         margin: the loss that is tolerated, 0..1.
         more_photos: the largest number asked for by an undecided condition, NaN where there is none.
         sentence: all of it in one.
@@ -52,16 +55,6 @@ class Gate:
     margin: float
     more_photos: float
     sentence: str
-
-
-@dataclass(frozen=True)
-class _Paired:
-    """Differences new − old of the photos of one condition, −1..1, and their accuracies."""
-
-    differences: Floats
-    old: float
-    new: float
-    unanswered: int
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
@@ -95,9 +88,10 @@ def gate(
     each at 5 % keeps the chance of passing a model that is worse than the margin anywhere at 5 %, without correction.
     One failure is enough to fail, which is a union: failing is Holm-corrected over the conditions.
 
-    Bounds are those of Tango's score test for paired proportions (photos that became better or worse), which stays
-    honest where hardly any photo changed; where a photo has several rows a condition, of a t-test of the photos'
-    differences with half a photo better and half a photo worse added.
+    p-values are exact (over all outcomes, see ``noninferiority.exact_p_values``); where a photo has several rows per
+    condition, those of a t-test of the photos' differences with half a photo better and half a photo worse added. Where
+    photos share donors, a two-way test over photos and donors has to agree; fewer than ``LEAST_DONORS`` donors leave a
+    condition undecided.
 
     Args:
         old: counts of the old run.
@@ -113,15 +107,17 @@ def gate(
 
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
-    before = grid(old, outcome=outcome, conditions=conditions)
-    after = grid(new, outcome=outcome, conditions=[name for name in before.conditions if name in new.conditions])
+    before = own_cells(old, conditions)
+    present = set(before["condition"].astype(str))
+    names = [name for name in chosen(old, conditions) if name in present]
+    after = own_cells(new, [name for name in names if name in new.conditions])
     ours, theirs = _only(before, old, old_model, "old"), _only(after, new, new_model, "new")
-    if len(after.sources) and not set(before.sources) & set(after.sources):
+    if len(after) and not set(before["source_id"]) & set(after["source_id"]):
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
     rows = []
-    for name in before.conditions:
-        pairs = _paired(before, after, ours, theirs, name, _errors(new, theirs, name))
-        rows.append(_row(name, pairs, margin, level, len(before.conditions)))
+    for name in names:
+        sides = [_rows(cells, model, name, outcome) for cells, model in ((before, ours), (after, theirs))]
+        rows.append(_row(name, _paired(*sides, _errors(new, theirs, name)), margin, level, len(names)))
     table = pd.DataFrame(rows)
     table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
     table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]
@@ -130,9 +126,9 @@ def gate(
     return _overall(table[COLUMNS], margin)
 
 
-def _only(laid: Grid, counts: Counts, model: str | None, which: str) -> str:
-    """The model meant; one that failed on every photo has no answers and is there all the same."""
-    models = sorted({*laid.models, *counts.trouble["model"].astype(str)})
+def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) -> str:
+    """Return the model that is meant; one that failed on every photo has no answers but may be meant all the same."""
+    models = sorted({*cells["model"].astype(str), *counts.trouble["model"].astype(str)})
     if model is None and len(models) == 1:
         return str(models[0])
     if model in models:
@@ -143,35 +139,60 @@ def _only(laid: Grid, counts: Counts, model: str | None, which: str) -> str:
     raise UserError(f"The {which} run {wanted}: {', '.join(models)}.")
 
 
-def _paired(before: Grid, after: Grid, ours: str, theirs: str, condition: str, errors: int) -> _Paired | None:
-    """Photos that both answered, and those that only the new model failed on; None where there is none.
+@dataclass(frozen=True)
+class _Paired:
+    """The photos of one condition: accuracies, differences, and how many only the new model failed on."""
+
+    differences: Differences
+    old: float
+    new: float
+    unanswered: int
+
+
+def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> pd.DataFrame:
+    """Return photo, donor, rows and right answers of a model under a condition."""
+    own = cells[(cells["model"] == model) & (cells["condition"] == condition)]
+    donors = own["donor_id"].astype(object) if "donor_id" in own else None
+    return own.assign(source_id=own["source_id"].astype(str), donor_id=donors, right=own[right_column(outcome)])[
+        ["source_id", "donor_id", "n", "right"]
+    ]
+
+
+def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _Paired | None:
+    """Return the photos that both answered, and those that only the new model failed on; None where there is none.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
     crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
     are taken to be those that the old model got right.)
     """
-    (old_n, old_right), (n, right) = (_column(before, ours, condition), _column(after, theirs, condition))
-    place = {source: number for number, source in enumerate(after.sources)}
-    at = np.array([place.get(source, len(place)) for source in before.sources], np.intp)
-    n, right = np.append(n, 0.0)[at], np.append(right, 0.0)[at]
+    import pandas as pd
+
+    both = pd.concat([before, after], ignore_index=True)
+    (photo, sources), (donor, donors) = numbered_column(both, "source_id"), numbered_column(both, "donor_id")
+    is_new = np.arange(len(both)) >= len(before)
+    rows, hits = (both[name].to_numpy(np.float64) for name in ("n", "right"))
+    count = len(sources)
+    (old_n, old_right), (n, right) = (
+        (sums(photo[side], rows[side], count), sums(photo[side], hits[side], count)) for side in (~is_new, is_new)
+    )
     old = np.divide(old_right, old_n, out=np.zeros_like(old_n), where=old_n > 0)
     missing = np.maximum(old_n - n, 0.0)
     order = np.lexsort((n > 0, -old))
     lost = np.zeros_like(n)
     lost[order] = np.clip(errors - (np.cumsum(missing[order]) - missing[order]), 0, missing[order])
-    both = (old_n > 0) & (n + lost > 0)
-    if not both.any():
+    kept = (old_n > 0) & (n + lost > 0)
+    if not kept.any():
         return None
-    new = right[both] / (n + lost)[both]
-    return _Paired(new - old[both], float(old[both].mean()), float(new.mean()), int((lost > 0).sum()))
-
-
-def _column(laid: Grid, model: str, condition: str) -> tuple[Floats, Floats]:
-    """Rows and right answers of each photo; 0 where the model never answered under the condition."""
-    if model not in laid.models or condition not in laid.conditions:
-        return np.zeros(len(laid.sources)), np.zeros(len(laid.sources))
-    where = (slice(None), laid.models.index(model), laid.conditions.index(condition))
-    return laid.n[where], laid.right[where]
+    new = np.divide(right, n + lost, out=np.zeros_like(n), where=kept)
+    total = np.where(is_new, (n + lost)[photo], -old_n[photo])
+    cell, cells = codes(photo[kept[photo]] * np.intp(len(donors) + 1) + donor[kept[photo]] + 1)
+    owner, lender = np.zeros(cells, np.intp), np.zeros(cells, np.intp)
+    owner[cell], lender[cell] = photo[kept[photo]], donor[kept[photo]]
+    value = sums(cell, (hits / total)[kept[photo]], cells)
+    share = sums(cell, rows[kept[photo]], cells)
+    share = share / sums(owner, share, count)[owner]
+    differences = Differences((new - old)[kept], codes(owner)[0], lender, value, share)
+    return _Paired(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
 
 
 def _errors(counts: Counts, model: str, condition: str) -> int:
@@ -181,103 +202,48 @@ def _errors(counts: Counts, model: str, condition: str) -> int:
 
 
 def _row(condition: str, pairs: _Paired | None, margin: float, level: float, family: int) -> dict[str, object]:
-    from scipy import stats
-
     nan = float("nan")
     if pairs is None:
-        return dict.fromkeys(COLUMNS, nan) | {"condition": condition, "n": 0, "better": 0, "worse": 0, "unanswered": 0}
-    low, high = bounds(pairs.differences, level=level)
-    above = statistic(pairs.differences, -margin)
-    freedom = max(len(pairs.differences) - 1, 1)
+        nothing = dict.fromkeys(("n", "better", "worse", "unanswered", "donors"), 0)
+        return dict.fromkeys(COLUMNS, nan) | nothing | {"condition": condition}
+    differences = pairs.differences
+    few = 0 < differences.donors < LEAST_DONORS
+    p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin)
+    low, high = bounds(differences, -margin, level=level)
     return {
         "condition": condition,
         "old": pairs.old,
         "new": pairs.new,
-        "difference": float(pairs.differences.mean()),
+        "difference": differences.mean,
         "low": low,
         "high": high,
-        "n": len(pairs.differences),
-        "better": int((pairs.differences > 0).sum()),
-        "worse": int((pairs.differences < 0).sum()),
+        "n": len(differences.photos),
+        "donors": differences.donors,
+        "better": int((differences.photos > 0).sum()),
+        "worse": int((differences.photos < 0).sum()),
         "unanswered": pairs.unanswered,
-        "p_pass": float(stats.t.sf(above, freedom)),
-        "p_fail": float(stats.t.cdf(above, freedom)),
-        "more_photos": more_photos(pairs.differences, margin=margin, level=level, family=family),
+        "p_pass": p_pass,
+        "p_fail": p_fail,
+        "more_photos": nan if few else more_photos(differences, margin=margin, level=level, family=family),
     }
 
 
-def statistic(differences: Floats, null: float) -> float:
-    """How many standard errors the mean difference lies above ``null``.
+def more_photos(differences: Differences, *, margin: float, level: float = 0.95, family: int = 1) -> float:
+    """Return how many photos more would decide, in 8 of 10 cases, if better and worse photos keep their shares.
 
-    Differences of −1, 0 and 1 (photos that became worse, stayed, became better) give Tango's score statistic; others,
-    from photos with several rows, a t-statistic with half a photo better and half a photo worse added, so that photos
-    which all agree do not pass for certainty.
+    The statistic grows with the root of the number of photos (and of donors, where photos share them), so
+    n' = n ((t_level + z_0.8) / statistic)². Failing has to hold out over a ``family`` of conditions. NaN where the
+    difference is just the margin: none would do.
     """
-    n = len(differences)
-    if np.isin(differences, (-1.0, 0.0, 1.0)).all():
-        return score(float((differences > 0).sum()), float((differences < 0).sum()), n, null)
-    mean = float(differences.sum()) / (n + 1)
-    variance = (float((differences**2).sum()) + 1) / (n + 1) - mean**2
-    return (mean - null) / math.sqrt(variance / n)
-
-
-def score(better: float, worse: float, n: float, null: float) -> float:
-    """Tango's score statistic of paired proportions for the hypothesis that the difference is δ = ``null``.
-
-    z = (b − c − nδ) / √(n (2q + δ(1 − δ))) with b photos better, c worse, and q the share of worse photos most likely
-    under the hypothesis: q = (√(B² − 8nC) − B)/(4n), B = −b − c + (2n − b + c)δ, C = −cδ(1 − δ).
-    """
-    linear = -better - worse + (2 * n - better + worse) * null
-    constant = -worse * null * (1 - null)
-    q = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
-    variance = n * (2 * q + null * (1 - null))
-    distance = better - worse - n * null
-    if variance <= 1e-12 * n:
-        return 0.0 if abs(distance) < 1e-9 * n else math.copysign(math.inf, distance)
-    return distance / math.sqrt(variance)
-
-
-def bounds(differences: Floats, *, level: float = 0.95) -> tuple[float, float]:
-    """One-sided lower and upper bound of the mean difference, −1..1: the nulls that the statistic just rejects.
-
-    The statistic is held against t with photos − 1 degrees of freedom.
-    """
-    from scipy.optimize import brentq
-
-    limit = _limit(len(differences), 1 - level)
-    ends = (-1 + 1e-9, 1 - 1e-9)
-
-    def solve(target: float) -> float:
-        def gap(null: float) -> float:
-            return float(np.clip(statistic(differences, null), -1e6, 1e6)) - target
-
-        if gap(ends[0]) <= 0:
-            return -1.0
-        return 1.0 if gap(ends[1]) >= 0 else float(brentq(gap, *ends, xtol=1e-10))
-
-    return solve(limit), solve(-limit)
-
-
-def _limit(n: int, alpha: float) -> float:
-    from scipy import stats
-
-    return float(stats.t.isf(alpha, max(n - 1, 1)))
-
-
-def more_photos(differences: Floats, *, margin: float, level: float = 0.95, family: int = 1) -> float:
-    """How many photos more would decide, in 8 of 10 cases, if better and worse photos keep their shares.
-
-    The statistic grows with the root of the number of photos, so n' = n ((t_level + z_0.8) / statistic)². Failing
-    has to hold out over a ``family`` of conditions. NaN where the difference is just the margin: none would do.
-    """
-    from scipy import stats
-
-    n = len(differences)
-    z = statistic(differences, -margin)
+    n = len(differences.photos)
+    z = statistic(differences.photos, -margin)
+    if differences.donors:
+        mean, error, _ = two_way(differences)
+        z = min(z, (mean + margin) / error, key=abs)
     if not math.isfinite(z):
         return 1.0
     alpha = (1 - level) / (family if z < 0 else 1)
-    wanted = _limit(n, alpha) + float(stats.norm.ppf(POWER))
+    wanted = t_quantile(max(n - 1, 1), 1 - alpha) + t_quantile(math.inf, POWER)
     needed = n * (wanted / z) ** 2 if abs(z) > 1e-9 else math.inf
     return max(1.0, math.ceil(needed) - n) if needed < MOST_PHOTOS else float("nan")
 
@@ -292,11 +258,14 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name, n = row["condition"], row["n"]
     if not n:
         return f"{name}: no photo was answered by both, so nothing can be said."
-    change = f"{100 * row['difference']:+.1f} points on {n} photos"
+    donors = f" with {row['donors']} donors" if row["donors"] else ""
+    change = f"{100 * row['difference']:+.1f} points on {n} photos{donors}"
     reach = f"at least {100 * row['low']:+.1f} and at most {100 * row['high']:+.1f}"
     lost = f"; {row['unanswered']} photos only the new model failed on count as wrong" if row["unanswered"] else ""
     more = float(row["more_photos"])
-    if row["verdict"] == "passed":
+    if 0 < row["donors"] < LEAST_DONORS:
+        end = f"undecided; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
+    elif row["verdict"] == "passed":
         end = f"no worse than {100 * margin:g} points"
     elif row["verdict"] == "failed":
         end = f"worse than the {100 * margin:g} points allowed"

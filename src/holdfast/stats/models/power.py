@@ -35,7 +35,9 @@ def detectable(n: int, *, discordant_share: float, power: float = 0.8, alpha: fl
         raise UserError("there must be a photo at least to detect anything with")
     if _photos(1.0, discordant_share, power, alpha) > n:
         return 1.0
-    return float(brentq(lambda one: _photos(one, discordant_share, power, alpha) - n, 1e-9, 1.0, xtol=1e-12))
+    return float(
+        brentq(lambda difference: _photos(difference, discordant_share, power, alpha) - n, 1e-9, 1.0, xtol=1e-12)
+    )
 
 
 def photos_to_settle(

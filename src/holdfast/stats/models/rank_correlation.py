@@ -55,7 +55,8 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 def mean_of(values: Sequence[MetricValues]) -> MetricValues:
     """Return the mean of several metrics of one kind, measured on independent images."""
     return MetricValues(
-        np.mean([one.measured for one in values], axis=0), np.mean([one.resampled for one in values], axis=0)
+        np.mean([metric.measured for metric in values], axis=0),
+        np.mean([metric.resampled for metric in values], axis=0),
     )
 
 
@@ -67,9 +68,9 @@ def spearman(first: Floats, second: Floats) -> Floats:
     from scipy.stats import rankdata
 
     ranks = [rankdata(values, axis=1) for values in (first, second)]
-    one, other = (values - values.mean(axis=1, keepdims=True) for values in ranks)
-    together = (one * other).sum(axis=1)
-    return ratio(together, np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1)))
+    first_ranks, second_ranks = (values - values.mean(axis=1, keepdims=True) for values in ranks)
+    together = (first_ranks * second_ranks).sum(axis=1)
+    return ratio(together, np.sqrt((first_ranks**2).sum(axis=1) * (second_ranks**2).sum(axis=1)))
 
 
 def _draw_models(models: int, resamples: int, seed: int) -> np.ndarray[Any, Any]:
@@ -145,7 +146,7 @@ def _with_models_drawn(values: Sequence[MetricValues], seed: int) -> list[tuple[
 
     None where fewer than ``LEAST_MODELS`` have.
     """
-    turned = [one.turned() for one in values]
+    turned = [metric.turned() for metric in values]
     known = np.flatnonzero(np.all([np.isfinite(measured) for measured, _ in turned], axis=0))
     if len(known) < LEAST_MODELS:
         return None

@@ -44,7 +44,7 @@ def agreement(
     """
     import pandas as pd
 
-    found = []
+    rows = []
     measures: list[tuple[str, Callable[[pd.DataFrame], tuple[Floats, str]], Callable[[Floats], Floats]]] = [
         ("percent_agreement", _pair_sums, _percent),
         ("cohen_kappa", _cohen_sums, _cohen),
@@ -65,8 +65,8 @@ def agreement(
         if not reason and len(sums) >= FEW_ITEMS:
             drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
             row["low"], row["high"] = (float(limit) for limit in interval(statistic(drawn)))
-        found.append({**row, "n": len(sums), "raters": ratings.shape[1], "reason": reason})
-    return pd.DataFrame(found)
+        rows.append({**row, "n": len(sums), "raters": ratings.shape[1], "reason": reason})
+    return pd.DataFrame(rows)
 
 
 def percent_agreement(ratings: pd.DataFrame) -> float:

@@ -57,17 +57,17 @@ def reliability(votes: Votes) -> pd.DataFrame:
         row["seconds"] = float(seconds.get(person, np.nan))
         row["yes"] = np.nan if mine is None else float(mine["yes"].mean())
         rows.append(row)
-    found = pd.DataFrame(rows)
-    return found.sort_values(["by_chance", "sentinel_rate"], ascending=[False, True], kind="stable", ignore_index=True)
+    table = pd.DataFrame(rows)
+    return table.sort_values(["by_chance", "sentinel_rate"], ascending=[False, True], kind="stable", ignore_index=True)
 
 
 def _held(frame: pd.DataFrame) -> dict[Any, list[bool]]:
     """Person → whether each of their votes holds: all questions of it do."""
-    found: dict[Any, list[bool]] = {}
+    held: dict[Any, list[bool]] = {}
     votes = frame.groupby(["person", "vote"])["holds"].all().reset_index()
     for row in votes.to_dict("records"):
-        found.setdefault(row["person"], []).append(bool(row["holds"]))
-    return found
+        held.setdefault(row["person"], []).append(bool(row["holds"]))
+    return held
 
 
 def _rate(name: str, held: list[bool], columns: tuple[str, str]) -> dict[str, Any]:
@@ -92,16 +92,18 @@ def _repeats(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
     first = closed[closed["role"] == "judge"].drop_duplicates(key)
     pairs = again.merge(first[[*key, "answer"]], on=key, suffixes=("", "_first"))
     same = [
-        _near(questions[question], one, other)
-        for question, one, other in zip(pairs["question"], pairs["answer"], pairs["answer_first"], strict=True)
+        _near(questions[question], answer, first_answer)
+        for question, answer, first_answer in zip(
+            pairs["question"], pairs["answer"], pairs["answer_first"], strict=True
+        )
     ]
     return pairs.assign(holds=same)
 
 
-def _near(question: Question, one: str, other: str) -> bool:
-    if one == other:
+def _near(question: Question, said: str, other_answer: str) -> bool:
+    if said == other_answer:
         return True
-    places = [question.answers.index(answer) for answer in (one, other) if answer in question.answers]
+    places = [question.answers.index(answer) for answer in (said, other_answer) if answer in question.answers]
     return len(places) == 2 and abs(places[0] - places[1]) <= question.tolerance
 
 
@@ -181,7 +183,7 @@ def _fisher(mine: pd.Series, theirs: pd.Series) -> float:
 
     if theirs.nunique() < 2:
         return float("nan")
-    table = [[int(((mine == one) & (theirs == other)).sum()) for other in (True, False)] for one in (True, False)]
+    table = [[int(((mine == ours) & (theirs == others)).sum()) for others in (True, False)] for ours in (True, False)]
     return float(fisher_exact(np.array(table), alternative="greater").pvalue)
 
 

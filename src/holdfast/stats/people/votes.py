@@ -44,22 +44,22 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
     shown = votes.table.filter(pc.equal(votes.table["role"], "judge")).select([*key, *FACTS]).to_pandas()
     shown = shown.drop_duplicates(key, ignore_index=True)
     counted = {
-        (one.sample_id, one.asked): (one.votes, one.yes, one.share if one.votes else np.nan, one.decision)
-        for one in votes.tallies()
+        (tally.sample_id, tally.asked): (tally.votes, tally.yes, tally.share if tally.votes else np.nan, tally.decision)
+        for tally in votes.tallies()
     }
     rows = [
         counted.get(name, (0, 0, np.nan, "undecided")) for name in zip(shown["sample_id"], shown["asked"], strict=True)
     ]
-    told = pd.DataFrame(rows, columns=["votes", "yes", "share", "decision"])
-    found: pd.DataFrame = pd.concat([shown, told], axis=1)
+    decisions = pd.DataFrame(rows, columns=["votes", "yes", "share", "decision"])
+    accepted: pd.DataFrame = pd.concat([shown, decisions], axis=1)
     cast = ballots(votes)
     for question in votes.questions:
         name, values = f"share_{question.id}", cast[question.id] == "yes"
         if question.is_rating:
             name, values = f"mean_{question.id}", cast[question.id]
         means = cast.assign(value=values.astype(float)).groupby(key)["value"].mean().rename(name)
-        found = found.merge(means.reset_index(), on=key, how="left")
-    return found
+        accepted = accepted.merge(means.reset_index(), on=key, how="left")
+    return accepted
 
 
 def ballots(votes: Votes) -> pd.DataFrame:
@@ -122,10 +122,10 @@ def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     tables = []
     for question, ordered in ratings.items():
         wide = cast.assign(place=place).pivot(index=["sample_id", "asked"], columns="place", values=question)
-        found = agreement(wide, ordered=ordered, resamples=resamples, seed=seed)
-        found = found[found["measure"] != "cohen_kappa"].assign(raters=cast["person"].nunique())
-        found.insert(0, "question", question)
-        tables.append(found)
+        measures = agreement(wide, ordered=ordered, resamples=resamples, seed=seed)
+        measures = measures[measures["measure"] != "cohen_kappa"].assign(raters=cast["person"].nunique())
+        measures.insert(0, "question", question)
+        tables.append(measures)
     return pd.concat(tables, ignore_index=True)
 
 
@@ -179,7 +179,7 @@ def _mean(part: pd.DataFrame, question: str, resamples: int, seed: int) -> dict[
             np.column_stack([value, np.ones(len(value))]), sources, second=people, resamples=resamples, seed=seed
         )
         with np.errstate(invalid="ignore", divide="ignore"):
-            low, high = (float(one) for one in interval(sums[:, 0] / sums[:, 1]))
+            low, high = (float(end) for end in interval(sums[:, 0] / sums[:, 1]))
     return {
         "votes": len(value),
         "images": part["sample_id"].nunique(),

@@ -88,23 +88,25 @@ def recover_counts(n: int, *, standard_accuracy: str, validation_rate: str, fmr:
     A printed figure stands for all values that round to it, so the number of decimals matters. FMR may have been
     divided from the rounded PA and SA (as in the published table, whose crab is 19.08/96.00).
     """
-    found = []
+    possible = []
     for right in _whole(n, standard_accuracy):
         for validated in _whole(n, validation_rate):
             for survived in range(validated + 1):
-                one = from_counts(n, right, validated, survived)
-                if one.fmr is not None and abs(100 * one.fmr - float(fmr)) <= _reach(one, standard_accuracy, fmr):
-                    found.append(one)
-    return found
+                candidate = from_counts(n, right, validated, survived)
+                if candidate.fmr is not None and abs(100 * candidate.fmr - float(fmr)) <= _reach(
+                    candidate, standard_accuracy, fmr
+                ):
+                    possible.append(candidate)
+    return possible
 
 
-def _reach(one: Fmr, standard_accuracy: str, fmr: str) -> float:
+def _reach(candidate: Fmr, standard_accuracy: str, fmr: str) -> float:
     """How far a printed FMR may be off: its own rounding, and that of PA and SA before the division."""
-    assert one.perturbed_accuracy is not None
-    assert one.standard_accuracy is not None
+    assert candidate.perturbed_accuracy is not None
+    assert candidate.standard_accuracy is not None
     half, half_standard = (0.5 * 10.0 ** -len(text.partition(".")[2]) for text in (fmr, standard_accuracy))
-    highest = (100 * one.perturbed_accuracy + half) / (100 * one.standard_accuracy - half_standard)
-    return 100 * (highest - one.perturbed_accuracy / one.standard_accuracy) + half + 1e-9
+    highest = (100 * candidate.perturbed_accuracy + half) / (100 * candidate.standard_accuracy - half_standard)
+    return 100 * (highest - candidate.perturbed_accuracy / candidate.standard_accuracy) + half + 1e-9
 
 
 def _whole(n: int, printed: str) -> list[int]:
@@ -140,12 +142,12 @@ def fmr(rows: pd.DataFrame) -> pd.DataFrame:
     missing = [column for column in COLUMNS if column not in rows]
     if missing:
         raise UserError(f"FMR needs the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}.")
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for model, group in rows.groupby("model", observed=True):
-        found += [{"model": model, "label": "", **row} for row in measures(group)]
+        table += [{"model": model, "label": "", **row} for row in measures(group)]
         for label, part in group.groupby("label", observed=True):
-            found += [{"model": model, "label": label, **row} for row in measures(part)]
-    return pd.DataFrame(found)
+            table += [{"model": model, "label": label, **row} for row in measures(part)]
+    return pd.DataFrame(table)
 
 
 @dataclass(frozen=True)
@@ -206,13 +208,16 @@ def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
             known = np.asarray(rows[column].notna(), np.float64)
             shares[name] = share(rows[column].fillna(0).to_numpy(np.float64), known, NOT_MEASURED)
             ratios[f"{name}_ratio"] = (shares[name], standard)
-    found = [_row(name, one, _share_interval(one), one.value, _why_not(one)) for name, one in shares.items()]
+    table = [
+        _row(name, measure, _share_interval(measure), measure.value, _why_not(measure))
+        for name, measure in shares.items()
+    ]
     for name, (upper, lower) in ratios.items():
         reason = _why_not(upper) or _why_not(lower) or ("" if lower.value > 0 else NONE_RIGHT)
         estimate = float("nan") if reason else upper.value / lower.value
         limits = (float("nan"), float("nan")) if reason else ratio_interval(upper, lower)
-        found.append(_row(name, upper, limits, estimate, reason))
-    return found
+        table.append(_row(name, upper, limits, estimate, reason))
+    return table
 
 
 def _row(measure: str, share: _Share, limits: tuple[float, float], estimate: float, reason: str) -> dict[str, Any]:
@@ -243,19 +248,19 @@ def ratio_interval(upper: _Share, lower: _Share) -> tuple[float, float]:
     correlation of the two estimates. Unlike resampling it stays honest when a class has few or no survivors.
     """
     (low_1, high_1), (low_2, high_2) = upper.interval(), lower.interval()
-    one, two = upper.value, lower.value
+    top, bottom = upper.value, lower.value
     first, second = upper.influence(), lower.influence()
     scale = np.sqrt((first**2).sum() * (second**2).sum())
     correlation = float((first * second).sum() / scale) if scale > 0 else 0.0
-    low = _limit(one, two, low_1, high_2, correlation * (one - low_1) * (high_2 - two), -1)
-    high = _limit(one, two, high_1, low_2, correlation * (high_1 - one) * (two - low_2), +1)
+    low = _limit(top, bottom, low_1, high_2, correlation * (top - low_1) * (high_2 - bottom), -1)
+    high = _limit(top, bottom, high_1, low_2, correlation * (high_1 - top) * (bottom - low_2), +1)
     return max(low, 0.0), high
 
 
-def _limit(one: float, two: float, edge_1: float, edge_2: float, joint: float, sign: int) -> float:
+def _limit(top: float, bottom: float, edge_1: float, edge_2: float, joint: float, sign: int) -> float:
     """The ratio at which the distance to both edges is used up: a root of a quadratic."""
-    product = one * two - joint
-    a, c = edge_2 * (2 * two - edge_2), edge_1 * (2 * one - edge_1)
+    product = top * bottom - joint
+    a, c = edge_2 * (2 * bottom - edge_2), edge_1 * (2 * top - edge_1)
     root = np.sqrt(max(product**2 - a * c, 0.0))
     if a <= 0:
         return float("inf") if sign > 0 else 0.0

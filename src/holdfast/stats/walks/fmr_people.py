@@ -56,9 +56,9 @@ def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> p
         ends[column] = ends[column].astype(str)
     walks = walks.merge(ends[[*key, "image_sha256"]].drop_duplicates(key), on=key, how="left")
     decided = {
-        (one.pixels_sha256, one.asked): float(one.decision == "accepted")
-        for one in votes.tallies()
-        if one.decision != "undecided" and one.pixels_sha256
+        (tally.pixels_sha256, tally.asked): float(tally.decision == "accepted")
+        for tally in votes.tallies()
+        if tally.decision != "undecided" and tally.pixels_sha256
     }
     walks["confirmed"] = [
         decided.get((image, label), np.nan) if valid else np.nan
@@ -94,16 +94,16 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     if not walks["confirmed"].notna().any():
         raise UserError("these votes are about none of the run's accepted images; review them with holdfast review RUN")
     setting = [name for name in SETTING if name in walks]
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for key, group in walks.groupby([*setting, "model"], observed=True, sort=False):
-        told = dict(zip([*setting, "model"], key, strict=True))
+        names = dict(zip([*setting, "model"], key, strict=True))
         plainly = fmr(group).set_index(["label", "measure"])["estimate"]
         parts = [("", group), *group.groupby("label", observed=True)]
         for label, part in parts:
             for row in _measures(part, resamples, seed):
                 plain = plainly.get((label, row["measure"]), np.nan)
-                found.append({**told, "label": label, "by_oracle": plain, **row})
-    frame = pd.DataFrame(found)
+                table.append({**names, "label": label, "by_oracle": plain, **row})
+    frame = pd.DataFrame(table)
     first = [*setting, "model", "label", "measure", "by_oracle", "estimate", "low", "high"]
     return frame[[*first, "n", "validated", "judged", "confirmed", "reason"]]
 
@@ -129,15 +129,15 @@ def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, A
         again = np.where(np.isnan(_shares(resampled)), shares, _shares(resampled))
         again = _with_spread(again, rows, shares[0], seed)
         drawn = _values(resampled, again)
-    found = []
+    table = []
     for measure in MEASURES:
         value, low, high = float("nan"), float("nan"), float("nan")
         if not reason:
             value = point[measure]
-            low, high = (float(one) for one in interval(drawn[measure]))
+            low, high = (float(end) for end in interval(drawn[measure]))
         limits = {"estimate": value, "low": min(low, value), "high": max(high, value)}
-        found.append({"measure": measure, **limits, **counts, "reason": reason})
-    return found
+        table.append({"measure": measure, **limits, **counts, "reason": reason})
+    return table
 
 
 def _sums(rows: pd.DataFrame) -> Floats:
@@ -164,7 +164,7 @@ def _sums(rows: pd.DataFrame) -> Floats:
 def _weights(label: Any, valid: Any, judged: Any) -> Floats:
     """How many accepted images of its class a judged one stands for."""
     number, count = codes(label)
-    accepted, seen = (np.bincount(number, one, count) for one in (valid, judged))
+    accepted, seen = (np.bincount(number, values, count) for values in (valid, judged))
     return np.asarray((accepted / np.maximum(seen, 1))[number], np.float64)
 
 

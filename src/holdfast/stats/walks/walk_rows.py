@@ -77,8 +77,8 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
     frame = frame[frame["right_original"].notna()]
     frame["right_original"] = frame["right_original"].astype(bool)
     outcomes = ["right_original", "validated", "right_perturbed", "right_reconstruction", "right_random_walk"]
-    found: pd.DataFrame = frame[["model", "label", "sample_id", "source_id", *SETTING, *outcomes]]
-    return found.reset_index(drop=True)
+    table_out: pd.DataFrame = frame[["model", "label", "sample_id", "source_id", *SETTING, *outcomes]]
+    return table_out.reset_index(drop=True)
 
 
 def setting_from(text: str) -> dict[str, Any]:
@@ -118,14 +118,14 @@ def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = []
+    tables = []
     for setting, group in walks.groupby(SETTING, sort=False):
         unused = [name for name in ("right_reconstruction", "right_random_walk") if group[name].isna().all()]
         table = fmr(group.drop(columns=unused))
         for place, name in enumerate(SETTING):
             table.insert(place, name, str(setting[place]))
-        found.append(table)
-    return pd.concat(found, ignore_index=True)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def setting_of(table: pa.Table) -> dict[str, Any]:

@@ -116,8 +116,9 @@ def gate(
         raise UserError("The two runs have no photo in common: compare runs on the same data.")
     rows = []
     for name in names:
-        sides = [_rows(cells, model, name, outcome) for cells, model in ((before, ours), (after, theirs))]
-        rows.append(_row(name, _paired(*sides, _errors(new, theirs, name)), margin, level, len(names)))
+        sides = _rows(before, ours, name, outcome), _rows(after, theirs, name, outcome)
+        pairs = _paired(sides[0], sides[1], _errors(new, theirs, name))
+        rows.append(_row(name, pairs, margin, level, len(names)))
     table = pd.DataFrame(rows)
     table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
     table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]

@@ -85,7 +85,7 @@ def bounds(differences: Differences, null: float, *, level: float = 0.95) -> tup
     from scipy.optimize import brentq
 
     photos = differences.photos
-    freedom = max(len(photos) - 1, 1)
+    freedom = float(max(len(photos) - 1, 1))
     limit, ends = t_quantile(freedom, level), (-1 + 1e-9, 1 - 1e-9)
     z, (above, below) = statistic(photos, null), _photo_p_values(photos, null)
 

@@ -16,7 +16,7 @@ from common import Row
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.fitting import Fit, Places
 from holdfast.pipeline.train.pictures import InMemory
-from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.scenarios import Condition
 
 NETWORK, SIZE, BATCH, IMAGES, CLASSES, REPEATS = "timm:resnet18", 96, 16, 192, 12, 3
@@ -26,7 +26,7 @@ def ours(source: InMemory, folder: Path) -> tuple[float, float]:
     """Processor seconds of one epoch, and of the whole job: building, checkpoint and model on the disk included."""
     spec = TrainSpec("drawn", recipe="paper", epochs=1, size=SIZE, batch_size=BATCH)
     network = architectures.resolve(NETWORK, size=SIZE)
-    job = Job(network, Condition("original"), "original", 0, "bench", ())
+    job = TrainingJob(network, Condition("original"), "original", 0, "bench", ())
     names = tuple(f"class {place}" for place in range(CLASSES))
     marks = []  # when training begins, and when its epoch is over
 

@@ -14,7 +14,7 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.walk.walk import UnderTest, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, walk
 
 OPTIONS = WalkOptions(steps=5, step_size=0.05, batch_size=8)
 
@@ -41,7 +41,7 @@ def rows() -> Iterator[Row]:
     yield Row("walk: against itself one image at a time", single / ours)
 
 
-def drawn_world(count: int, device: str) -> tuple[list[Walker], Any, UnderTest, Any]:
+def drawn_world(count: int, device: str) -> tuple[list[WalkInput], Any, UnderTest, Any]:
     """Scenes, and the generator, model and oracle that were trained on such."""
     collection = load_collection(f"diorama:test?n={count}&size=64")
     classifier = load_classifier("embedded:resnet_rho95", device=device)
@@ -49,9 +49,9 @@ def drawn_world(count: int, device: str) -> tuple[list[Walker], Any, UnderTest, 
         "clip:embedded", classes=collection.classes, keys=collection.keys, load_classifier=load_classifier,
         map_labels=map_labels, device=device,
     )  # fmt: skip
-    model = under_test(classifier, map_labels(collection.classes, collection.keys, classifier.labels))
+    model = UnderTest(classifier, map_labels(collection.classes, collection.keys, classifier.labels))
     walkers = [
-        Walker(sample.sample_id, sample.image.load(), collection.classes.index(sample.label), seed)
+        WalkInput(sample.sample_id, sample.image.load(), collection.classes.index(sample.label), seed)
         for seed, sample in enumerate(collection.samples)
     ]
     return walkers, load_generator("embedded:vqgan", device=device), model, oracle
@@ -71,7 +71,7 @@ class Accepting:
         return torch.ones_like(accepted), *rest
 
 
-def plain_walk(walker: Walker, generator: Any, model: UnderTest, oracle: Any, options: WalkOptions) -> int:
+def plain_walk(walker: WalkInput, generator: Any, model: UnderTest, oracle: Any, options: WalkOptions) -> int:
     """What one writes in an afternoon: an image at a time, ``backward``, the moved latent decoded for the oracle."""
     networks = [generator.module, model.classifier._module]  # type: ignore[attr-defined]
     for network in networks:

@@ -28,7 +28,7 @@ import torch
 
 from holdfast.generate.diffusers import DiffusersImageMaker
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
-from holdfast.pipeline.generate.plan import Request, plan
+from holdfast.pipeline.generate.plan import ImageRequest, plan
 
 GOAL = 0.85
 LENGTH = 77
@@ -135,7 +135,7 @@ def made_tokenizer() -> Any:
     )  # fmt: skip
 
 
-def by_hand(pipeline: Any, requests: tuple[Request, ...], batch: int, steps: int, folder: Path | None) -> None:
+def by_hand(pipeline: Any, requests: tuple[ImageRequest, ...], batch: int, steps: int, folder: Path | None) -> None:
     """What one writes in five minutes."""
     for start in range(0, len(requests), batch):
         part = requests[start : start + batch]

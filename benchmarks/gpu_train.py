@@ -31,8 +31,8 @@ from holdfast.engine import core_count
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.fitting import Fit, Places, on_device
-from holdfast.pipeline.train.pictures import InMemory, Rendered, Renderer, Source, Team, showing, tensors_of
-from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.pictures import InMemory, RenderedSource, Renderer, Source, Team, showing, tensors_of
+from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.scenarios import parse_conditions
 
 
@@ -45,7 +45,7 @@ def trained(source: Source, images: int, options: argparse.Namespace, folder: Pa
     )  # fmt: skip
     network = architectures.resolve(options.network, size=options.size)
     (condition,) = parse_conditions(options.scenario)
-    job = Job(network, condition, condition.name, 0, "bench", ())
+    job = TrainingJob(network, condition, condition.name, 0, "bench", ())
     sampler = Sampler()
     ended: list[float] = []
 
@@ -122,7 +122,7 @@ def main() -> None:
             "nothing but the network": InMemory(held.images[: options.batch].to(options.device).repeat(
                 len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
             "held in memory": on_device(held.images, held.labels, options.device),
-            "rendered anew": Rendered(renderer, shown, held.labels),
+            "rendered anew": RenderedSource(renderer, shown, held.labels),
         }  # fmt: skip
         best = 0.0
         for what, source in sources.items():

@@ -31,7 +31,7 @@ from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
 from holdfast.oracle.loading import Rule
 from holdfast.pipeline.walk import walk_step
-from holdfast.pipeline.walk.walk import UnderTest, Walker, WalkOptions, under_test, walk
+from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, walk
 
 CLASSES = tuple(f"class {number}" for number in range(1000))
 PEAK = 989e12
@@ -97,7 +97,7 @@ def paper_world(device: str) -> tuple[Any, UnderTest, Any]:
     clip = made_classifier("clip", ZeroShot(tower, torch.nn.functional.normalize(torch.randn(1000, 512))), device)
     labels = map_labels(CLASSES, {}, resnet.labels)
     oracle = TensorClassifierOracle(clip, labels, CLASSES, Rule())
-    return generator, under_test(resnet, labels), Accepting(oracle)
+    return generator, UnderTest(resnet, labels), Accepting(oracle)
 
 
 class ZeroShot(torch.nn.Module):
@@ -123,9 +123,9 @@ def made_classifier(name: str, module: torch.nn.Module, device: str) -> TorchCla
     return TorchClassifier(name, module, LabelSpace(CLASSES), preprocessing, architecture=name, device=device)
 
 
-def made_walkers(count: int) -> list[Walker]:
+def made_walkers(count: int) -> list[WalkInput]:
     rng = np.random.default_rng(0)
-    return [Walker(str(number), rng.integers(0, 256, (256, 256, 3), np.uint8), number) for number in range(count)]
+    return [WalkInput(str(number), rng.integers(0, 256, (256, 256, 3), np.uint8), number) for number in range(count)]
 
 
 def operations(generator: Any, model: UnderTest, oracle: Any) -> float:

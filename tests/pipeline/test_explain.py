@@ -21,7 +21,7 @@ from holdfast.data.labels import map_labels
 from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
 from holdfast.pipeline.explain.explain import ExplainSpec, details, explain
-from holdfast.pipeline.explain.maps import Item, Looking
+from holdfast.pipeline.explain.maps import Item, MapMaker
 from holdfast.pipeline.explain.subjects import classifier_subject, segmenter_subject
 from holdfast.report.attribution.section import STAGES
 
@@ -109,7 +109,7 @@ def test_the_mask_is_taken_as_the_picture_is() -> None:
     left[:, :20] = True
     assert not subject.see_mask(left).any()  # cropped away
     options = ExplainSpec()
-    looking = Looking(subject, options, parse_methods("occlusion?window=32&stride=32"), Path())
+    looking = MapMaker(subject, options, parse_methods("occlusion?window=32&stride=32"), Path())
     made = looking.rows([Item("1", classifier.labels.names[0], seen, subject.see_mask(left), False)], set())
     assert made[0]["status"] == "skipped" and "nothing of the mask" in made[0]["error"]
 
@@ -123,7 +123,7 @@ def test_segmenters_are_explained_inside_a_mask() -> None:
     item = Item("1", sample.label, subject.see(image), subject.see_mask(mask), False)
     for target in ("label", "prediction"):
         options = ExplainSpec(target=target, randomise=True)
-        made = Looking(subject, options, parse_methods("gradcam,integrated_gradients?steps=4"), Path()).rows(
+        made = MapMaker(subject, options, parse_methods("gradcam,integrated_gradients?steps=4"), Path()).rows(
             [item], set()
         )
         assert [row["status"] for row in made] == ["ok", "ok"], made

@@ -25,7 +25,7 @@ from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data import load_collection
 from holdfast.data.labels import read_label_file
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, KEYS, MATERIALS, TEXTURES, caption
-from holdfast.pipeline.generate.generate import BLACK, GenerateSpec, Request, generate, make_images
+from holdfast.pipeline.generate.generate import BLACK, GenerateSpec, ImageRequest, generate, make_images
 from holdfast.pipeline.generate.plan import plan
 
 CHANGING = ("seconds", "made_at")
@@ -99,7 +99,7 @@ def test_a_pool_says_where_each_image_comes_from(tmp_path: Path, lists: dict[str
     assert len(rows) == len({row["sample_id"] for row in rows}) == len({row["seed"] for row in rows}) == 12
     assert len({row["prompt_id"] for row in rows}) == 6
     for row in rows:
-        request = Request(row["prompt"], row["label"], row["condition"], row["nuisance"], row["repeat"])
+        request = ImageRequest(row["prompt"], row["label"], row["condition"], row["nuisance"], row["repeat"])
         assert row["source_id"] == row["prompt_id"] == request.prompt_id and len(row["prompt_id"]) == 16
         assert row["sample_id"] == f"{row['condition']}/{row['label']}/{row['prompt_id']}-{row['repeat']}"
         assert row["path"] == f"{row['sample_id']}.png"
@@ -147,7 +147,7 @@ def test_a_pool_goes_on_and_only_grows(tmp_path: Path, lists: dict[str, Any]) ->
 
 
 def test_seeds_follow_prompt_and_repeat_alone() -> None:
-    one = Request("a fox", "fox", "background", "sea")
+    one = ImageRequest("a fox", "fox", "background", "sea")
     assert one.seed() == dataclasses.replace(one).seed() != one.seed(1)
     assert len({dataclasses.replace(one, repeat=repeat).seed() for repeat in range(100)}) == 100
     made = list(make_images(Toy(), [one], seed=5))

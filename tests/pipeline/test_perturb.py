@@ -25,7 +25,7 @@ from holdfast.models import load_classifier
 from holdfast.pipeline.walk.distances import colour_shift, feature_distance
 from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.pipeline.walk.resources import square
-from holdfast.pipeline.walk.rows import Details
+from holdfast.pipeline.walk.rows import WalkTables
 from holdfast.stats.walks.walk_rows import fmr_of_rows
 from holdfast.store import Run
 
@@ -93,7 +93,7 @@ def test_every_image_has_its_rows_and_every_walk_its_details(finished: Run) -> N
     (setting,) = {row["parameters"] for row in rows if row["condition"] != "original"}
     assert json.loads(setting) == finished.spec()["parameters"]
     assert json.loads(setting)["step_size"] == 0.006 and "batch_size" not in json.loads(setting)
-    walks = {row["row_id"]: row for row in Details.of(finished.path).walks.rows().to_pylist()}
+    walks = {row["row_id"]: row for row in WalkTables.of(finished.path).walks.rows().to_pylist()}
     assert set(walks) == {row["row_id"] for row in rows if row["condition"] in ("perturbed", "random_walk")}
     for row in rows:
         if row["condition"] == "perturbed":
@@ -107,7 +107,7 @@ def test_answers_are_those_of_the_model_to_the_pictures_that_were_kept(finished:
     collection = load_collection(SPEC.data)
     classifier = load_classifier(MODEL)
     originals, perturbed = by_condition(finished, "original"), by_condition(finished, "perturbed")
-    walks = {row["row_id"]: row["image"] for row in Details.of(finished.path).walks.rows().to_pylist()}
+    walks = {row["row_id"]: row["image"] for row in WalkTables.of(finished.path).walks.rows().to_pylist()}
     for sample in collection.samples:
         before, after = originals[MODEL, sample.sample_id], perturbed[MODEL, sample.sample_id]
         image = sample.image.load()
@@ -140,7 +140,7 @@ def test_fmr_is_what_counting_by_hand_gives(finished: Run) -> None:
 
 
 def test_the_random_walk_is_as_long_as_the_walk(finished: Run) -> None:
-    walks = {row["row_id"]: row for row in Details.of(finished.path).walks.rows().to_pylist()}
+    walks = {row["row_id"]: row for row in WalkTables.of(finished.path).walks.rows().to_pylist()}
     perturbed, random = by_condition(finished, "perturbed"), by_condition(finished, "random_walk")
     for key, row in random.items():
         budget = walks[perturbed[key]["row_id"]]["steps"]
@@ -149,7 +149,7 @@ def test_the_random_walk_is_as_long_as_the_walk(finished: Run) -> None:
 
 
 def test_frames_show_the_first_walks_from_the_reconstruction_on(finished: Run) -> None:
-    details = Details.of(finished.path)
+    details = WalkTables.of(finished.path)
     frames = details.frames.rows().to_pylist()
     first = [sample.sample_id for sample in load_collection(SPEC.data).samples[:2]]
     perturbed, originals = by_condition(finished, "perturbed"), by_condition(finished, "original")
@@ -232,7 +232,7 @@ def test_details_without_a_row_are_made_again_and_none_is_there_twice(tmp_path: 
         part.unlink()
     run, _ = perturb(SPEC, tmp_path / "run")
     assert_same(run, before)
-    ids = Details.of(run.path).walks.rows(["row_id"])["row_id"].to_pylist()
+    ids = WalkTables.of(run.path).walks.rows(["row_id"])["row_id"].to_pylist()
     assert len(ids) == len(set(ids)) == 2 * SCENES
 
 
@@ -242,7 +242,7 @@ def test_what_was_not_kept_at_first_is_walked_again(tmp_path: Path) -> None:
     run, summary = perturb(replace(SPEC, keep_images=True, keep_latents=True, frames=1), tmp_path / "run")
     assert summary.rows == SCENES
     assert_same(run, before)
-    details = Details.of(run.path)
+    details = WalkTables.of(run.path)
     assert details.latents.rows().num_rows == SCENES and details.frames.rows().num_rows >= 2
     ids = details.walks.rows(["row_id"])["row_id"].to_pylist()
     assert len(ids) == len(set(ids)) == 2 * SCENES
@@ -294,7 +294,7 @@ def test_an_oracle_that_rejects_everything(tmp_path: Path) -> None:
     assert found.loc["validation_rate", "estimate"] == 0
     assert found.loc["fmr", "reason"] == "the oracle accepted no image" and np.isnan(found.loc["fmr", "estimate"])
     assert "random_walk" not in found.index
-    stops = Details.of(run.path).walks.rows(["stop"])["stop"].to_pylist()
+    stops = WalkTables.of(run.path).walks.rows(["stop"])["stop"].to_pylist()
     assert stops == ["first_rejected"] * SCENES
 
 

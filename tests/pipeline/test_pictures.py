@@ -16,7 +16,7 @@ from holdfast.core.types import Image
 from holdfast.data import load_collection
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.train import pictures
-from holdfast.pipeline.train.pictures import Rendered, Renderer, Showing, Team, showing, tensors_of
+from holdfast.pipeline.train.pictures import RenderedSource, Renderer, Showing, Team, showing, tensors_of
 from holdfast.scenarios import parse_conditions
 from shapes import CLASSES, make_photos
 
@@ -63,7 +63,7 @@ def test_batches_made_anew_are_those_in_memory(shown: list[Showing], renderers: 
     labels = torch.arange(len(shown))
     orders = torch.randperm(len(shown), generator=torch.Generator().manual_seed(0)).split(4)
     for masks, channels in ((False, 3), (True, 4)):
-        batches = list(Rendered(renderers[1], shown, labels, masks=masks).batches(orders))
+        batches = list(RenderedSource(renderers[1], shown, labels, masks=masks).batches(orders))
         held = tensors_of(renderers[0], shown, CLASSES, masks=True)
         whole = torch.cat([held.images, held.masks[:, None].to(torch.uint8)], 1)[:, :channels]  # type: ignore[index]
         ids = [sample.sample_id for sample in held.samples]

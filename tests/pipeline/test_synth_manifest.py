@@ -15,7 +15,7 @@ from holdfast.data.images import FileImage
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.synth import order as synth_order
 from holdfast.pipeline.synth.files import MANIFEST
-from holdfast.pipeline.synth.synth import Wanted, make_spec, synth
+from holdfast.pipeline.synth.synth import WantedRenderings, make_spec, synth
 from holdfast.pipeline.synth.synth import _plan as plan
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts
@@ -41,7 +41,7 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_made(tmp_path: Path) -> 
     spec = make_spec(data="data")
     tracemalloc.start()
     try:
-        wanted = Wanted(spec, prepared, parse_conditions("static"), None)
+        wanted = WantedRenderings(spec, prepared, parse_conditions("static"), None)
         batches, owed, already = plan(spec, wanted, Parts(tmp_path, MANIFEST), width=4)
         sizes = [[len(order.owed) for order in batch.orders] for batch in batches]
         peak = tracemalloc.get_traced_memory()[1]

@@ -21,7 +21,7 @@ from holdfast.pipeline.samples import read
 from holdfast.pipeline.train import architectures, recipes
 from holdfast.pipeline.train.fitting import Fit, Places, best_epoch
 from holdfast.pipeline.train.pictures import InMemory, scenario_tensors
-from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.training.saving import write_model
@@ -215,7 +215,7 @@ def test_the_best_epoch() -> None:
 
 def fit_of(spec: TrainSpec, labels: torch.Tensor, folder: Path) -> Fit:
     architecture = architectures.resolve(RESNET, size=32)
-    job = Job(architecture, Condition("original"), "original", 0, "identity", ())
+    job = TrainingJob(architecture, Condition("original"), "original", 0, "identity", ())
     source = InMemory(torch.zeros((len(labels), 3, 32, 32), dtype=torch.uint8), labels)
     return Fit(spec, job, ("common", "rare"), source, Places(list(range(len(labels))), []), folder, "cpu")
 

@@ -25,7 +25,7 @@ from walk_world import (
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
-from holdfast.pipeline.walk.walk import STOPS, Walked, Walker, WalkOptions, walk
+from holdfast.pipeline.walk.walk import STOPS, WalkInput, WalkOptions, WalkResult, walk
 from holdfast.pipeline.walk.walk_model import seen
 from holdfast.pipeline.walk.walk_step import Stepper
 
@@ -43,7 +43,7 @@ OPTIONS = st.builds(
 LENIENT = LinearOracle(0, 0.0)
 
 
-def by_key(results: list[Walked]) -> dict[str, Walked]:
+def by_key(results: list[WalkResult]) -> dict[str, WalkResult]:
     found = {one.key: one for one in results}
     assert len(found) == len(results)
     return found
@@ -212,7 +212,7 @@ def test_what_was_kept_before_a_walk_became_infinite_stays() -> None:
     generator.mixing = np.eye(PIXELS, dtype=np.float32)
     image = np.full((2, 2, 3), 170, np.uint8)  # 170 / 256 is 0.664
     options = WalkOptions(steps=9, step_size=1 / 64)
-    (one,) = walk([Walker("a", image, 0)], generator, judged_model(model), LENIENT, options)
+    (one,) = walk([WalkInput("a", image, 0)], generator, judged_model(model), LENIENT, options)
     assert (one.stop, one.steps, one.validated) == ("not_finite", 2, True)
     assert int(one.image[0, 0, 0]) == round((170 / 256 + 2 / 64) * 255)
 
@@ -327,7 +327,7 @@ def test_wrong_options_are_answered_in_a_sentence(wrong: dict[str, object]) -> N
 
 
 def test_images_of_two_sizes_are_refused() -> None:
-    walkers = [*made_walkers(0, 1), Walker("large", np.zeros((4, 4, 3), np.uint8), 0)]
+    walkers = [*made_walkers(0, 1), WalkInput("large", np.zeros((4, 4, 3), np.uint8), 0)]
     with pytest.raises(UserError, match="large"):
         list(walk(walkers, LinearGenerator(0), judged_model(LinearClassifier(0)), LENIENT, WalkOptions()))
 

@@ -16,8 +16,8 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import load_oracle
-from holdfast.pipeline.walk.walk import UnderTest, Walked, Walker, WalkOptions, under_test, walk
-from holdfast.pipeline.walk.walk_norm import by_channel
+from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, WalkResult, walk
+from holdfast.pipeline.walk.walk_step import by_channel
 
 OPTIONS = WalkOptions(steps=3, step_size=0.3, batch_size=5)
 
@@ -30,23 +30,23 @@ def world() -> tuple[LatentGenerator, UnderTest, Oracle]:
         "clip:embedded?min_score=0.96", classes=scenes.classes, keys=scenes.keys, load_classifier=load_classifier,
         map_labels=map_labels, device="cpu",
     )  # fmt: skip
-    model = under_test(classifier, map_labels(scenes.classes, scenes.keys, classifier.labels))
+    model = UnderTest(classifier, map_labels(scenes.classes, scenes.keys, classifier.labels))
     return load_generator("embedded:vqgan", device="cpu"), model, oracle
 
 
-def scenes(count: int) -> list[Walker]:
+def scenes(count: int) -> list[WalkInput]:
     collection = load_collection(f"diorama:test?n={count}&size=64")
     return [
-        Walker(sample.sample_id, sample.image.load(), collection.classes.index(sample.label), seed)
+        WalkInput(sample.sample_id, sample.image.load(), collection.classes.index(sample.label), seed)
         for seed, sample in enumerate(collection.samples)
     ]
 
 
-def walked(walkers: list[Walker], options: WalkOptions, **more: object) -> dict[str, Walked]:
+def walked(walkers: list[WalkInput], options: WalkOptions, **more: object) -> dict[str, WalkResult]:
     return {one.key: one for one in walk(walkers, *world(), options, **more)}  # type: ignore[arg-type]
 
 
-def outcome(one: Walked) -> tuple[object, ...]:
+def outcome(one: WalkResult) -> tuple[object, ...]:
     """Verdict, stop reason and the model's answer to the image that was kept."""
     model = world()[1]
     (probabilities,) = model.classifier.predict([one.image])

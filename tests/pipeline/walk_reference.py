@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from walk_world import PIXELS, LinearClassifier, LinearGenerator, LinearOracle
 
-from holdfast.pipeline.walk.walk import Walker, WalkOptions
+from holdfast.pipeline.walk.walk import WalkInput, WalkOptions
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class Walk:
     def accepts(self, levels: np.ndarray, label: int) -> bool:
         return softmax(self.oracle.weights.astype(np.float64) @ (levels / 255 - 0.5))[label] >= self.oracle.least
 
-    def __call__(self, walker: Walker) -> dict[str, Any]:
+    def __call__(self, walker: WalkInput) -> dict[str, Any]:
         options, label = self.options, walker.label
         budget = options.steps if walker.steps is None else walker.steps
         pixels = as_vector(walker.image) / 255

@@ -10,7 +10,7 @@ import torch
 from holdfast.core.protocols import Verdict
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels
-from holdfast.pipeline.walk.walk import UnderTest, Walker, under_test
+from holdfast.pipeline.walk.walk import UnderTest, WalkInput
 
 CLASSES = ("one", "two", "three")
 PIXELS = 12
@@ -94,13 +94,13 @@ class PhotoOracle:
 
 
 def judged_model(classifier: LinearClassifier | BlackBox, space: str = "dataset") -> UnderTest:
-    return under_test(classifier, map_labels(CLASSES, {}, classifier.labels), space)
+    return UnderTest(classifier, map_labels(CLASSES, {}, classifier.labels), space)
 
 
-def made_walkers(seed: int, count: int, budgets: Sequence[int | None] = (None,)) -> list[Walker]:
+def made_walkers(seed: int, count: int, budgets: Sequence[int | None] = (None,)) -> list[WalkInput]:
     rng = np.random.default_rng([seed, 7])
     return [
-        Walker(
+        WalkInput(
             f"image {number}",
             rng.integers(60, 196, (2, 2, 3), np.uint8),
             int(rng.integers(len(CLASSES))),

@@ -91,6 +91,13 @@ def machine_trouble(error: BaseException) -> MachineError | None:
     return None
 
 
+def raise_machine_trouble(error: BaseException) -> None:
+    """Raise a MachineError if the machine is to blame for an error, else do nothing."""
+    trouble = machine_trouble(error)
+    if trouble is not None:
+        raise trouble from error
+
+
 def half_may_work(error: BaseException) -> bool:
     """Return whether a part of a batch may succeed where the whole batch failed with this error."""
     if isinstance(error, (UserError, MachineError)):
@@ -105,9 +112,7 @@ def stop_or_sentence(error: Exception) -> str:
     """
     if isinstance(error, UserError):
         raise error
-    trouble = machine_trouble(error)
-    if trouble is not None:
-        raise trouble from error
+    raise_machine_trouble(error)
     message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return message[:500]
 

@@ -1,4 +1,4 @@
-"""Names of files made from names in the data, which nobody has checked."""
+"""Files that verbs write: names made from names in the data, which nobody has checked, and CSV."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part as safe_part
+from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
 from holdfast.core.types import Sample
 
 
 def file_name(sample: Sample) -> str:
-    """``class/stem`` with nothing in it that a file system or a path could misread."""
+    """Return ``class/stem`` with nothing in it that a file system or a path could misread."""
     name = sample.sample_id.removeprefix(f"{sample.label}/")
     if name == sample.sample_id:  # "a" of class "dog" must not meet "dog/a"
         name = f"{name}-{fingerprint(name)[:8]}"
     return "/".join([safe_part(sample.label), *(safe_part(part) for part in name.split("/"))])
 
 
+def write_csv(path: Path, table: pa.Table) -> None:
+    """Write a table as CSV; the file appears when it is whole."""
+    text = pa.BufferOutputStream()
+    pacsv.write_csv(table, text)
+    write_atomic(path, text.getvalue().to_pybytes())
+
+
 def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:
-    """Raises UserError where a collection's images lie below ``out``: results would mix with them or replace them."""
+    """Raise a UserError if images of the collection lie below ``out``: results would mix with them or replace them."""
     root, url = out.resolve(), stands_for(out)
     paths = (getattr(sample.image, "path", None) for sample in samples)
     # Not Path.parent: of a million images that is most of the time.

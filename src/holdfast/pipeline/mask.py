@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
@@ -16,7 +15,7 @@ from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.files import check_apart, file_name
+from holdfast.pipeline.files import check_apart, file_name, write_csv
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
@@ -76,15 +75,13 @@ def make_masks(
         summary.already = len(there)
         shards = [owed[start : start + 8] for start in range(0, len(owed), 8)]
         progress("mask", 0, len(owed))
-        for made in executor.map(seeing(Masking(spec, out), collection.samples, executor), shards):
+        for made in executor.map(seeing(MaskWorker(spec, out), collection.samples, executor), shards):
             parts.write(pa.Table.from_pylist(made, schema=MASKS))
             rows.update({row["row_id"]: row for row in made})
             summary.count(made)
             progress("mask", summary.rows, len(owed))
         ordered = sorted(rows.values(), key=lambda row: (row["confidence"], row["path"]))
-        text = pa.BufferOutputStream()
-        pacsv.write_csv(pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]), text)
-        write_atomic(out / "masks.csv", text.getvalue().to_pybytes())
+        write_csv(out / "masks.csv", pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]))
     return summary, ordered
 
 
@@ -102,7 +99,7 @@ def _check_new(samples: Iterable[Sample], out: Path) -> None:
             raise UserError(f"{path} is there and was not made by holdfast mask; choose another --out")
 
 
-class Masking:
+class MaskWorker:
     """The work of a shard."""
 
     def __init__(self, spec: MaskSpec, out: Path) -> None:

@@ -7,14 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from holdfast.core.errors import UserError
 from holdfast.data import load_collection
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
 from holdfast.data.splits import stratified_folds, stratified_split
-from holdfast.data.writers import write_atomic
+from holdfast.pipeline.files import write_csv
 from holdfast.store import write_table
 
 
@@ -48,9 +47,7 @@ def write_split(
     if out.suffix == ".parquet":
         write_table(out, table)
     else:
-        text = pa.BufferOutputStream()
-        pacsv.write_csv(table, text)
-        write_atomic(out, text.getvalue().to_pybytes())
+        write_csv(out, table)
     counts = Counter(sample.split for sample in samples)
     return dict(sorted(counts.items())) | ({"folds": folds} if folds else {})
 

@@ -14,7 +14,7 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.types import Image
 from holdfast.data.nuisances import KINDS
-from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure
 from holdfast.registry import unknown
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import estimate, number, percent, plural, points, sentence, short_names, span
@@ -71,7 +71,7 @@ class PoolPair:
 
     images: pd.DataFrame
     values: Mapping[str, pd.DataFrame]
-    pools: Mapping[str, Measured]
+    pools: Mapping[str, MeasuredPool]
     seconds: Mapping[str, float]
     lost: int
 
@@ -152,7 +152,7 @@ def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:
     return asked
 
 
-def joined(pools: Mapping[str, Measured], at_least: int, seconds: Mapping[str, float]) -> PoolPair:
+def joined(pools: Mapping[str, MeasuredPool], at_least: int, seconds: Mapping[str, float]) -> PoolPair:
     """Return the images that both pools have, and every measure of both."""
     import pandas as pd
 

@@ -15,7 +15,7 @@ from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.pipeline.walk.resources import LARGEST_DEFAULT, square
-from holdfast.pipeline.walk.walk import UnderTest, under_test
+from holdfast.pipeline.walk.walk import UnderTest
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
 from holdfast.report.study import Finding, StudyResult
@@ -103,7 +103,7 @@ def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTe
             raise UserError(f"{model.name} has no gradients to be attacked by")
         networks[model.name] = model
     return {
-        name: under_test(network, map_labels(collection.classes, collection.keys, network.labels))
+        name: UnderTest(network, map_labels(collection.classes, collection.keys, network.labels))
         for name, network in networks.items()
     }
 

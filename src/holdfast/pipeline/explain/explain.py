@@ -18,8 +18,8 @@ from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import Method, parse_methods
 from holdfast.pipeline.evaluate.models import EvaluateSpec
 from holdfast.pipeline.evaluate.rows import EvaluationIds, row_key
-from holdfast.pipeline.explain.maps import Item, Looking
-from holdfast.pipeline.explain.subjects import Subject, evaluated, segmented, trained
+from holdfast.pipeline.explain.maps import Item, MapMaker
+from holdfast.pipeline.explain.subjects import ExplainedModel, evaluated, segmented, trained
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
@@ -241,7 +241,7 @@ class _Work:
                     planned.append((sample, condition, row))
         return planned
 
-    def _subject(self, model: str, trained_on: str, fold: int) -> Subject:
+    def _subject(self, model: str, trained_on: str, fold: int) -> ExplainedModel:
         if trained_on:
             return trained(self.run, model, trained_on, fold, self.spec.device)
         recorded = self.run.spec()
@@ -254,7 +254,7 @@ class _Work:
 
     def _explain(
         self,
-        subject: Subject,
+        subject: ExplainedModel,
         model: str,
         left: Sequence[tuple[Sample, Condition, dict[str, Any]]],
         done: set[tuple[str, str]],
@@ -263,7 +263,7 @@ class _Work:
         """Rows of one model, written as they come; yields how many."""
         shown = [sample.source_id for sample in self.chosen]
         kept = set(list(dict.fromkeys(shown))[: self.spec.pictures])
-        looking = Looking(subject, self.spec, self.methods, self.run.path)
+        looking = MapMaker(subject, self.spec, self.methods, self.run.path)
         waiting: list[dict[str, Any]] = []
         for items in _batches(self._items(subject, model, left, kept, summary), self.spec.batch_size):
             made = looking.rows(items, done)
@@ -278,7 +278,7 @@ class _Work:
 
     def _items(
         self,
-        subject: Subject,
+        subject: ExplainedModel,
         model: str,
         left: Sequence[tuple[Sample, Condition, dict[str, Any]]],
         kept: set[str],
@@ -312,7 +312,7 @@ class _Work:
                     continue
                 yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept, self._cascaded(row))
 
-    def _same(self, subject: Subject, sample: Sample, condition: Condition, row: dict[str, Any]) -> bool:
+    def _same(self, subject: ExplainedModel, sample: Sample, condition: Condition, row: dict[str, Any]) -> bool:
         """Whether the row's name is still that of this picture and these weights."""
         if subject.tested is None:
             return True

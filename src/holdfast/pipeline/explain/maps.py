@@ -27,7 +27,7 @@ from holdfast.explain import (
 )
 from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
-from holdfast.pipeline.explain.subjects import Asked, Subject
+from holdfast.pipeline.explain.subjects import AskedScores, ExplainedModel
 
 if TYPE_CHECKING:
     import torch
@@ -65,10 +65,10 @@ class Item:
     cascaded: bool = True
 
 
-class Looking:
+class MapMaker:
     """One model's maps. What is costly (a layer, shuffled weights) is found once."""
 
-    def __init__(self, subject: Subject, options: Options, methods: Sequence[Method], run: Path) -> None:
+    def __init__(self, subject: ExplainedModel, options: Options, methods: Sequence[Method], run: Path) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
         self._layers: dict[str, str] = {}
         self._stages: list[frozenset[int]] = []
@@ -129,7 +129,7 @@ class Looking:
         method: Method,
         items: Sequence[Item],
         batch: torch.Tensor,
-        asked: Asked,
+        asked: AskedScores,
         maps: Sequence[Map],
         others: Sequence[Map] | None,
     ) -> dict[int, dict[str, list[float]]]:
@@ -138,7 +138,7 @@ class Looking:
         wanted = [place for place, item in enumerate(items) if item.cascaded and look(maps[place], item.mask)]
         if not self.options.cascade or others is None or not network.differentiable or not wanted:
             return {}
-        part, own = batch[wanted], Asked([one[wanted] for one in asked.targets], asked.classes)
+        part, own = batch[wanted], AskedScores([one[wanted] for one in asked.targets], asked.classes)
         if not self._stages:
             self._stages = stages(network, part[:1], [one[:1].to(network.device) for one in own.targets])
         series = []
@@ -155,7 +155,7 @@ class Looking:
             if all(np.isfinite(made[at]).all() for made in series)
         }
 
-    def _maps(self, method: Method, batch: torch.Tensor, asked: Asked) -> tuple[list[Map], str]:
+    def _maps(self, method: Method, batch: torch.Tensor, asked: AskedScores) -> tuple[list[Map], str]:
         network = self.subject.network
         layer = ""
         with _exact(network.device):

@@ -27,7 +27,7 @@ LABEL, PREDICTION = "label", "prediction"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedScores:
     """What is explained of a batch: the targets of ``Network.score``, and the name of each picture's target."""
 
     targets: list[torch.Tensor]
@@ -35,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExplainedModel:
     """A model under explanation.
 
     Attributes:
@@ -47,7 +47,7 @@ class Subject:
 
     network: Network
     see: Callable[[Image], Image]
-    ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], Asked]
+    ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], AskedScores]
     tested: Tested | None = None
 
     def see_mask(self, mask: Mask) -> Mask:
@@ -56,13 +56,13 @@ class Subject:
         return np.asarray(self.see(painted)[..., 0] > 127)
 
 
-def evaluated(spec: EvaluateSpec, collection: Collection, text: str) -> Subject:
+def evaluated(spec: EvaluateSpec, collection: Collection, text: str) -> ExplainedModel:
     """A model that ``holdfast eval`` ran, by the name it was given there."""
     (tested,) = load_models(replace(spec, models=(text,)), collection)
     return replace(classifier_subject(tested.classifier, tested.labels), tested=tested)
 
 
-def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Subject:
+def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> ExplainedModel:
     """A model that ``holdfast train`` or ``segment`` left in the run."""
     recorded = run.spec()
     name = safe_part(model.replace(":", "-"))
@@ -80,7 +80,7 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Su
     return classifier_subject(classifier, map_labels(tuple(recorded["classes"]), {}, classifier.labels))
 
 
-def segmented(run: Run, collection: Collection, model: str, device: str) -> Subject:
+def segmented(run: Run, collection: Collection, model: str, device: str) -> ExplainedModel:
     """A segmenter that ``holdfast segment --models`` tested as it is, its outputs found as there."""
     recorded = run.spec()
     keys = dict(collection.keys) | (read_label_file(recorded["labels"]) if recorded.get("labels") else {})
@@ -91,7 +91,7 @@ def segmented(run: Run, collection: Collection, model: str, device: str) -> Subj
     raise UserError(f"{model} is not among the models of this run's last segment; run that again with it")
 
 
-def classifier_subject(classifier: Any, labels: LabelMap) -> Subject:
+def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
     """A classifier; of a class with several outputs the one that is highest on the picture is explained."""
     import torch
 
@@ -104,31 +104,31 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> Subject:
         pictures = (batch * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
         return torch.from_numpy(classifier.predict([np.ascontiguousarray(one) for one in pictures]))
 
-    def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> Asked:
+    def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         del masks
         answers = scores(batch)
         if not bool(answers.isfinite().all()):
             raise SampleError("the model's scores are not finite")
         if target == PREDICTION:
             places = answers.argmax(1)
-            return Asked([places], [labels.outputs[int(place)] for place in places])
+            return AskedScores([places], [labels.outputs[int(place)] for place in places])
         chosen = []
         for row, name in zip(answers, names, strict=True):
             own = list(labels.members[labels.classes.index(name)])
             chosen.append(own[int(row[own].argmax())])
-        return Asked([torch.tensor(chosen)], list(names))
+        return AskedScores([torch.tensor(chosen)], list(names))
 
-    return Subject(network, lambda image: model_input(classifier, image), ask)
+    return ExplainedModel(network, lambda image: model_input(classifier, image), ask)
 
 
-def segmenter_subject(segmenter: Any, labels: LabelMap) -> Subject:
+def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
     """A segmenter; the class's logits inside its true mask (``label``) or where it is predicted (``prediction``).
 
     Of a class with several outputs the one with the highest mean in the mask is explained.
     """
     import torch
 
-    def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> Asked:
+    def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         regions = torch.from_numpy(np.stack(masks)).float()
         with torch.no_grad():
             planes = segmenter.logits(batch).float().cpu()
@@ -145,6 +145,6 @@ def segmenter_subject(segmenter: Any, labels: LabelMap) -> Subject:
             for name, region in zip(names, regions, strict=True):
                 if not bool(region.any()):
                     raise SampleError(f"the model marks no pixel as {name}")
-        return Asked([places, regions], list(names))
+        return AskedScores([places, regions], list(names))
 
-    return Subject(of_segmenter(segmenter), segmenter.shown, ask)
+    return ExplainedModel(of_segmenter(segmenter), segmenter.shown, ask)

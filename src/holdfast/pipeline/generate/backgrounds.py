@@ -11,7 +11,7 @@ from typing import Any, cast
 import cv2
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, machine_trouble
+from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.seeds import generator, seed_from
@@ -39,7 +39,7 @@ NOT_RECOGNISED = "not recognised: the oracle no longer sees the object's class"
 
 
 @dataclass(frozen=True)
-class Request:
+class BackgroundRequest:
     """What is asked of the generator for one sample."""
 
     prompt: str
@@ -75,12 +75,14 @@ class Painter:
         self._ahead: dict[str, Image] = {}
         self._lock = threading.Lock()
 
-    def request(self, sample: Sample) -> Request:
+    def request(self, sample: Sample) -> BackgroundRequest:
         """Prompt and seed of a sample; every prompt of a sample starts from the same noise."""
         rng = generator(self._seed, sample.sample_id, "prompt")
         prompt, background = self.prompts.of(sample, spoken(sample.label, self._keys.get(sample.label)), rng)
         # 53 bits, so that every reader of JSON keeps the number whole
-        return Request(prompt, background, seed_from(self._seed, sample.sample_id, "generated_background") >> 11)
+        return BackgroundRequest(
+            prompt, background, seed_from(self._seed, sample.sample_id, "generated_background") >> 11
+        )
 
     def identity(self, sample: Sample) -> str:
         """Hash of everything the picture of a sample depends on besides image, mask and the condition."""
@@ -206,9 +208,7 @@ class Painter:
         except HoldfastError:
             raise
         except Exception as error:  # of a library, about one image
-            trouble = machine_trouble(error)
-            if trouble is not None:
-                raise trouble from error
+            raise_machine_trouble(error)
             raise SampleError(f"the generator failed: {type(error).__name__}: {first_line(error)}") from error
         return [cover(picture, *mask.shape) for picture, mask in zip(made, masks, strict=True)]
 

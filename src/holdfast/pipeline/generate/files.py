@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from holdfast.core.files import write_atomic
 from holdfast.data.labels import read_label_file
 from holdfast.data.nuisances import Category
+from holdfast.pipeline.files import write_csv
 from holdfast.pipeline.generate.plan import label_rows
 from holdfast.store import Parts, write_table
 
@@ -46,7 +46,7 @@ MANIFEST = pa.schema(
 _ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
 
 
-class Pool:
+class GeneratedPool:
     """The folder that ``generate`` writes."""
 
     def __init__(self, folder: Path) -> None:
@@ -79,10 +79,10 @@ class Pool:
         is_ok = pc.equal(table["status"], "ok")
         made = table.filter(is_ok).select(MANIFEST.names)
         write_table(self.folder / "manifest.parquet", made)
-        _write_csv(self.folder / "manifest.csv", made)
+        write_csv(self.folder / "manifest.csv", made)
         failed = table.filter(pc.invert(is_ok)).drop_columns(["row_id", "path", "height", "width", "published_sha256"])
         if failed.num_rows:
-            _write_csv(self.folder / "failed.csv", failed)
+            write_csv(self.folder / "failed.csv", failed)
         else:
             (self.folder / "failed.csv").unlink(missing_ok=True)
         labels = label_rows(self._with_earlier(categories))
@@ -99,9 +99,3 @@ class Pool:
         keys = read_label_file(file) if file.is_file() else {}
         now = {one.name for one in categories}
         return [*(Category(name, one) for name, one in keys.items() if name not in now), *categories]
-
-
-def _write_csv(path: Path, table: pa.Table) -> None:
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    write_atomic(path, text.getvalue().to_pybytes())

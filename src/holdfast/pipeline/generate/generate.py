@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, UserError, first_line, machine_trouble
+from holdfast.core.errors import HoldfastError, UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
@@ -23,15 +23,15 @@ from holdfast.data.writers import encode_image, write_atomic
 from holdfast.engine import Executor, core_count
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.generate.files import Pool
-from holdfast.pipeline.generate.plan import GenerateSpec, Plan, Request, plan
+from holdfast.pipeline.generate.files import GeneratedPool
+from holdfast.pipeline.generate.plan import GenerateSpec, GenerationPlan, ImageRequest, plan
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Run, writing
 
-__all__ = ["GenerateSpec", "Made", "Request", "generate", "load_maker", "make_images"]
+__all__ = ["GenerateSpec", "ImageRequest", "MadeImage", "generate", "load_maker", "make_images"]
 
 BLACK = "the image is black: the generator's safety checker refused it, or its numbers were not finite"
 _GIVE_UP = 8
@@ -42,10 +42,10 @@ _SECONDS_A_PART = (1.0, 20.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeImage:
     """What came of a request: an image, or why there is none. ``attempt`` 1 is the second, with the next seed."""
 
-    request: Request
+    request: ImageRequest
     seed: int
     attempt: int
     image: Image | None
@@ -70,7 +70,7 @@ def generate(
         progress: told how far it is.
         executor: who makes them; None: this process.
     """
-    run, pool = Run(out), Pool(out)
+    run, pool = Run(out), GeneratedPool(out)
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
         planned = plan(spec)
         prompts = list(dict.fromkeys(one.prompt for one in planned.requests))
@@ -88,7 +88,7 @@ def generate(
         done = pool.finished()
         owed = [one for one in planned.requests if (one.prompt_id, one.repeat) not in done]
         summary.already = len(planned.requests) - len(owed)
-        work = Making(spec, out, known, maker)
+        work = GenerateWorker(spec, out, known, maker)
         made = 0
         progress("generate", 0, len(owed))
         for count, part in _made(work, owed, executor):
@@ -147,8 +147,8 @@ def _known(asked: tuple[str, str, tuple[str, ...]]) -> Known:
 
 
 def make_images(
-    maker: TextToImage, requests: Iterable[Request], *, seed: int = 0, batch_size: int = 16
-) -> Iterator[Made]:
+    maker: TextToImage, requests: Iterable[ImageRequest], *, seed: int = 0, batch_size: int = 16
+) -> Iterator[MadeImage]:
     """An image a request, in batches; what fails is yielded as such and made once more with the next seed.
 
     Args:
@@ -161,7 +161,9 @@ def make_images(
         yield from batch
 
 
-def _batches(maker: TextToImage, requests: Iterable[Request], *, seed: int, batch_size: int) -> Iterator[list[Made]]:
+def _batches(
+    maker: TextToImage, requests: Iterable[ImageRequest], *, seed: int, batch_size: int
+) -> Iterator[list[MadeImage]]:
     waiting, broken = iter(requests), 0
     while chosen := list(itertools.islice(waiting, batch_size)):
         made = _attempt(maker, chosen, seed, 0)
@@ -173,7 +175,7 @@ def _batches(maker: TextToImage, requests: Iterable[Request], *, seed: int, batc
         yield made + again
 
 
-def _attempt(maker: TextToImage, requests: Sequence[Request], seed: int, attempt: int) -> list[Made]:
+def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, attempt: int) -> list[MadeImage]:
     """One try at every request; where the generator fails on a batch, one at a time, to find the prompt it is about."""
     seeds = [one.seed(seed) + attempt for one in requests]
     start = time.perf_counter()
@@ -182,17 +184,15 @@ def _attempt(maker: TextToImage, requests: Sequence[Request], seed: int, attempt
     except HoldfastError:
         raise
     except Exception as error:
-        trouble = machine_trouble(error)
-        if trouble is not None:
-            raise trouble from error
+        raise_machine_trouble(error)
         if len(requests) > 1:
             return [made for one in requests for made in _attempt(maker, [one], seed, attempt)]
-        return [Made(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
+        return [MadeImage(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
     each = (time.perf_counter() - start) / len(requests)
     made = []
     for request, one_seed, image in zip(requests, seeds, images, strict=True):
         problem = _problem(image)
-        made.append(Made(request, one_seed, attempt, None if problem else image, problem, each))
+        made.append(MadeImage(request, one_seed, attempt, None if problem else image, problem, each))
     return made
 
 
@@ -203,7 +203,7 @@ def _problem(image: Image) -> str:
     return "" if image.any() else BLACK
 
 
-def _recorded(spec: GenerateSpec, planned: Plan, known: Known) -> dict[str, Any]:
+def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: Known) -> dict[str, Any]:
     return asdict(spec) | {
         "verb": "generate",
         "generator": known.name,
@@ -215,7 +215,7 @@ def _recorded(spec: GenerateSpec, planned: Plan, known: Known) -> dict[str, Any]
     }
 
 
-def _tell_cut(known: Known, requests: Iterable[Request], summary: Summary) -> None:
+def _tell_cut(known: Known, requests: Iterable[ImageRequest], summary: Summary) -> None:
     """Which words of which prompts the generator does not read, each prompt once."""
     asked = {one.prompt: one for one in requests}
     for prompt, words in known.cut.items():
@@ -223,7 +223,9 @@ def _tell_cut(known: Known, requests: Iterable[Request], summary: Summary) -> No
         summary.add(asked[prompt].place, message, 0)
 
 
-def _made(work: Making, owed: Sequence[Request], executor: Executor | None) -> Iterator[tuple[int, Summary]]:
+def _made(
+    work: GenerateWorker, owed: Sequence[ImageRequest], executor: Executor | None
+) -> Iterator[tuple[int, Summary]]:
     """Make them here, batch by batch, or elsewhere in shards of whole batches: the same ones, wherever they are made.
 
     A shard has enough prompts to find out that the generator fails on all.
@@ -236,7 +238,7 @@ def _made(work: Making, owed: Sequence[Request], executor: Executor | None) -> I
     yield from executor.map(work, [owed[start : start + size] for start in range(0, len(owed), size)])
 
 
-class Making:
+class GenerateWorker:
     """The work of a shard: make its images, write them, and record them.
 
     Travels to other processes without its generator, which is loaded there on first use.
@@ -250,7 +252,7 @@ class Making:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maker": None}
 
-    def __call__(self, requests: Sequence[Request]) -> tuple[int, Summary]:
+    def __call__(self, requests: Sequence[ImageRequest]) -> tuple[int, Summary]:
         """Make these and record them in one part; returns how many requests, and what came of them."""
         summary = Summary()
         for _, part in self.batches(requests, whole=True):
@@ -266,11 +268,11 @@ class Making:
             self._maker = maker
         return self._maker
 
-    def batches(self, requests: Sequence[Request], *, whole: bool = False) -> Iterator[tuple[int, Summary]]:
+    def batches(self, requests: Sequence[ImageRequest], *, whole: bool = False) -> Iterator[tuple[int, Summary]]:
         """Make these batch by batch, recorded now and then, or all at the end."""
         size = self.spec.batch_size
         with ThreadPoolExecutor(core_count()) as threads:
-            writer = _Writer(self.spec, Pool(self._out), self._known, threads, whole=whole)
+            writer = _Writer(self.spec, GeneratedPool(self._out), self._known, threads, whole=whole)
             made = 0
             for batch in _batches(self.maker, requests, seed=self.spec.seed, batch_size=size):
                 writer.add(batch)
@@ -290,7 +292,7 @@ class _Writer:
     def __init__(
         self,
         spec: GenerateSpec,
-        pool: Pool,
+        pool: GeneratedPool,
         known: Known,
         threads: ThreadPoolExecutor,
         *,
@@ -303,7 +305,7 @@ class _Writer:
         self._rows: list[dict[str, Any]] = []
         self._written, self._pause = time.monotonic(), _SECONDS_A_PART[0]
 
-    def add(self, batch: Sequence[Made]) -> None:
+    def add(self, batch: Sequence[MadeImage]) -> None:
         """Take a batch; waits for an older one when too many are on the way."""
         self._on_the_way.append([self._threads.submit(self._write, one) for one in batch])
         while len(self._on_the_way) > _BATCHES_AHEAD:
@@ -338,7 +340,7 @@ class _Writer:
         self._rows = []
         self._written, self._pause = time.monotonic(), min(2 * self._pause, _SECONDS_A_PART[1])
 
-    def _write(self, made: Made) -> dict[str, Any]:
+    def _write(self, made: MadeImage) -> dict[str, Any]:
         request, image = made.request, made.image
         name = f"{request.prompt_id}-{request.repeat}"
         path = f"{request.nuisance_kind}/{safe_part(request.category)}/{name}.png"

@@ -40,7 +40,7 @@ _SEEDS = 2**31  # what every tool's seed field takes, so that an image can be ma
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ImageRequest:
     """One image to make; ``repeat`` counts the images of its prompt."""
 
     prompt: str
@@ -65,16 +65,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GenerationPlan:
     """The images of a pool in the order they are made, its categories, and what was left out: (where, why)."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ImageRequest, ...]
     categories: tuple[Category, ...]
     templates: Mapping[str, str]
     problems: tuple[tuple[str, str], ...]
 
 
-def plan(spec: GenerateSpec) -> Plan:
+def plan(spec: GenerateSpec) -> GenerationPlan:
     """Read the lists and put the prompts together."""
     _check(spec)
     problems: list[tuple[str, str]] = []
@@ -86,16 +86,16 @@ def plan(spec: GenerateSpec) -> Plan:
     templates = dict(DIORAMA_TEMPLATES if _is_drawn(spec, spec.nuisances) else PHOTO_TEMPLATES)
     if spec.templates:
         templates |= read_templates(spec.templates)
-    prompts: dict[str, Request] = {}
+    prompts: dict[str, ImageRequest] = {}
     for category, nuisance in itertools.product(categories, nuisances):
         text = fill(templates[nuisance.kind], category.name, nuisance.words)
-        request = Request(text, category.name, nuisance.kind, nuisance.name)
+        request = ImageRequest(text, category.name, nuisance.kind, nuisance.name)
         if text in prompts:
             kept = prompts[text]
             problems.append((request.place, f"the prompt {text!r} is asked for twice; kept for {kept.place}"))
         else:
             prompts[text] = request
-    return Plan(tuple(_in_turn(prompts.values(), spec)), tuple(categories), templates, tuple(problems))
+    return GenerationPlan(tuple(_in_turn(prompts.values(), spec)), tuple(categories), templates, tuple(problems))
 
 
 def _check(spec: GenerateSpec) -> None:
@@ -144,12 +144,12 @@ def _once(listed: Iterable[Listed], what: str, problems: list[tuple[str, str]]) 
             yield one
 
 
-def _in_turn(prompts: Iterable[Request], spec: GenerateSpec) -> list[Request]:
+def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageRequest]:
     """Every repeat of every prompt, categories and kinds taking turns.
 
     So a pool that is cut short, by ``limit`` or by a kill, is even over both; and a higher limit only adds to it.
     """
-    groups: dict[tuple[str, str], list[Request]] = {}
+    groups: dict[tuple[str, str], list[ImageRequest]] = {}
     for prompt in prompts:
         groups.setdefault((prompt.nuisance_kind, prompt.category), []).append(prompt)
     shuffled = [sorted(group, key=lambda one: one.prompt_id) for group in groups.values()]  # ids are as good as random

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.votes import Tally, read_votes
+from holdfast.pipeline.files import write_csv
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts, write_table
 
@@ -107,7 +107,5 @@ def _list(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Write the manifest of what went to people, decided or not, so that ``holdfast review`` opens the folder."""
     named = [{**row, "condition": row["scenario"], "published_sha256": row["sha256"]} for row in rows]
     table = pa.table({name: [row[name] for row in named] for name in _SHOWN}).sort_by("sample_id")
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    write_atomic(folder / "manifest.csv", text.getvalue().to_pybytes())
+    write_csv(folder / "manifest.csv", table)
     write_table(folder / "manifest.parquet", table)

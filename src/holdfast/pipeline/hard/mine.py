@@ -12,10 +12,10 @@ from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.hard.pool import Measured, MineSpec, check, measure, model_facts
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts
 from holdfast.pipeline.hard.publish import check_out, publish
 from holdfast.pipeline.hard.repainting import paint_again
-from holdfast.pipeline.hard.results import Choice, Selection, tables
+from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
@@ -107,7 +107,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
     return Mined(out, count, facts, made, warnings)
 
 
-def _choose(spec: MineSpec, pool: Measured) -> Choice:
+def _choose(spec: MineSpec, pool: MeasuredPool) -> MiningChoice:
     """Choose k and m, on the choosing half of the prompts and without asking the targets."""
     half = pool.images["half"] == CHOOSE
     if not (pool.images["valid"] & ~half).any():
@@ -130,7 +130,7 @@ def _choose(spec: MineSpec, pool: Measured) -> Choice:
             f"the choosing half of the prompts has {left} valid images that {at_least} of {use} surrogates fail, fewer "
             f"than the {spec.least_images} asked for: a larger pool would tell more"
         )
-    return Choice(
+    return MiningChoice(
         used,
         at_least,
         curve,
@@ -144,7 +144,7 @@ def _choose(spec: MineSpec, pool: Measured) -> Choice:
     )
 
 
-def select(spec: MineSpec, pool: Measured, choice: Choice) -> Selection:
+def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selection:
     """The hard images, and a control for each."""
     images = pool.images
     failures = pool.failed[list(choice.used)].sum(axis=1)
@@ -172,7 +172,7 @@ def select(spec: MineSpec, pool: Measured, choice: Choice) -> Selection:
     return Selection(failures, hard, kept, control, valid_control)
 
 
-def _doubts(pool: Measured) -> list[str]:
+def _doubts(pool: MeasuredPool) -> list[str]:
     """What a reader should know of the models before believing a hard set."""
     found = []
     wrong = pool.failed.mean()
@@ -196,7 +196,7 @@ def _doubts(pool: Measured) -> list[str]:
     ]
 
 
-def _partial_judge(spec: MineSpec, pool: Measured) -> list[str]:
+def _partial_judge(spec: MineSpec, pool: MeasuredPool) -> list[str]:
     """Whether the oracle helped to paint what it judges."""
     makers = {str(sample.attributes.get("generator", "")).partition(":")[0] for sample in pool.collection.samples}
     if "embedded" in makers and {one.model for one in lineages(spec.oracle)} == {"clip:embedded"}:
@@ -216,7 +216,7 @@ def _too_large(selection: Selection) -> list[str]:
     return []
 
 
-def _few_controls(pool: Measured, selection: Selection) -> list[str]:
+def _few_controls(pool: MeasuredPool, selection: Selection) -> list[str]:
     """Whether hard images that results are about have no control."""
     hard = pool.images.index[selection.hard & pool.images["valid"] & (pool.images["half"] == REPORT)]
     found = int(hard.isin(selection.valid_control["hard"]).sum())

@@ -97,7 +97,7 @@ def _kin(spec: MineSpec) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPool:
     """A classified and judged pool.
 
     Attributes:
@@ -148,22 +148,22 @@ def measure(
     oracle: Oracle | None = None,
     limit: int = 0,
     executor: Executor | None = None,
-) -> tuple[Measured, Oracle]:
+) -> tuple[MeasuredPool, Oracle]:
     """Classify a pool into ``folder/run`` and judge it into ``folder/oracle``; what is there already is kept."""
     run, _ = evaluate(spec.evaluation(data, limit=limit), folder / "run", progress=progress, executor=executor)
     collection = read(DataSpec(data, limit=limit))
     if oracle is None:
         # Where others judge, this process only has to know it.
         oracle = load_judge(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
-    judging = Judging(spec, collection, folder / "oracle", oracle)
+    judging = JudgeWorker(spec, collection, folder / "oracle", oracle)
     judged = _judge(judging, collection, run, oracle, progress, executor or LocalExecutor(1))
     names = list(run.spec()["model_names"])
     surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
     images, failed, said, unanswered = _frames(spec, collection, run, names, judged)
-    return Measured(collection, run, surrogates, targets, images, failed, said, unanswered), oracle
+    return MeasuredPool(collection, run, surrogates, targets, images, failed, said, unanswered), oracle
 
 
-class Judging:
+class JudgeWorker:
     """The work of a shard: the oracle's verdicts on some images, by the names of their rows.
 
     Travels to other processes without the oracle, which is loaded there on first use.
@@ -191,7 +191,7 @@ class Judging:
 
 
 def _judge(
-    judging: Judging, collection: Collection, run: Run, oracle: Oracle, progress: Progress, executor: Executor
+    judging: JudgeWorker, collection: Collection, run: Run, oracle: Oracle, progress: Progress, executor: Executor
 ) -> dict[str, dict[str, Any]]:
     """The oracle's verdict on every image that can be read, by sample_id; made now where it is not stored."""
     contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}

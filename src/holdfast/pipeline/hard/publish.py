@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
@@ -24,10 +23,10 @@ from holdfast.data.labels import map_labels
 from holdfast.data.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
-from holdfast.pipeline.files import safe_part
+from holdfast.pipeline.files import safe_part, write_csv
 from holdfast.pipeline.hard.data_card import data_card
-from holdfast.pipeline.hard.pool import Measured, MineSpec, all_keys
-from holdfast.pipeline.hard.results import Choice, Selection
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, all_keys
+from holdfast.pipeline.hard.results import MiningChoice, Selection
 from holdfast.store import write_json, write_table
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ def check_out(out: Path) -> None:
 
 def publish(
     spec: MineSpec,
-    pool: Measured,
-    choice: Choice,
+    pool: MeasuredPool,
+    choice: MiningChoice,
     selection: Selection,
     oracle: Oracle,
     tables: dict[str, pd.DataFrame],
@@ -153,7 +152,7 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
                     folder.rmdir()
 
 
-def _row(sample: Sample, path: str, data: bytes, pool: Measured, selection: Selection) -> dict[str, Any]:
+def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: Selection) -> dict[str, Any]:
     own = pool.images.loc[sample.sample_id]
     return {
         "path": path,
@@ -184,9 +183,7 @@ def _manifest(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def _write_manifest(table: pa.Table, out: Path) -> None:
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    write_atomic(out / "manifest.csv", text.getvalue().to_pybytes())
+    write_csv(out / "manifest.csv", table)
     write_table(out / MANIFEST, table)
 
 

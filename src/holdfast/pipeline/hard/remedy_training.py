@@ -40,7 +40,7 @@ WEIGHTS = "model"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RemedyRecipe:
     """How a model is fine-tuned.
 
     Attributes:
@@ -61,8 +61,8 @@ class Recipe:
 
 
 RECIPES = {
-    "default": Recipe("adamw", 3e-4, 8, 32, cycle=True, moves=True),
-    "paper": Recipe("sgd", 1e-4, 10, 32, cycle=False, moves=False),
+    "default": RemedyRecipe("adamw", 3e-4, 8, 32, cycle=True, moves=True),
+    "paper": RemedyRecipe("sgd", 1e-4, 10, 32, cycle=False, moves=False),
 }
 """``paper``: SGD at 1e-4 for 10 epochs, as published with ImageNet-D; momentum, batch and mirroring are ours."""
 
@@ -102,7 +102,7 @@ def fine_tune(
     classifier: TorchClassifier,
     samples: Sequence[Sample],
     label_map: LabelMap,
-    recipe: Recipe,
+    recipe: RemedyRecipe,
     *,
     seed: int,
     max_pixels: int,
@@ -166,7 +166,7 @@ def _loss(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> Mapping[str,
     return {"loss": -likely.mean(), "accuracy": right}
 
 
-def _optimiser(module: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimiser(module: torch.nn.Module, recipe: RemedyRecipe) -> torch.optim.Optimizer:
     import torch
 
     if recipe.optimiser == "sgd":
@@ -191,6 +191,6 @@ def trained_as(folder: Path, asked: Mapping[str, Any]) -> bool:
     return bool(facts.get("asked") == json.loads(json.dumps(asked)))
 
 
-def described(recipe: Recipe) -> dict[str, Any]:
+def described(recipe: RemedyRecipe) -> dict[str, Any]:
     """As JSON."""
     return asdict(recipe)

@@ -17,15 +17,15 @@ from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generate.generate import (
+    ImageRequest,
     Known,
-    Made,
-    Request,
+    MadeImage,
     known_elsewhere,
     known_of,
     load_text_to_image,
     make_images,
 )
-from holdfast.pipeline.hard.pool import Measured, MineSpec, measure
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, measure
 from holdfast.pipeline.hard.results import Selection
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
@@ -60,13 +60,13 @@ PAINTED = pa.schema(
 
 def paint_again(
     spec: MineSpec,
-    pool: Measured,
+    pool: MeasuredPool,
     selection: Selection,
     oracle: Oracle,
     folder: Path,
     progress: Progress,
     executor: Executor | None = None,
-) -> tuple[Measured | None, list[str]]:
+) -> tuple[MeasuredPool | None, list[str]]:
     """New images of every hard prompt, classified and judged in ``folder/again``; warnings where there can be none.
 
     What was painted before is kept, also for prompts that are no longer hard.
@@ -80,13 +80,13 @@ def paint_again(
         return None, ["the pool does not record its prompts, so they cannot be painted anew"]
     text, known, maker = _maker(spec, pool, executor)
     wanted = {
-        Request(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])
+        ImageRequest(row["prompt"], row["category"], row["kind"], row["nuisance"], repeat): str(row["prompt_id"])
         for row in hard.to_dict("records")
         for repeat in range(FIRST_REPEAT, FIRST_REPEAT + spec.again)
     }
     place = folder / "again"
     parts = Parts(place / "manifest", PAINTED)
-    painting = Painting(text, spec, known, maker, place)
+    painting = RepaintWorker(text, spec, known, maker, place)
     lost = _paint(painting, wanted, parts, progress, executor or LocalExecutor(1))
     rows = [row for row in parts.rows().to_pylist() if row["generator_fingerprint"] == known.fingerprint]
     rows = sorted(rows, key=lambda row: str(row["sample_id"])) + _stand_ins(pool, {row["label"] for row in rows}, place)
@@ -97,7 +97,7 @@ def paint_again(
     return again, [f"{lost} of {len(wanted)} new images of hard prompts could not be made"] if lost else []
 
 
-def _stand_ins(pool: Measured, there: Container[str], place: Path) -> list[dict[str, Any]]:
+def _stand_ins(pool: MeasuredPool, there: Container[str], place: Path) -> list[dict[str, Any]]:
     """An image of the pool for every category that no painted image has, so that models choose among all of them."""
     rows = []
     for category in pool.collection.classes:
@@ -111,7 +111,7 @@ def _stand_ins(pool: Measured, there: Container[str], place: Path) -> list[dict[
     return rows
 
 
-def _maker(spec: MineSpec, pool: Measured, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
+def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
     """The name of the pool's own generator, or of the one that was named, and what is known of it, or itself."""
     made = {
         (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
@@ -141,11 +141,11 @@ def _maker(spec: MineSpec, pool: Measured, executor: Executor | None) -> tuple[s
     return text, known, maker
 
 
-Wanted = Sequence[tuple[Request, str]]
+Wanted = Sequence[tuple[ImageRequest, str]]
 """What is to be painted, and the name that the pool gave its prompt."""
 
 
-class Painting:
+class RepaintWorker:
     """The work of a shard: paint its prompts, in batches, and record the images.
 
     Travels to other processes without the generator, which is loaded there on first use.
@@ -178,7 +178,9 @@ class Painting:
         return len(shard), len(shard) - len(rows)
 
 
-def _paint(painting: Painting, wanted: dict[Request, str], parts: Parts, progress: Progress, executor: Executor) -> int:
+def _paint(
+    painting: RepaintWorker, wanted: dict[ImageRequest, str], parts: Parts, progress: Progress, executor: Executor
+) -> int:
     """Paint what is not there yet, and record it shard by shard; returns how many could not be made."""
     stored = parts.stored_ids()
     missing = [(one, name) for one, name in wanted.items() if _row_id(one, painting.known) not in stored]
@@ -194,11 +196,11 @@ def _paint(painting: Painting, wanted: dict[Request, str], parts: Parts, progres
     return lost
 
 
-def _row_id(request: Request, known: Known) -> str:
+def _row_id(request: ImageRequest, known: Known) -> str:
     return f"{request.prompt_id}-{request.repeat}-{known.fingerprint[:16]}"
 
 
-def _row(made: Made, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
+def _row(made: MadeImage, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
     """Write the image, and say what it is. The prompt keeps the name that the pool gave it."""
     assert made.image is not None
     request = made.request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.hard.pool import Measured
+from holdfast.pipeline.hard.pool import MeasuredPool
 from holdfast.stats.hard.mining import accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
@@ -28,7 +28,7 @@ def _points(share: float) -> str:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MiningChoice:
     """How many surrogates, and how many of them must fail.
 
     Attributes:
@@ -126,10 +126,10 @@ class Selection:
 
 
 def tables(
-    pool: Measured,
-    choice: Choice,
+    pool: MeasuredPool,
+    choice: MiningChoice,
     selection: Selection,
-    again: Measured | None,
+    again: MeasuredPool | None,
     facts: pd.DataFrame,
     *,
     seed: int,
@@ -151,11 +151,11 @@ def tables(
     return made
 
 
-def _role(pool: Measured, model: str) -> str:
+def _role(pool: MeasuredPool, model: str) -> str:
     return "target" if model in pool.targets else "surrogate"
 
 
-def _accuracies(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]:
+def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     images = pool.images
@@ -184,7 +184,7 @@ def _accuracies(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]
     }
 
 
-def _validity(pool: Measured, selection: Selection, choice: Choice) -> pd.DataFrame:
+def _validity(pool: MeasuredPool, selection: Selection, choice: MiningChoice) -> pd.DataFrame:
     """By set, and by how many of the used surrogates fail."""
     inside = pool.images["half"] == REPORT
     groups = {
@@ -207,7 +207,7 @@ def _controls(selection: Selection) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _chosen(pool: Measured, choice: Choice) -> dict[str, pd.DataFrame]:
+def _chosen(pool: MeasuredPool, choice: MiningChoice) -> dict[str, pd.DataFrame]:
     """What k and m were chosen from, and for every m what the reporting half then says about the targets."""
     import pandas as pd
 
@@ -221,7 +221,7 @@ def _chosen(pool: Measured, choice: Choice) -> dict[str, pd.DataFrame]:
     return {"choice_k": curve, "choice_m": choice.counts, "by_m": pd.concat(parts, ignore_index=True)}
 
 
-def _rates(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]:
+def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
     """The share of shared failures among all images of a kind, nuisance, category."""
     import pandas as pd
 
@@ -241,7 +241,7 @@ def _rates(pool: Measured, selection: Selection) -> dict[str, pd.DataFrame]:
     return made
 
 
-def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: Measured, seed: int) -> dict[str, pd.DataFrame]:
+def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed: int) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     subsets, summaries, fits = [], [], []
@@ -270,7 +270,7 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: Measured, seed: in
     }
 
 
-def _models(pool: Measured, choice: Choice, facts: pd.DataFrame) -> pd.DataFrame:
+def _models(pool: MeasuredPool, choice: MiningChoice, facts: pd.DataFrame) -> pd.DataFrame:
     """Who took which part."""
     frame = facts.rename_axis("model").reset_index()
     frame["role"] = [_role(pool, one) for one in frame["model"]]
@@ -280,7 +280,7 @@ def _models(pool: Measured, choice: Choice, facts: pd.DataFrame) -> pd.DataFrame
 
 
 def _persistence(
-    pool: Measured, choice: Choice, selection: Selection, again: Measured | None, seed: int
+    pool: MeasuredPool, choice: MiningChoice, selection: Selection, again: MeasuredPool | None, seed: int
 ) -> pd.DataFrame:
     """New images of the hard prompts: which failures come back."""
     import pandas as pd
@@ -314,7 +314,7 @@ def _inside(images: pd.DataFrame, half: str, subset: str) -> pd.Series:
     return (images["valid"] | (subset == "all")) & ((images["half"] == half) | (half == "both"))
 
 
-def _luck(pool: Measured, selection: Selection, seed: int) -> pd.DataFrame:
+def _luck(pool: MeasuredPool, selection: Selection, seed: int) -> pd.DataFrame:
     """How alike the images of one prompt are, in failing and in validity."""
     import pandas as pd
 

@@ -24,18 +24,18 @@ from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
-from holdfast.pipeline.segment.training import SegmentTraining
+from holdfast.pipeline.segment.training import SegmentTrainingWorker
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
 from holdfast.pipeline.train.pictures import Renderer, Showing, Team, showing, tensors_of
 from holdfast.pipeline.train.plan import conditions_of, content_of
-from holdfast.pipeline.train.train import Kind, train
+from holdfast.pipeline.train.train import TrainingKind, train
 from holdfast.pipeline.train.worker import TESTED
 from holdfast.scenarios import Condition
 from holdfast.store import Run, writing
 
 __all__ = ["SegmentSpec", "segment"]
 
-SEGMENTERS = Kind("segment", networks.resolve, networks.build, SegmentTraining)
+SEGMENTERS = TrainingKind("segment", networks.resolve, networks.build, SegmentTrainingWorker)
 
 
 def segment(
@@ -102,14 +102,14 @@ def _evaluate(
         size = min(TESTED, shard_size(total, executor, TESTED)) if elsewhere(executor) else TESTED
         shards = [(place, shown[at : at + size]) for place, shown in owed for at in range(0, len(shown), size)]
         progress("segment", 0, total)
-        showings = Showings(spec, prepared, run, tested)
+        showings = SegmentWorker(spec, prepared, run, tested)
         for part in executor.map(seeing(showings, collection.samples, executor, prepared.pool.samples), shards):
             summary.merge(part)
             progress("segment", summary.rows, total)
     return run, summary
 
 
-def _load(spec: SegmentSpec, collection: Collection) -> list[testing.Tested]:
+def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegmenter]:
     keys = dict(collection.keys)
     if spec.labels:
         keys.update(read_label_file(Path(spec.labels)))
@@ -134,7 +134,7 @@ def _key(spec: SegmentSpec, prepared: Prepared, shown: Showing, model: str) -> d
     return row_key(spec, prepared.collection.name, *shown, model) | own
 
 
-def _plan(spec: SegmentSpec, prepared: Prepared, model: testing.Tested, condition: Condition) -> Plan:
+def _plan(spec: SegmentSpec, prepared: Prepared, model: testing.TestedSegmenter, condition: Condition) -> Plan:
     """What is shown, by sample and what is made of it, and the row it makes."""
     plan = {}
     for sample, made in showing(prepared.collection.samples, condition):
@@ -144,7 +144,7 @@ def _plan(spec: SegmentSpec, prepared: Prepared, model: testing.Tested, conditio
     return plan
 
 
-def _forget(run: Run, work: Sequence[tuple[testing.Tested, Condition, Plan]]) -> None:
+def _forget(run: Run, work: Sequence[tuple[testing.TestedSegmenter, Condition, Plan]]) -> None:
     """Drop rows that stand for a planned one and were measured before something changed: they would count twice."""
     planned = {one for *_, plan in work for one in plan.values()}
     here = {
@@ -165,25 +165,25 @@ def _forget(run: Run, work: Sequence[tuple[testing.Tested, Condition, Plan]]) ->
     testing.details(run.path).drop_ids(stale)
 
 
-class Showings:
+class SegmentWorker:
     """The work of a shard: pictures of one condition shown to one model, and a part of the table.
 
     Travels to other processes without its models, which are loaded there on first use.
     """
 
-    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Run, tested: list[testing.Tested]) -> None:
+    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Run, tested: list[testing.TestedSegmenter]) -> None:
         self.spec = spec
         self.prepared = prepared
         self.run = run.path.absolute()
         self._team: Team | None = None
         self._fingerprints = [model.fingerprint for model in tested]
-        self._tested: list[testing.Tested] | None = tested
+        self._tested: list[testing.TestedSegmenter] | None = tested
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tested": None, "_team": None}
 
     @property
-    def tested(self) -> list[testing.Tested]:
+    def tested(self) -> list[testing.TestedSegmenter]:
         """The models, loaded now if they are not."""
         if self._tested is None:
             tested = _load(self.spec, self.prepared.collection)

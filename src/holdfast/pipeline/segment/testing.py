@@ -51,7 +51,7 @@ def pictures_folder(run: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Tested:
+class TestedSegmenter:
     """A segmenter, and for each of its outputs the place among background and classes that it counts as."""
 
     segmenter: Segmenter
@@ -67,7 +67,7 @@ def check_classes(classes: Sequence[str]) -> None:
         raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(classes)}")
 
 
-def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> Tested:
+def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> TestedSegmenter:
     """A segmenter whose outputs are found by the classes' names, as those of classifiers are.
 
     Masks mark the object alone, so every output that is none of the classes counts as background.
@@ -80,17 +80,17 @@ def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, Clas
         places[list(own)] = place
     if places.all():
         raise UserError(f"{segmenter.name} has no output for the background: every one of them is a class")
-    return Tested(segmenter, places, fingerprint([segmenter.fingerprint, found.fingerprint]))
+    return TestedSegmenter(segmenter, places, fingerprint([segmenter.fingerprint, found.fingerprint]))
 
 
-def own(segmenter: Segmenter, classes: Sequence[str]) -> Tested:
+def own(segmenter: Segmenter, classes: Sequence[str]) -> TestedSegmenter:
     """One that was trained here: background, then the classes."""
     if segmenter.labels != LabelSpace((BACKGROUND, *classes)):
         raise UserError(f"{segmenter.name} was trained on other classes")
-    return Tested(segmenter, np.arange(len(classes) + 1, dtype=np.uint8), segmenter.fingerprint)
+    return TestedSegmenter(segmenter, np.arange(len(classes) + 1, dtype=np.uint8), segmenter.fingerprint)
 
 
-def answers(tested: Tested, images: Sequence[Image]) -> list[Map | str]:
+def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | str]:
     """Class maps, or why one could not be had: a model that fails on a batch is asked for one picture at a time."""
     try:
         maps = tested.segmenter.segment(images)
@@ -105,7 +105,11 @@ def answers(tested: Tested, images: Sequence[Image]) -> list[Map | str]:
 
 
 def outcomes(
-    tested: Tested, pictures: Tensors, classes: Sequence[str], ids: Mapping[str, str], shown: Mapping[str, Path]
+    tested: TestedSegmenter,
+    pictures: Tensors,
+    classes: Sequence[str],
+    ids: Mapping[str, str],
+    shown: Mapping[str, Path],
 ) -> Iterator[tuple[Sample, dict[str, Any]]]:
     """For every sample the outcome columns of its row, and under ``DETAILS`` its counts.
 

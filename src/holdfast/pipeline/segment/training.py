@@ -14,9 +14,9 @@ from holdfast.core.schema import SEGMENTS
 from holdfast.models.torch_segmenter import TorchSegmenter
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.train.fitting import MOVES, Fit, on_device
-from holdfast.pipeline.train.pictures import Rendered, Source, bytes_of, showing, tensors_of
-from holdfast.pipeline.train.plan import Job, ids_of, tested_on
-from holdfast.pipeline.train.worker import TESTED, Training
+from holdfast.pipeline.train.pictures import RenderedSource, Source, bytes_of, showing, tensors_of
+from holdfast.pipeline.train.plan import TrainingJob, ids_of, tested_on
+from holdfast.pipeline.train.worker import TESTED, TrainingWorker
 from holdfast.scenarios import Condition
 from holdfast.store import write_table
 from holdfast.training import augment
@@ -99,12 +99,12 @@ class SegmentFit(Fit):
         networks.write(folder, architecture, module, weights, self.classes, size, facts, text, note)
 
 
-class SegmentTraining(Training):
+class SegmentTrainingWorker(TrainingWorker):
     """Trains and tests segmenters one after the other."""
 
     fitting = SegmentFit
 
-    def _source(self, job: Job) -> tuple[Source, Sequence[Any], int]:
+    def _source(self, job: TrainingJob) -> tuple[Source, Sequence[Any], int]:
         import torch
 
         size = self.spec.settled().size
@@ -113,7 +113,7 @@ class SegmentTraining(Training):
         if 4 * bytes_of(len(shown), size) // 3 > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return Rendered(renderer, shown, labels, masks=True), [sample for sample, _ in shown], 0
+            return RenderedSource(renderer, shown, labels, masks=True), [sample for sample, _ in shown], 0
         if job.trained_on not in self._held:
             self._held.clear()
             self._held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=True)
@@ -122,12 +122,12 @@ class SegmentTraining(Training):
         pictures = torch.cat([held.images, held.masks[:, None].to(torch.uint8)], 1)
         return on_device(pictures, held.labels, self.device), held.samples, len(held.failed)
 
-    def _load(self, job: Job) -> TorchSegmenter:
+    def _load(self, job: TrainingJob) -> TorchSegmenter:
         segmenter = networks.load(job.architecture, self.run / "models" / job.folder, device=self.device)
         segmenter.batch_size = max(16, self.spec.settled().batch_size)
         return segmenter
 
-    def _rows(self, job: Job, condition: Condition, model: Any) -> Iterator[dict[str, Any]]:
+    def _rows(self, job: TrainingJob, condition: Condition, model: Any) -> Iterator[dict[str, Any]]:
         shown = tested_on(job, condition, self.prepared.collection.samples)
         ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
         made_of = {one.sample_id: made for one, made in shown}
@@ -142,7 +142,7 @@ class SegmentTraining(Training):
             for sample, outcome in found:
                 yield self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id]) | outcome
 
-    def _write(self, job: Job, condition: str, rows: list[dict[str, Any]]) -> None:
+    def _write(self, job: TrainingJob, condition: str, rows: list[dict[str, Any]]) -> None:
         # The details first: a row that is there has its counts.
         counted = [one for row in rows for one in row.pop(testing.DETAILS, [])]
         file = testing.details(self.run).folder / f"part-{job.name}--{safe_part(condition)}.parquet"

@@ -10,7 +10,7 @@ from holdfast.pipeline.specs.data import batch_size, device, labels, limit, max_
 from holdfast.pipeline.specs.rows import EvaluateSpec
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.hard.remedy_training import Recipe
+    from holdfast.pipeline.hard.remedy_training import RemedyRecipe
 
 NUISANCES = ("background", "texture", "material")
 
@@ -121,7 +121,7 @@ class RemedySpec(Spec):
     seed: int = seed()
     max_pixels: int = max_pixels()
 
-    def how(self) -> Recipe:
+    def how(self) -> RemedyRecipe:
         """Return the recipe with the values that replace its own."""
         from holdfast.pipeline.hard.remedy_training import RECIPES
 

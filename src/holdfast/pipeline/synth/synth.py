@@ -51,7 +51,7 @@ from holdfast.store.stored_ids import StoredIds
 
 
 @dataclass
-class Order:
+class RenderingOrder:
     """One sample and the renderings it still owes, with their ids; ``number`` names a tar or Parquet shard."""
 
     sample: Sample
@@ -63,7 +63,7 @@ class Batch:
     """The orders of one shard."""
 
     number: int
-    orders: list[Order] = field(default_factory=list)
+    orders: list[RenderingOrder] = field(default_factory=list)
 
 
 def make_spec(**values: Any) -> SynthSpec:
@@ -105,16 +105,16 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
                 summary.add(one, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
-        wanted = Wanted(spec, prepared, conditions, painter)
+        wanted = WantedRenderings(spec, prepared, conditions, painter)
         # Another --max-pixels may do it.
         drop_errors(parts, (one for own in wanted.ids() for one in own))
         ids = told(wanted.ids(), progress, "compare", len(prepared.collection.samples))
         drop_superseded(out, spec.format, parts, ids, wanted.names())
-        _write(spec, wanted, Synthesis(spec, prepared, out), executor, summary, progress)
+        _write(spec, wanted, SynthWorker(spec, prepared, out), executor, summary, progress)
         if painter is not None:
             painter.unread(prepared.collection.samples, summary)
             # In this process: a generator is too large to be loaded once a worker.
-            alone, work = LocalExecutor(1), Synthesis(spec, prepared, out, painter)
+            alone, work = LocalExecutor(1), SynthWorker(spec, prepared, out, painter)
             _write(spec, wanted, work, alone, summary, progress)
         if spec.review:
             settle(out, parts, spec.review_votes, summary)
@@ -139,7 +139,12 @@ def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
 
 
 def _write(
-    spec: SynthSpec, wanted: Wanted, work: Synthesis, executor: Executor, summary: Summary, progress: Progress
+    spec: SynthSpec,
+    wanted: WantedRenderings,
+    work: SynthWorker,
+    executor: Executor,
+    summary: Summary,
+    progress: Progress,
 ) -> None:
     """Do what is not there yet: what is painted where the work can paint, the rest where it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
@@ -154,7 +159,7 @@ def _write(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRenderings:
     """Every rendering that is asked for, whether it is there or not.
 
     Their ids are made a sample at a time, anew whenever they are gone through: images × conditions do not fit into
@@ -177,14 +182,14 @@ class Wanted:
             if conditions:
                 yield sample, conditions
 
-    def orders(self) -> Iterator[Order]:
+    def orders(self) -> Iterator[RenderingOrder]:
         """The same with ids."""
         for sample, conditions in self.samples():
             ids = rendering_ids(
                 self.prepared, sample, conditions, self.painter,
                 seed=self.spec.seed, format=self.spec.format, quality=self.spec.quality,
             )  # fmt: skip
-            yield Order(sample, list(zip(conditions, ids, strict=True)))
+            yield RenderingOrder(sample, list(zip(conditions, ids, strict=True)))
 
     def ids(self) -> Iterator[list[str]]:
         """The ids, those of a sample at a time."""
@@ -198,7 +203,7 @@ class Wanted:
 
 
 def _plan(
-    spec: SynthSpec, wanted: Wanted, parts: Parts, width: int, progress: Progress = silent
+    spec: SynthSpec, wanted: WantedRenderings, parts: Parts, width: int, progress: Progress = silent
 ) -> tuple[Iterator[Batch], int, int]:
     """What is not there yet, shard by shard, made when asked for; how many renderings are owed, and are there."""
     stored = StoredIds(parts.dataset())
@@ -219,12 +224,12 @@ def _plan(
     return (Batch(first + index, list(islice(orders, size))) for index, _ in enumerate(starts)), owed, already
 
 
-def _left(wanted: Wanted, stored: StoredIds) -> Iterator[tuple[Order, int]]:
+def _left(wanted: WantedRenderings, stored: StoredIds) -> Iterator[tuple[RenderingOrder, int]]:
     """Each order without what is stored, and how much of it is."""
     for order in wanted.orders():
         there = stored.places([one for _, one in order.owed]) >= 0
         left = [one for one, known in zip(order.owed, there.tolist(), strict=True) if not known]
-        yield Order(order.sample, left), len(order.owed) - len(left)
+        yield RenderingOrder(order.sample, left), len(order.owed) - len(left)
 
 
 def _rendering_name(sample: Sample, condition: Condition) -> str:
@@ -232,7 +237,7 @@ def _rendering_name(sample: Sample, condition: Condition) -> str:
     return f"{folder_name(condition, 'plain')}/{sample.sample_id}"
 
 
-class Synthesis:
+class SynthWorker:
     """The work of a shard: render, encode, write, and record."""
 
     def __init__(self, spec: SynthSpec, prepared: Prepared, out: Path, painter: Painter | None = None) -> None:
@@ -268,7 +273,7 @@ class Synthesis:
         summary.rows = len(rows)
         return summary
 
-    def _order(self, order: Order, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
+    def _order(self, order: RenderingOrder, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
         sample, ids, name = order.sample, dict(order.owed), file_name(order.sample)
         in_place: dict[str, Any] = {}
         for rendering in render_conditions(

@@ -27,8 +27,8 @@ from holdfast.pipeline.specs import DetectSpec as DetectSpec
 from holdfast.pipeline.telltale.pictures import Pasted, paint
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.plan import check, with_folds
-from holdfast.pipeline.train.train import Kind, train
-from holdfast.pipeline.train.worker import Training
+from holdfast.pipeline.train.train import TrainingKind, train
+from holdfast.pipeline.train.worker import TrainingWorker
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects.detection import CONTROL, GENERATED, KINDS, PASTED
 from holdfast.store import Run
@@ -57,8 +57,8 @@ def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple
         size = spec.settled().size
         network = architectures.resolve(name, size=size, pretrained=spec.pretrained)
         architectures.build(network, len(KINDS), size, seed=spec.seed)
-    kind = Kind(
-        "detect", architectures.resolve, architectures.build, Training, partial(_read, out=out, progress=progress)
+    kind = TrainingKind(
+        "detect", architectures.resolve, architectures.build, TrainingWorker, partial(_read, out=out, progress=progress)
     )
     return train(spec, out, progress=progress, kind=kind)
 

@@ -23,7 +23,7 @@ from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.environment import version
 from holdfast.pipeline.train import architectures, recipes
 from holdfast.pipeline.train.pictures import InMemory, Source
-from holdfast.pipeline.train.plan import Job, TrainSpec
+from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.pipeline.train.recipes import Recipe
 from holdfast.store import write_table
 from holdfast.training import augment, checkpoint
@@ -48,7 +48,7 @@ class Places:
     validation: list[int]
 
 
-def places_of(samples: Sequence[Sample], job: Job, classes: Sequence[str], spec: TrainSpec) -> Places:
+def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str], spec: TrainSpec) -> Places:
     """Split the pictures that are not of the job's fold by photo; UserError where a class is missing from a part."""
     own = [place for place, sample in enumerate(samples) if sample.fold != job.fold]
     tested = {sample.label for sample in samples if sample.fold == job.fold}
@@ -71,7 +71,7 @@ class Fit:
     """One job's training; ``rows`` is its history so far, also where it fails."""
 
     spec: TrainSpec
-    job: Job
+    job: TrainingJob
     classes: tuple[str, ...]
     source: Source
     places: Places
@@ -412,7 +412,7 @@ def _tensorboard(folder: Path, first: int) -> Any:
     return SummaryWriter(str(folder), purge_step=first + 1 if first else None)
 
 
-def curves(job: Job, history: Sequence[Mapping[str, float]]) -> pa.Table:
+def curves(job: TrainingJob, history: Sequence[Mapping[str, float]]) -> pa.Table:
     """Return the rows of ``curves/``, one per epoch and split."""
     about = {"job": job.name, "model": job.architecture.name, "trained_on": job.trained_on, "fold": job.fold}
     rows = []

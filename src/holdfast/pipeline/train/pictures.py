@@ -52,7 +52,7 @@ def showing(samples: Sequence[Sample], condition: Condition) -> list[Showing]:
 
 
 @dataclass(frozen=True)
-class Picture:
+class TrainingPicture:
     """One sample under one condition: CHW uint8, ``size`` × ``size``, where the object is (HW bool), and facts."""
 
     image: NDArray[np.uint8] | None
@@ -62,7 +62,7 @@ class Picture:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Submit = Callable[[Sequence[Showing]], Future[list[Picture]]]
+Submit = Callable[[Sequence[Showing]], Future[list[TrainingPicture]]]
 Asked = tuple["Renderer", Sequence[Showing]]
 
 
@@ -74,7 +74,7 @@ class Team:
 
     def __init__(self, processes: int = 1) -> None:
         self.processes = processes
-        self._started: tuple[DonorPool, Processes[Asked, list[Picture]]] | None = None
+        self._started: tuple[DonorPool, Processes[Asked, list[TrainingPicture]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"processes": self.processes, "_started": None}
@@ -123,12 +123,12 @@ class Renderer:
     masked: bool = True
     team: Team = field(default_factory=Team)
 
-    def __call__(self, shown: Showing) -> Picture:
+    def __call__(self, shown: Showing) -> TrainingPicture:
         """Render one; what goes wrong with it is its status and error."""
         sample, condition = shown
         (made,) = render_conditions(sample, [condition], self.pool, seed=self.seed, max_pixels=self.max_pixels)
         if made.rendered is None:
-            return Picture(None, status=made.status, error=made.error)
+            return TrainingPicture(None, status=made.status, error=made.error)
         image = over_matte(made.rendered.image, self.matte)
         # An image that was itself pasted together says whose background it has.
         told = {**getattr(sample.image, "details", {}), **made.rendered.details}
@@ -137,12 +137,12 @@ class Renderer:
             facts["image_sha256"] = array_sha256(image)
         mask = _resized_mask(made.rendered.mask, self.size) if self.masked else None
         # Colours one after the other already here, so that nobody who collects pictures has to turn them.
-        return Picture(np.ascontiguousarray(resized(image, self.size).transpose(2, 0, 1)), mask, facts=facts)
+        return TrainingPicture(np.ascontiguousarray(resized(image, self.size).transpose(2, 0, 1)), mask, facts=facts)
 
-    def made(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[Picture]]:
+    def made(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
         """The pictures of each group, in order, some groups ahead; ``count`` says how many pictures there may be."""
         with self.team.at_work(self, count) as (submit, workers, chunk):
-            waiting: deque[list[Future[list[Picture]]]] = deque()
+            waiting: deque[list[Future[list[TrainingPicture]]]] = deque()
             for group in groups:
                 waiting.append([submit(group[start : start + chunk]) for start in range(0, len(group), chunk)])
                 if len(waiting) > AHEAD and sum(map(len, waiting)) > 2 * workers:
@@ -157,7 +157,7 @@ class _Lent:
 
     pool: DonorPool
 
-    def __call__(self, asked: Asked) -> list[Picture]:
+    def __call__(self, asked: Asked) -> list[TrainingPicture]:
         renderer = replace(asked[0], pool=self.pool)
         return [renderer(one) for one in asked[1]]
 
@@ -284,7 +284,7 @@ class InMemory:
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedSource:
     """Pictures that are made anew in every epoch, a few batches ahead, because they do not fit into memory.
 
     Attributes:
@@ -317,13 +317,13 @@ class Rendered:
                 pictures = torch.from_numpy(np.stack([channels for channels, _ in good]))
                 yield pictures, self.labels[[place for _, place in good]]
 
-    def _channels(self, made: Picture) -> NDArray[np.uint8] | None:
+    def _channels(self, made: TrainingPicture) -> NDArray[np.uint8] | None:
         if made.image is None or (self.masks and made.mask is None):
             return None
         return made.image if made.mask is None else np.concatenate([made.image, made.mask[None].view(np.uint8)])
 
 
-Source = InMemory | Rendered
+Source = InMemory | RenderedSource
 
 
 def bytes_of(count: int, size: int) -> int:

@@ -28,7 +28,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One training: a network, on one condition, tested on one fold.
 
     Attributes:
@@ -128,7 +128,7 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
 
 def make_jobs(
     spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
-) -> list[Job]:
+) -> list[TrainingJob]:
     """Every job, those of one condition and one network side by side."""
     recipe = asdict(spec.settled())
     asked = {
@@ -157,7 +157,7 @@ def make_jobs(
                     {**asked, "network": architecture.fingerprint, "condition": [condition.scenario, condition.variant],
                      "parameters": condition.parameters_json, "images": trained}
                 )  # fmt: skip
-                jobs.append(Job(architecture, condition, name, fold, identity, tested))
+                jobs.append(TrainingJob(architecture, condition, name, fold, identity, tested))
     return jobs
 
 
@@ -170,18 +170,18 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 
 
-def tested_on(job: Job, condition: Condition, samples: Sequence[Sample]) -> list[Showing]:
+def tested_on(job: TrainingJob, condition: Condition, samples: Sequence[Sample]) -> list[Showing]:
     """The pictures of a job's fold under a condition."""
     return [shown for shown in showing(samples, condition) if shown[0].fold == job.fold]
 
 
-def key_of(spec: TrainSpec, dataset: str, job: Job, shown: Showing) -> dict[str, Any]:
+def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> dict[str, Any]:
     """The key columns of one row."""
     own = {"task": spec.task, "protocol": spec.protocol, "trained_on": job.trained_on, "fold": job.fold}
     return row_key(spec, dataset, *shown, job.architecture.name) | own
 
 
-def ids_of(spec: TrainSpec, prepared: Prepared, job: Job, shown: Sequence[Showing]) -> list[str]:
+def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingJob, shown: Sequence[Showing]) -> list[str]:
     """The names of a job's rows, known before it is trained."""
     ids = []
     for one in shown:

@@ -24,7 +24,7 @@ from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
 from holdfast.pipeline.train.plan import (
-    Job,
+    TrainingJob,
     TrainSpec,
     check,
     conditions_of,
@@ -34,7 +34,7 @@ from holdfast.pipeline.train.plan import (
     tested_on,
     with_folds,
 )
-from holdfast.pipeline.train.worker import Owed, Training
+from holdfast.pipeline.train.worker import OwedJob, TrainingWorker
 from holdfast.scenarios import Condition
 from holdfast.store import Run, write_table, writing
 
@@ -52,7 +52,7 @@ def _read(spec: TrainSpec) -> Collection:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TrainingKind:
     """What is trained.
 
     Attributes:
@@ -66,11 +66,11 @@ class Kind:
     verb: str
     resolve: Callable[..., Architecture]
     build: Callable[..., Any]
-    training: type[Training]
+    training: type[TrainingWorker]
     read: Callable[[Any], Collection] = _read
 
 
-CLASSIFIERS = Kind("train", architectures.resolve, architectures.build, Training)
+CLASSIFIERS = TrainingKind("train", architectures.resolve, architectures.build, TrainingWorker)
 
 
 def train(
@@ -78,7 +78,7 @@ def train(
     out: Path,
     *,
     progress: Progress = silent,
-    kind: Kind = CLASSIFIERS,
+    kind: TrainingKind = CLASSIFIERS,
     executor: Executor | None = None,
 ) -> tuple[Run, Summary]:
     """Train what is not trained yet, test what is not tested yet, and write models, curves and rows.
@@ -118,7 +118,9 @@ def train(
     return run, summary
 
 
-def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[str]) -> tuple[list[Owed], int]:
+def _owed(
+    spec: TrainSpec, prepared: Prepared, jobs: Sequence[TrainingJob], stored: set[str]
+) -> tuple[list[OwedJob], int]:
     """The jobs with conditions whose rows are missing, and how many rows are there."""
     owed, already = [], 0
     for job in jobs:
@@ -130,11 +132,13 @@ def _owed(spec: TrainSpec, prepared: Prepared, jobs: Sequence[Job], stored: set[
                 already -= there  # they are written anew with the others of their file
                 missing.append((name, condition))
         if missing:
-            owed.append(Owed(job, tuple(missing)))
+            owed.append(OwedJob(job, tuple(missing)))
     return owed, already
 
 
-def _planned(spec: TrainSpec, prepared: Prepared, job: Job) -> Iterator[tuple[tuple[str, Condition], list[str]]]:
+def _planned(
+    spec: TrainSpec, prepared: Prepared, job: TrainingJob
+) -> Iterator[tuple[tuple[str, Condition], list[str]]]:
     """Yield the conditions that a job is tested under, with the row ids of each."""
     for name, condition in job.tested:
         yield (name, condition), ids_of(spec, prepared, job, tested_on(job, condition, prepared.collection.samples))
@@ -143,11 +147,11 @@ def _planned(spec: TrainSpec, prepared: Prepared, job: Job) -> Iterator[tuple[tu
 def _work(
     spec: TrainSpec,
     prepared: Prepared,
-    owed: Sequence[Owed],
+    owed: Sequence[OwedJob],
     run: Run,
     device: str,
     progress: Progress,
-    kind: Kind,
+    kind: TrainingKind,
     executor: Executor | None,
 ) -> Iterator[Summary]:
     """Do the jobs, on as many processes as asked for; yields what each shard did."""
@@ -167,9 +171,9 @@ def _work(
         yield part
 
 
-def _shards(owed: Sequence[Owed], workers: int) -> list[list[Owed]]:
+def _shards(owed: Sequence[OwedJob], workers: int) -> list[list[OwedJob]]:
     """Jobs that share pictures stay together, as long as there is enough for every worker."""
-    together: dict[tuple[str, str], list[Owed]] = {}
+    together: dict[tuple[str, str], list[OwedJob]] = {}
     for one in owed:
         together.setdefault((one.job.trained_on, one.job.architecture.name if workers > 1 else ""), []).append(one)
     if len(together) < 2 * workers and workers > 1:

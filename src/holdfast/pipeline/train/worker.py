@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, first_line, machine_trouble
+from holdfast.core.errors import HoldfastError, first_line, raise_machine_trouble
 from holdfast.core.files import safe_part
 from holdfast.core.names import Name
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
@@ -25,7 +25,7 @@ from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.train.fitting import Fit, on_device, places_of, trained_as
 from holdfast.pipeline.train.pictures import (
-    Rendered,
+    RenderedSource,
     Renderer,
     Showing,
     Source,
@@ -35,7 +35,7 @@ from holdfast.pipeline.train.pictures import (
     showing,
     tensors_of,
 )
-from holdfast.pipeline.train.plan import Job, TrainSpec, ids_of, key_of, tested_on
+from holdfast.pipeline.train.plan import TrainingJob, TrainSpec, ids_of, key_of, tested_on
 from holdfast.scenarios import Condition
 from holdfast.store import write_json, write_table
 
@@ -50,14 +50,14 @@ TESTED = 256
 
 
 @dataclass(frozen=True)
-class Owed:
+class OwedJob:
     """A job and the conditions, by their names in the table, whose rows are not there yet."""
 
-    job: Job
+    job: TrainingJob
     conditions: tuple[tuple[str, Condition], ...]
 
 
-class Training:
+class TrainingWorker:
     """Trains and tests jobs one after the other; the pictures of a condition serve all jobs that train on it.
 
     Travels to other processes without what it holds.
@@ -84,7 +84,7 @@ class Training:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
-    def __call__(self, jobs: Sequence[Owed]) -> tuple[int, Summary]:
+    def __call__(self, jobs: Sequence[OwedJob]) -> tuple[int, Summary]:
         """Do these jobs and write their models, curves and rows; returns how many jobs, and what they made."""
         import torch
 
@@ -96,7 +96,7 @@ class Training:
             summary.merge(self._do(owed))
         return len(jobs), summary
 
-    def _do(self, owed: Owed) -> Summary:
+    def _do(self, owed: OwedJob) -> Summary:
         """Train, then test under each condition that is owed. What fails must not take the others with it."""
         job, summary = owed.job, Summary()
         model: Any = None
@@ -116,7 +116,7 @@ class Training:
             summary.count(rows if model else [row | {"sample_id": job.name} for row in rows])
         return summary
 
-    def _failed(self, owed: Owed, name: str, message: str) -> list[dict[str, Any]]:
+    def _failed(self, owed: OwedJob, name: str, message: str) -> list[dict[str, Any]]:
         """Every row that a job owes under a condition, with the reason why there is no answer."""
         job = owed.job
         shown = tested_on(job, dict(owed.conditions)[name], self.prepared.collection.samples)
@@ -124,7 +124,7 @@ class Training:
         failed = {"status": "error", "error": message}
         return [self._row(job, one, identity) | failed for one, identity in zip(shown, ids, strict=True)]
 
-    def _model(self, job: Job) -> None:
+    def _model(self, job: TrainingJob) -> None:
         """The trained model of a job in its folder: found there, or trained now."""
         facts = trained_as(self.run / "models" / job.folder, job.identity)
         if facts is not None and self._record(job).is_file():
@@ -139,7 +139,7 @@ class Training:
         balance = json.dumps(facts["class_balance"], ensure_ascii=False)
         write_json(self._record(job), self._about(job) | known | done | {"class_balance": balance, "status": "ok"})
 
-    def _source(self, job: Job) -> tuple[Source, Sequence[Any], int]:
+    def _source(self, job: TrainingJob) -> tuple[Source, Sequence[Any], int]:
         """The pictures of the condition a job trains on, whose they are, and how many could not be made."""
         import torch
 
@@ -149,7 +149,7 @@ class Training:
         if bytes_of(len(shown), size) > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return Rendered(renderer, shown, labels), [sample for sample, _ in shown], 0
+            return RenderedSource(renderer, shown, labels), [sample for sample, _ in shown], 0
         if job.trained_on not in self._held:
             # The others go first: two conditions need not fit at once.
             self._held.clear()
@@ -162,11 +162,11 @@ class Training:
         self._team = self._team or Team(share_of(spec.renderers) if spec.renderers else core_count())
         return Renderer(self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=self._team)
 
-    def _load(self, job: Job) -> Any:
+    def _load(self, job: TrainingJob) -> Any:
         """The trained model, to be tested."""
         return local_dir.load(Name("local-dir", str(self.run / "models" / job.folder)), device=self.device)
 
-    def _rows(self, job: Job, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
+    def _rows(self, job: TrainingJob, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
         """The test of a model on its fold under one condition."""
         shown = tested_on(job, condition, self.prepared.collection.samples)
         ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
@@ -188,20 +188,20 @@ class Training:
                 outcome = {name: values[place] for name, values in columns.items()}
                 yield row | dict(pictures.facts[place]) | outcome
 
-    def _row(self, job: Job, shown: Showing, identity: str) -> dict[str, Any]:
+    def _row(self, job: TrainingJob, shown: Showing, identity: str) -> dict[str, Any]:
         key = key_of(self.spec, self.prepared.collection.name, job, shown)
         known = {"row_id": identity, "run_id": self.run.resolve().name, "schema_version": SCHEMA_VERSION}
         return key | {"label": shown[0].label} | known
 
-    def _write(self, job: Job, condition: str, rows: list[dict[str, Any]]) -> None:
+    def _write(self, job: TrainingJob, condition: str, rows: list[dict[str, Any]]) -> None:
         # A file a job and condition: writing it again replaces what was measured before something changed.
         file = self.run / "predictions" / f"part-{job.name}--{safe_part(condition)}.parquet"
         write_table(file, pa.Table.from_pylist(rows, schema=PREDICTIONS))
 
-    def _record(self, job: Job) -> Path:
+    def _record(self, job: TrainingJob) -> Path:
         return self.run / "jobs" / job.folder / "job.json"
 
-    def _about(self, job: Job) -> dict[str, Any]:
+    def _about(self, job: TrainingJob) -> dict[str, Any]:
         return {
             "job": job.name, "task": self.spec.task, "model": job.architecture.name, "trained_on": job.trained_on,
             "fold": job.fold, "seed": self.spec.seed,
@@ -213,9 +213,7 @@ _FACTS = ("epochs", "best_epoch", "train_images", "validation_images", "pieces",
 
 def _reason(error: Exception) -> str:
     """Return why a job has no answers; raise trouble of the machine, for which no job is to blame."""
-    trouble = machine_trouble(error)
-    if trouble is not None:
-        raise trouble from error
+    raise_machine_trouble(error)
     message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {first_line(error)}"
     return message[:500]
 

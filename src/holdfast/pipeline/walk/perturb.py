@@ -24,7 +24,7 @@ from holdfast.pipeline.walk.distances import feature_distance
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.resources import (
     PerturbSpec,
-    Setting,
+    WalkSetting,
     kin_warnings,
     load_setting,
     load_tested,
@@ -35,12 +35,12 @@ from holdfast.pipeline.walk.rows import (
     NO_WALK,
     PERTURBED,
     RANDOM_WALK,
-    WALKED,
-    Details,
-    Finished,
-    Recorder,
+    WALK_CONDITIONS,
+    FinishedWalk,
+    WalkRecorder,
+    WalkTables,
 )
-from holdfast.pipeline.walk.worker import Part, Walking, Walks
+from holdfast.pipeline.walk.worker import Part, WalkShard, WalkWorker
 from holdfast.store import Run, writing
 
 __all__ = ["PerturbSpec", "WalkOptions", "perturb"]
@@ -51,11 +51,11 @@ class _Work:
     """What the passes over models share."""
 
     spec: PerturbSpec
-    setting: Setting
-    recorder: Recorder
+    setting: WalkSetting
+    recorder: WalkRecorder
     run: Run
     samples: tuple[Sample, ...]
-    walking: Walking
+    walking: WalkWorker
     progress: Progress
     summary: Summary = field(default_factory=Summary)
 
@@ -66,10 +66,10 @@ class _Work:
         *,
         baseline: bool = False,
         stored: frozenset[str] = frozenset(),
-    ) -> Walks:
+    ) -> WalkShard:
         """What is owed for a model."""
         images = {one.sample_id: self.recorder.prepared.images[one.sample_id] for one, _ in jobs}
-        return Walks(model, tuple(jobs), images, baseline, stored)
+        return WalkShard(model, tuple(jobs), images, baseline, stored)
 
 
 def perturb(
@@ -100,10 +100,10 @@ def perturb(
         run.begin(_recorded(spec, setting, collection, run), same=("verb", "dataset", "classes", "seed"))
         run.write_environment(environment())
         run.write_samples(sample_batches(prepared))
-        recorder = Recorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
+        recorder = WalkRecorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
         chosen = tuple(one for one in collection.samples if only is None or one.sample_id in only)
         frames = frozenset(one.sample_id for one in chosen[: spec.frames])
-        work = _Work(spec, setting, recorder, run, chosen, Walking(spec, recorder, tested, frames), progress)
+        work = _Work(spec, setting, recorder, run, chosen, WalkWorker(spec, recorder, tested, frames), progress)
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
@@ -111,7 +111,7 @@ def perturb(
                 recorder.row_id(one, name, model)
                 for model in tested
                 for one in chosen
-                for name in (*WALKED, RANDOM_WALK)
+                for name in (*WALK_CONDITIONS, RANDOM_WALK)
             )
             drop_errors(run.predictions, planned, statuses=("error", "skipped"))
         _clear(work, tested)
@@ -123,7 +123,7 @@ def perturb(
     return run, work.summary
 
 
-def _recorded(spec: PerturbSpec, setting: Setting, collection: Collection, run: Run) -> dict[str, Any]:
+def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, run: Run) -> dict[str, Any]:
     """What spec.json holds: this command; and of the commands before it, whose walks stay, the cards and relations."""
     before = run.spec() if (run.path / "spec.json").exists() else {}
     cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
@@ -152,7 +152,7 @@ def _superseded(work: _Work, tested: Sequence[Tested]) -> set[str]:
     """Stored rows that stand for a planned one, measured before the image, its label or the model changed."""
     models = {model.classifier.name: model for model in tested}
     samples = {sample.sample_id: sample for sample in work.samples}
-    conditions = (*WALKED, RANDOM_WALK)
+    conditions = (*WALK_CONDITIONS, RANDOM_WALK)
     planned = {condition: work.setting.parameters_json(condition) for condition in conditions}
     columns = ["row_id", "sample_id", "condition", "parameters", "model"]
     here = (pc.field("kind") == KIND) & pc.field("model").isin(list(models))
@@ -190,7 +190,9 @@ def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
     stored = work.recorder.stored = work.run.predictions.stored_ids()
     owed = []
     for place, model in enumerate(tested):
-        ids = {one.sample_id: [work.recorder.row_id(one, name, model) for name in WALKED] for one in work.samples}
+        ids = {
+            one.sample_id: [work.recorder.row_id(one, name, model) for name in WALK_CONDITIONS] for one in work.samples
+        }
         missing = [one for one in work.samples if not stored.issuperset(ids[one.sample_id])]
         there = frozenset(row for one in missing for row in ids[one.sample_id] if row in stored)
         owed.append(work.walks(place, [(one, None) for one in missing], stored=there))
@@ -206,7 +208,7 @@ def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
 def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
     """Walks as long as the validated ones, in a random direction."""
     stored = work.run.predictions.stored_ids()
-    details = Details.of(work.run.path)
+    details = WalkTables.of(work.run.path)
     lengths = {
         row["row_id"]: row["steps"]
         for row in details.walks.rows(["row_id", "validated", "steps"]).to_pylist()
@@ -222,7 +224,7 @@ def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
     total, done = sum(map(len, jobs)), 0
     work.progress("baseline", 0, total)
     for model, mine in zip(tested, jobs, strict=True):
-        alone = [Finished(one, error=NO_WALK, status="skipped") for one, steps in mine if steps is None]
+        alone = [FinishedWalk(one, error=NO_WALK, status="skipped") for one, steps in mine if steps is None]
         if alone:
             work.summary.rows += len(work.recorder.write(model, alone, [RANDOM_WALK]))
             done += len(alone)
@@ -236,7 +238,7 @@ def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
         work.progress("baseline", done, total)
 
 
-def _parts(work: _Work, owed: Sequence[Walks], executor: Executor | None) -> Iterator[Part]:
+def _parts(work: _Work, owed: Sequence[WalkShard], executor: Executor | None) -> Iterator[Part]:
     """Walk them here, batches full from the first sample of a model to its last, or elsewhere in shards."""
     if elsewhere(executor):
         size = shard_size(sum(len(one.jobs) for one in owed), executor, work.spec.walk.batch_size)

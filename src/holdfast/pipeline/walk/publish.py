@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
@@ -16,6 +15,7 @@ from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.schema import WALKS
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.reading import InsideRoot
+from holdfast.pipeline.files import write_csv
 from holdfast.store import Parts, Run, write_json, write_table, writing
 
 MANIFEST = pa.schema(
@@ -100,9 +100,7 @@ def write_manifest(rows: list[dict[str, Any]], folder: Path) -> None:
     """``manifest.parquet`` and ``manifest.csv``, by which the data readers open a folder."""
     table = pa.Table.from_pylist(rows, schema=MANIFEST)
     write_table(folder / "manifest.parquet", table)
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    write_atomic(folder / "manifest.csv", text.getvalue().to_pybytes())
+    write_csv(folder / "manifest.csv", table)
 
 
 def publish(run: Run, out: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a walk needs besides images: generator, oracle, label spaces, working size, and how all that is written down."""
+"""What a walk needs besides images: models, generator, oracle, label spaces and working size, loaded and checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name
-from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator, Oracle
+from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import map_labels, read_label_file
 from holdfast.generate import load_generator
@@ -23,6 +23,7 @@ from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.walk.sparse import read_mask
+from holdfast.pipeline.walk.walk_model import check_gradients
 
 LARGEST_DEFAULT = 256
 """Pixels a side where neither --size nor the generator says."""
@@ -32,7 +33,7 @@ _SPEED_ONLY = ("batch_size", "deterministic", "compile")
 
 
 @dataclass(frozen=True)
-class Setting:
+class WalkSetting:
     """Generator and oracle, loaded and checked.
 
     Attributes:
@@ -57,14 +58,14 @@ class Setting:
 
 
 def read_originals(spec: PerturbSpec) -> Collection:
-    """The collection less its stored renderings, unless it has nothing else."""
+    """Read the collection without its stored renderings, unless it has nothing else."""
     collection = read(spec)
     originals = tuple(sample for sample in collection.samples if sample.condition == ORIGINAL)
     return replace(collection, samples=originals) if originals else collection
 
 
 def load_tested(spec: PerturbSpec, collection: Collection) -> list[Tested]:
-    """The models under test; UserError for one that has no gradients and needs them."""
+    """Load the models under test; raise a UserError for one that needs gradients and has none."""
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     tested = load_models(
@@ -74,17 +75,12 @@ def load_tested(spec: PerturbSpec, collection: Collection) -> list[Tested]:
         collection,
     )
     for model in tested:
-        follows = not spec.walk.black_box and spec.walk.direction == "loss"
-        if follows and not isinstance(model.classifier, DifferentiableClassifier):
-            raise UserError(
-                f"{model.classifier.name} has no gradients to walk along; --black-box 50 estimates them from its "
-                "answers to 50 random changes a step, there and back"
-            )
+        check_gradients(model.classifier, spec.walk)
     return tested
 
 
-def load_setting(spec: PerturbSpec, collection: Collection) -> Setting:
-    """Load generator and oracle; UserError where something does not fit together."""
+def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
+    """Load generator and oracle; raise a UserError if they do not fit together."""
     if not spec.generator:
         raise UserError("no generator was named; --generator G names one (holdfast ls generators)")
     if not spec.oracle:
@@ -120,13 +116,13 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> Setting:
         "oracle_space": oracle_space,
         "sparse": sparse.fingerprint[:16] if sparse else "",
     }
-    return Setting(generator, oracle, size, sparse.mask if sparse else None, parameters, loss_space)
+    return WalkSetting(generator, oracle, size, sparse.mask if sparse else None, parameters, loss_space)
 
 
 def kin_warnings(spec: PerturbSpec) -> list[str]:
-    """What model, oracle and generator have in common, a sentence each, none twice."""
-    found = [sentence for model in spec.models for sentence in kinship(model, spec.oracle, spec.generator)]
-    return list(dict.fromkeys(found))
+    """Return a sentence for each thing that a model, the oracle and the generator have in common."""
+    sentences = [sentence for model in spec.models for sentence in kinship(model, spec.oracle, spec.generator)]
+    return list(dict.fromkeys(sentences))
 
 
 def _oracle_name(spec: PerturbSpec) -> tuple[str, str]:

@@ -24,14 +24,14 @@ from holdfast.pipeline.evaluate.models import Tested
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.walk.distances import FeatureDistance, colour_shift
-from holdfast.pipeline.walk.resources import PerturbSpec, Setting
-from holdfast.pipeline.walk.walk import Walked
+from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting
+from holdfast.pipeline.walk.walk import WalkResult
 from holdfast.pipeline.walk.walk_model import seen
 from holdfast.store import Parts, Run
 
 KIND = "dynamic"
 RECONSTRUCTION, PERTURBED, RANDOM_WALK = "reconstruction", "perturbed", "random_walk"
-WALKED = (ORIGINAL, RECONSTRUCTION, PERTURBED)
+WALK_CONDITIONS = (ORIGINAL, RECONSTRUCTION, PERTURBED)
 """The conditions of one walk; the random one is walked when its length is known."""
 
 NOT_FINITE = "the walk met a number that is not finite before its first image was accepted"
@@ -39,7 +39,7 @@ NO_WALK = "there is no validated walk whose length it could have"
 
 
 @dataclass(frozen=True)
-class Details:
+class WalkTables:
     """The tables beside the one table, keyed by its row ids."""
 
     walks: Parts
@@ -47,7 +47,7 @@ class Details:
     latents: Parts
 
     @classmethod
-    def of(cls, run: Path) -> Details:
+    def of(cls, run: Path) -> WalkTables:
         """Of a run directory."""
         folder = run / "details"
         return cls(Parts(folder / "walks", WALKS), Parts(folder / "frames", FRAMES), Parts(folder / "latents", LATENTS))
@@ -58,12 +58,12 @@ class Details:
 
 
 @dataclass
-class Finished:
+class FinishedWalk:
     """One sample that went its way against one model: a walk, or the reason why there is none."""
 
     sample: Sample
     original: Image | None = None
-    walked: Walked | None = None
+    walked: WalkResult | None = None
     error: str = ""
     status: str = "error"
     budget: int = 0
@@ -77,14 +77,14 @@ class _Written:
     latents: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Recorder:
+class WalkRecorder:
     """Names rows before they are there, and writes them when they are."""
 
     def __init__(
-        self, spec: PerturbSpec, prepared: Prepared, setting: Setting, run: Run, distance: FeatureDistance | None
+        self, spec: PerturbSpec, prepared: Prepared, setting: WalkSetting, run: Run, distance: FeatureDistance | None
     ) -> None:
         self.spec, self.prepared, self.setting, self.run = spec, prepared, setting, run
-        self.details = Details.of(run.path)
+        self.details = WalkTables.of(run.path)
         self._distance = distance
         self.stored: set[str] = set()  # rows that are there; a walk makes several at once, perhaps some of them again
 
@@ -97,7 +97,7 @@ class Recorder:
         """Of everything random in a walk: the same for every model, so that they meet the same random directions."""
         return seed_from(self.spec.seed, sample.sample_id, "walk")
 
-    def write(self, model: Tested, finished: Sequence[Finished], conditions: Sequence[str]) -> list[dict[str, Any]]:
+    def write(self, model: Tested, finished: Sequence[FinishedWalk], conditions: Sequence[str]) -> list[dict[str, Any]]:
         """Write what these leave and return their rows. The table itself comes last: its rows say what is done."""
         made = _Written()
         answers = self._answers(model, finished, conditions)
@@ -135,7 +135,7 @@ class Recorder:
         }
 
     def _answers(
-        self, model: Tested, finished: Sequence[Finished], conditions: Sequence[str]
+        self, model: Tested, finished: Sequence[FinishedWalk], conditions: Sequence[str]
     ) -> dict[tuple[str, str], dict[str, Any]]:
         """(sample_id, condition) → outcome columns, of every picture there is."""
         asked: list[tuple[str, str, str, Image]] = []
@@ -159,7 +159,7 @@ class Recorder:
         self,
         made: _Written,
         model: Tested,
-        one: Finished,
+        one: FinishedWalk,
         conditions: Sequence[str],
         answers: dict[tuple[str, str], dict[str, Any]],
     ) -> str:
@@ -184,7 +184,7 @@ class Recorder:
                 made.rows.append(row)
         return walk_id
 
-    def _verdict(self, walked: Walked, condition: str) -> dict[str, Any]:
+    def _verdict(self, walked: WalkResult, condition: str) -> dict[str, Any]:
         if condition == RECONSTRUCTION:
             return {"oracle": self.setting.oracle.name, "oracle_accepted": walked.reconstruction_accepted}
         return {
@@ -193,7 +193,7 @@ class Recorder:
             "oracle_score": walked.score,
         }
 
-    def _apart(self, finished: Sequence[Finished]) -> dict[str, float]:
+    def _apart(self, finished: Sequence[FinishedWalk]) -> dict[str, float]:
         """sample_id → distance between original and kept image in the oracle's features, of validated walks."""
         pairs = [
             (one.sample.sample_id, one.original, one.walked.image)
@@ -206,7 +206,7 @@ class Recorder:
         return dict(zip(ids, self._distance(originals, images), strict=True))
 
     def _add_details(
-        self, made: _Written, model: Tested, one: Finished, walk_id: str, apart: float | None, *, random: bool
+        self, made: _Written, model: Tested, one: FinishedWalk, walk_id: str, apart: float | None, *, random: bool
     ) -> None:
         walked, original, kept = one.walked, one.original, ""
         assert walked is not None
@@ -250,7 +250,7 @@ class Recorder:
         if self.spec.keep_latents and walked.validated and not random:
             made.latents.append({"row_id": walk_id} | self._latent(walked))
 
-    def _latent(self, walked: Walked) -> dict[str, Any]:
+    def _latent(self, walked: WalkResult) -> dict[str, Any]:
         """The ends of a walk; where the generator quantises, so does the far end, and the near one both ways."""
         import torch
 
@@ -277,7 +277,7 @@ class Recorder:
 
 
 def _outcome(
-    walked: Walked, condition: str, sample_id: str, answers: dict[tuple[str, str], dict[str, Any]]
+    walked: WalkResult, condition: str, sample_id: str, answers: dict[tuple[str, str], dict[str, Any]]
 ) -> dict[str, Any]:
     """The outcome columns of a row; of a walk that was rejected at once, those of the original, which stands."""
     if condition in (ORIGINAL, RECONSTRUCTION) or walked.validated:

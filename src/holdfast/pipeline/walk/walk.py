@@ -19,14 +19,13 @@ from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
 from holdfast.pipeline.specs import WalkOptions as WalkOptions
 from holdfast.pipeline.walk.walk_model import UnderTest as UnderTest
-from holdfast.pipeline.walk.walk_model import under_test as under_test
-from holdfast.pipeline.walk.walk_step import Look, State, Stepper
+from holdfast.pipeline.walk.walk_step import BatchView, State, Stepper
 
 STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
 
 
 @dataclass(frozen=True)
-class Walker:
+class WalkInput:
     """An image that is to walk.
 
     Attributes:
@@ -61,7 +60,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Walked:
+class WalkResult:
     """Where a walk came to.
 
     Attributes:
@@ -117,7 +116,7 @@ class _Facts:
 class _Slot:
     """A place in the batch and who walks there."""
 
-    walker: Walker
+    walker: WalkInput
     budget: int
     step: int = 0
     kept_at: int | None = None
@@ -128,7 +127,7 @@ class _Slot:
 
 
 def walk(
-    walkers: Iterable[Walker],
+    walkers: Iterable[WalkInput],
     generator: LatentGenerator,
     model: UnderTest,
     oracle: Oracle,
@@ -137,7 +136,7 @@ def walk(
     mask: NDArray[np.bool_] | None = None,
     frames: Collection[str] = (),
     latents: bool = False,
-) -> Iterator[Walked]:
+) -> Iterator[WalkResult]:
     """Walk every image; results come in the order in which walks end.
 
     Who has finished leaves the batch and the next walker takes the place, so that the batch stays full.
@@ -157,12 +156,12 @@ def walk(
 
 def walk_with(
     stepper: Stepper,
-    walkers: Iterable[Walker],
+    walkers: Iterable[WalkInput],
     options: WalkOptions,
     *,
     frames: Collection[str] = (),
     latents: bool = False,
-) -> Iterator[Walked]:
+) -> Iterator[WalkResult]:
     """The same with generator, model and oracle joined already: ``options`` are the stepper's."""
     waiting = iter(walkers)
     size = 1 if options.deterministic else options.batch_size
@@ -216,7 +215,7 @@ def _decide(slot: _Slot, facts: _Facts, options: WalkOptions) -> tuple[bool, str
 
 
 def _refilled(
-    slots: list[_Slot | None], state: State, waiting: Iterator[Walker], stepper: Stepper, options: WalkOptions
+    slots: list[_Slot | None], state: State, waiting: Iterator[WalkInput], stepper: Stepper, options: WalkOptions
 ) -> tuple[list[_Slot | None], State]:
     """Free places taken by new walkers; without any, the batch shrinks, unless its shape is compiled in."""
     import torch
@@ -250,7 +249,7 @@ def _refilled(
     return slots, state
 
 
-def _arriving(look: Look) -> Callable[[], list[list[float]]]:
+def _arriving(look: BatchView) -> Callable[[], list[list[float]]]:
     """The facts of a look, image by image, on their way to the host while the device goes on."""
     import torch
 
@@ -269,7 +268,7 @@ def _arriving(look: Look) -> Callable[[], list[list[float]]]:
     return wait
 
 
-def _keep(state: State, look: Look, latent: object, keeps: list[bool], begins: list[bool]) -> None:
+def _keep(state: State, look: BatchView, latent: object, keeps: list[bool], begins: list[bool]) -> None:
     import torch
 
     assert isinstance(latent, torch.Tensor)
@@ -295,7 +294,7 @@ def _frame(slot: _Slot, facts: _Facts, levels: object, answers: tuple[str, ...])
 
 def _finished(
     slots: list[_Slot | None], ends: dict[int, str], state: State, stepper: Stepper, latents: bool
-) -> Iterator[Walked]:
+) -> Iterator[WalkResult]:
     for place, stop in ends.items():
         slot = slots[place]
         assert slot is not None
@@ -305,7 +304,7 @@ def _finished(
         change = np.abs(made.astype(np.int16) - reconstruction) / 255
         start, end = (state[name][place].cpu().numpy() for name in ("start", "kept_latent"))
         validated = slot.kept is not None
-        yield Walked(
+        yield WalkResult(
             key=slot.walker.key,
             validated=validated,
             steps=slot.kept_at or 0,

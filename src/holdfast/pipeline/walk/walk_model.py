@@ -1,4 +1,4 @@
-"""The model under test as a walk sees it: scores of the dataset's classes, and what a walk climbs."""
+"""The model under test as a walk sees it: scores of the dataset's classes, its loss, and whether it has gradients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.errors import UserError
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
 from holdfast.data.labels import LabelMap
+from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.specs.walks import SPACES
 from holdfast.registry import unknown
 
@@ -22,7 +24,7 @@ _BATCH = 64
 
 
 def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]:
-    """Probabilities, (n, labels), of RGB images of one size as a walk sees them.
+    """Return probabilities, (n, labels), of RGB images of one size as a walk sees them.
 
     A walk hands the whole image to the model at its input size. ``predict`` may resize and crop first, as is usual for
     photos; an image made against one view and tested in the other looks far more harmless than it is.
@@ -42,22 +44,39 @@ def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]
     return made
 
 
-def under_test(classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> UnderTest:
-    """A classifier for a walk; ``space`` says who competes in its loss: the dataset's classes or all outputs."""
-    if space not in SPACES:
-        raise unknown("label space", space, SPACES)
-    return UnderTest(classifier, label_map, space)
+def needs_gradients(options: WalkOptions) -> bool:
+    """Return whether a step differentiates the loss.
+
+    A random direction needs no gradient where the form of the step, ``sign`` or ``normalised``, fixes its length.
+    """
+    return not options.black_box and (options.direction == "loss" or options.gradient in ("raw", "adam"))
+
+
+def check_gradients(classifier: Classifier, options: WalkOptions) -> None:
+    """Raise a UserError if a walk needs gradients and the model has none."""
+    if isinstance(classifier, DifferentiableClassifier):
+        return
+    if needs_gradients(options):
+        raise UserError(
+            f"the walk follows gradients, and {classifier.name} has none; --black-box 50 estimates them from its "
+            "answers to 50 random changes per step, there and back"
+        )
+    if options.start == "fgsm":
+        raise UserError(f"an FGSM start follows gradients, and {classifier.name} has none; --start clean does not")
 
 
 class UnderTest:
     """A classifier whose outputs compete class by class: a class scores as its best output does.
 
-    ``answers`` names what it can say: the dataset's classes, then, with space ``all``, the outputs that are no class.
+    ``space`` says which outputs compete in the loss: those of the dataset's classes (``dataset``) or ``all``.
+    ``answers`` names them: the dataset's classes, then, with ``all``, the outputs that belong to no class.
     """
 
-    def __init__(self, classifier: Classifier, label_map: LabelMap, space: str) -> None:
+    def __init__(self, classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> None:
         import torch
 
+        if space not in SPACES:
+            raise unknown("label space", space, SPACES)
         self.classifier = classifier
         self.space = space
         self.differentiable = isinstance(classifier, DifferentiableClassifier)
@@ -72,14 +91,14 @@ class UnderTest:
         self._others = torch.tensor(others, dtype=torch.long, device=device)
 
     def scores(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB tensor NCHW in 0..1 → logits, or a black box's log-probabilities, (n, answers), float32."""
+        """Return logits, or a black box's log-probabilities, (n, answers), of an RGB tensor NCHW in 0..1."""
         import torch
 
         raw = self._raw(batch)
         return torch.cat([raw[:, self._best_of].amax(2), raw[:, self._others]], dim=1)
 
     def loss(self, batch: torch.Tensor, labels: torch.Tensor, kind: str = "cross_entropy") -> torch.Tensor:
-        """What a walk climbs, (n,), for places of the true classes."""
+        """Return the loss of each image, (n,); ``labels`` are places of the true classes."""
         return losses(self.scores(batch), labels, kind)
 
     def _raw(self, batch: torch.Tensor) -> torch.Tensor:
@@ -94,7 +113,7 @@ class UnderTest:
 
 
 def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
-    """Per image: cross-entropy, or by how much the best other answer leads, from scores (n, answers)."""
+    """Return per image the cross-entropy, or by how much the best other answer leads, from scores (n, answers)."""
     import torch
     import torch.nn.functional
 

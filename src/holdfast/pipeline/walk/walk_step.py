@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
 from holdfast.core.seeds import seed_from
 from holdfast.generate.torch_parts import noise
 from holdfast.pipeline.specs import WalkOptions
-from holdfast.pipeline.walk.walk_model import UnderTest, losses
-from holdfast.pipeline.walk.walk_norm import by_channel
+from holdfast.pipeline.walk.walk_model import UnderTest, check_gradients, losses, needs_gradients
 
 if TYPE_CHECKING:
     import torch
+    from torch.overrides import TorchFunctionMode
 
 State = dict[str, "torch.Tensor"]
 """What a batch carries from step to step, first axis the images."""
@@ -35,7 +35,7 @@ _MOMENTS = (0.9, 0.999)
 
 
 @dataclass(frozen=True)
-class Look:
+class BatchView:
     """A batch at one point of its walks.
 
     Attributes:
@@ -68,11 +68,9 @@ class Stepper:
         self.answers = model.answers
         self._judge, self.oracle_answers = _judging(oracle)
         self._mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask)).to(self.device)
-        # A random direction of the sign or the normalised form has a length that is known without a gradient.
-        asks_gradient = options.direction == "loss" or options.gradient in ("raw", "adam")
-        self._differentiates = asks_gradient and not options.black_box
-        self._estimates = asks_gradient and options.black_box > 0
-        _check_gradients(model, options, self._differentiates)
+        check_gradients(model.classifier, options)
+        self._differentiates = needs_gradients(options)
+        self._estimates = options.black_box > 0 and needs_gradients(replace(options, black_box=0))
         if self.device.type == "cuda":
             _channels_last(generator, model.classifier, oracle)
         compiles_channels_last = options.compile and self.device.type == "cuda"
@@ -108,7 +106,7 @@ class Stepper:
             state["direction"] = self._directions(state["seed"], latent)
         return {name: tensor.clone() for name, tensor in state.items()}
 
-    def look(self, state: State) -> Look:
+    def look(self, state: State) -> BatchView:
         """Decode, judge and score; nothing waits for the device."""
         import torch
 
@@ -119,10 +117,10 @@ class Stepper:
         with self.exact(), torch.set_grad_enabled(self._differentiates), warnings.catch_warnings():
             # While it compiles, torch warns of what it meets in other libraries; nobody here can act on that.
             warnings.filterwarnings("ignore", message="Dynamo detected")
-            look: Look = self._forward(state["latent"], state["original"], state["label"])
+            look: BatchView = self._forward(state["latent"], state["original"], state["label"])
         return look
 
-    def move(self, state: State, look: Look) -> None:
+    def move(self, state: State, look: BatchView) -> None:
         """One step for every latent; one whose gradient is not finite becomes NaN, which the next look reports."""
         import torch
 
@@ -164,7 +162,7 @@ class Stepper:
                 "below that"
             ) from error
 
-    def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> Look:
+    def _looked(self, latent: torch.Tensor, original: torch.Tensor, labels: torch.Tensor) -> BatchView:
         import torch
 
         with self._autocast(), self._norms:
@@ -179,7 +177,7 @@ class Stepper:
             probability = scores.float().softmax(1).gather(1, labels[:, None])[:, 0]
             columns = (finite, accepted, score, margin, saw, loss, probability, scores.argmax(1))
             facts = torch.stack([column.detach().float() for column in columns])
-        return Look(whole.nan_to_num().to(torch.uint8), loss, facts)
+        return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts)
 
     def _autocast(self) -> torch.autocast:
         import torch
@@ -274,20 +272,6 @@ def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, 
     return judge, answers  # type: ignore[return-value]
 
 
-def _check_gradients(model: UnderTest, options: WalkOptions, differentiates: bool) -> None:
-    if model.differentiable:
-        return
-    if differentiates:
-        raise UserError(
-            f"the walk follows gradients, and {model.classifier.name} has none; --black-box 50 estimates them from its "
-            "scores"
-        )
-    if options.start == "fgsm":
-        raise UserError(
-            f"an FGSM start follows gradients, and {model.classifier.name} has none; --start clean does not"
-        )
-
-
 def _channels_last(*owners: object) -> None:
     """Lay out the weights of every network as the device's convolutions want them; values stay as they are."""
     import torch
@@ -297,3 +281,48 @@ def _channels_last(*owners: object) -> None:
         for part in [*parts, *(value for one in parts for value in getattr(one, "__dict__", {}).values())]:
             if isinstance(part, torch.nn.Module):
                 part.to(memory_format=torch.channels_last)
+
+
+def group_norm(
+    batch: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """Return ``torch.nn.functional.group_norm`` of channels-last images, fast in compiled steps.
+
+    Torch's compiler reduces the channels and pixels of a group in one sweep, which jumps through memory where channels
+    lie side by side. Here every channel is reduced by itself; mean and variance of a group follow from its channels'.
+    """
+    import torch
+
+    count, channels = batch.shape[:2]
+    variance, mean = torch.var_mean(batch.float().flatten(2), dim=2, correction=0)
+    means = mean.view(count, num_groups, -1)
+    # The mean of the channels' variances and the variance of their means.
+    within = variance.view(count, num_groups, -1).mean(2) + means.var(2, correction=0)
+    scale = (within + eps).rsqrt().repeat_interleave(channels // num_groups, dim=1)
+    shift = -means.mean(2).repeat_interleave(channels // num_groups, dim=1) * scale
+    if weight is not None:
+        scale, shift = scale * weight, shift * weight
+    if bias is not None:
+        shift = shift + bias
+    each = (count, channels, *[1] * (batch.ndim - 2))
+    return (batch.float() * scale.view(each) + shift.view(each)).to(batch.dtype)
+
+
+def by_channel() -> TorchFunctionMode:
+    """Return a context in which torch computes group normalisation with ``group_norm`` of this module."""
+    import torch.nn.functional
+    from torch.overrides import TorchFunctionMode
+
+    class ByChannel(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            if function is torch.nn.functional.group_norm:
+                return group_norm(*args, **(kwargs or {}))
+            return function(*args, **(kwargs or {}))
+
+    return ByChannel()

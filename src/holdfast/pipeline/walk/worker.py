@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.errors import HoldfastError, SampleError, machine_trouble, stop_or_sentence
+from holdfast.core.errors import HoldfastError, SampleError, raise_machine_trouble, stop_or_sentence
 from holdfast.core.types import Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool
@@ -20,8 +20,9 @@ from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.walk.distances import feature_distance
 from holdfast.pipeline.walk.resources import PerturbSpec, load_setting, load_tested, square
-from holdfast.pipeline.walk.rows import RANDOM_WALK, WALKED, Finished, Recorder
-from holdfast.pipeline.walk.walk import Walked, Walker, WalkOptions, under_test, walk_with
+from holdfast.pipeline.walk.rows import RANDOM_WALK, WALK_CONDITIONS, FinishedWalk, WalkRecorder
+from holdfast.pipeline.walk.walk import WalkInput, WalkOptions, WalkResult, walk_with
+from holdfast.pipeline.walk.walk_model import UnderTest
 from holdfast.pipeline.walk.walk_step import Stepper
 from holdfast.store import Run
 
@@ -33,7 +34,7 @@ Part = tuple[int, Summary]
 
 
 @dataclass(frozen=True)
-class Walks:
+class WalkShard:
     """Samples that walk against one model.
 
     Attributes:
@@ -50,7 +51,7 @@ class Walks:
     baseline: bool = False
     stored: frozenset[str] = frozenset()
 
-    def cut(self, size: int) -> Iterator[Walks]:
+    def cut(self, size: int) -> Iterator[WalkShard]:
         """The same in shards of so many samples."""
         for start in range(0, len(self.jobs), size):
             jobs = self.jobs[start : start + size]
@@ -58,13 +59,15 @@ class Walks:
             yield replace(self, jobs=jobs, images=images)
 
 
-class Walking:
+class WalkWorker:
     """Walks shards and writes what they leave.
 
     Travels to other processes without generator, oracle and models, which are loaded there on first use.
     """
 
-    def __init__(self, spec: PerturbSpec, recorder: Recorder, tested: Sequence[Tested], frames: frozenset[str]) -> None:
+    def __init__(
+        self, spec: PerturbSpec, recorder: WalkRecorder, tested: Sequence[Tested], frames: frozenset[str]
+    ) -> None:
         collection = recorder.prepared.collection
         self.spec = replace(spec, size=recorder.setting.size)  # else it would follow from the first image
         self.frames = frames
@@ -73,14 +76,14 @@ class Walking:
         self._bare = Prepared(replace(collection, samples=()), {}, {}, {}, DonorPool([]), "")
         self._parameters = recorder.setting.parameters
         self._fingerprints = [model.fingerprint for model in tested]
-        self._recorder: Recorder | None = recorder
+        self._recorder: WalkRecorder | None = recorder
         self._tested = dict(enumerate(tested))
         self._joined: tuple[tuple[int, bool], Stepper] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recorder": None, "_tested": {}, "_joined": None}
 
-    def __call__(self, shard: Walks) -> Part:
+    def __call__(self, shard: WalkShard) -> Part:
         """Walk a shard and write one part of each table, named after its rows: doing it twice leaves the same."""
         self.recorder.prepared = replace(self._bare, images=shard.images)
         self.recorder.stored = set(shard.stored)
@@ -91,13 +94,13 @@ class Walking:
         return done, summary
 
     @property
-    def recorder(self) -> Recorder:
+    def recorder(self) -> WalkRecorder:
         """With generator and oracle, loaded now if they are not."""
         if self._recorder is None:
             setting = load_setting(self.spec, self._bare.collection)
             check_same(f"{self.spec.generator} or {self.spec.oracle}", self._parameters, setting.parameters)
             distance = feature_distance(setting.oracle, setting.size)
-            self._recorder = Recorder(self.spec, self._bare, setting, Run(self.run), distance)
+            self._recorder = WalkRecorder(self.spec, self._bare, setting, Run(self.run), distance)
         return self._recorder
 
     def tested(self, place: int) -> Tested:
@@ -111,12 +114,12 @@ class Walking:
             self._tested[place] = model
         return self._tested[place]
 
-    def parts(self, walks: Walks, *, whole: bool = False) -> Iterator[Part]:
+    def parts(self, walks: WalkShard, *, whole: bool = False) -> Iterator[Part]:
         """Walk these samples and write what is finished, part by part, or all of it at the end."""
         if not walks.jobs:
             return
-        on_the_way: dict[str, tuple[Walker, Finished]] = {}
-        finished: list[Finished] = []
+        on_the_way: dict[str, tuple[WalkInput, FinishedWalk]] = {}
+        finished: list[FinishedWalk] = []
         written = time.monotonic()
         walkers = self._walkers(walks.jobs, on_the_way, finished)
         for walked in self._surviving(walks, walkers, on_the_way, finished):
@@ -131,31 +134,31 @@ class Walking:
         if finished:
             yield self._write(walks, finished)
 
-    def _options(self, walks: Walks) -> WalkOptions:
+    def _options(self, walks: WalkShard) -> WalkOptions:
         given = self.spec.walk
         return replace(given, direction="random", stop_when_fooled=False) if walks.baseline else given
 
-    def _stepper(self, walks: Walks) -> Stepper:
+    def _stepper(self, walks: WalkShard) -> Stepper:
         """Kept from shard to shard of one model: where steps are compiled, they are so once."""
         key = walks.model, walks.baseline
         if self._joined is None or self._joined[0] != key:
             model, setting = self.tested(walks.model), self.recorder.setting
-            under = under_test(model.classifier, model.labels, setting.loss_space)
+            under = UnderTest(model.classifier, model.labels, setting.loss_space)
             self._joined = key, Stepper(setting.generator, under, setting.oracle, self._options(walks), setting.mask)
         return self._joined[1]
 
     def _surviving(
         self,
-        walks: Walks,
-        walkers: Iterator[Walker],
-        on_the_way: dict[str, tuple[Walker, Finished]],
-        finished: list[Finished],
-    ) -> Iterator[Walked]:
+        walks: WalkShard,
+        walkers: Iterator[WalkInput],
+        on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
+        finished: list[FinishedWalk],
+    ) -> Iterator[WalkResult]:
         """The walks; where something fails, those under way walk alone, to find the image it is about."""
         options, main = self._options(walks), not walks.baseline
         stepper = self._stepper(walks)
 
-        def walked(some: Iterable[Walker]) -> Iterator[Walked]:
+        def walked(some: Iterable[WalkInput]) -> Iterator[WalkResult]:
             return walk_with(
                 stepper, some, options, frames=self.frames if main else (), latents=self.spec.keep_latents and main
             )
@@ -167,9 +170,7 @@ class Walking:
             except HoldfastError:
                 raise
             except Exception as error:
-                trouble = machine_trouble(error)
-                if trouble is not None:
-                    raise trouble from error
+                raise_machine_trouble(error)
                 alone = [walker for walker, _ in on_the_way.values()]
             for walker in alone:
                 try:
@@ -179,8 +180,8 @@ class Walking:
                     one.error = stop_or_sentence(error)
                     finished.append(one)
 
-    def _write(self, walks: Walks, finished: Sequence[Finished]) -> Part:
-        conditions = [RANDOM_WALK] if walks.baseline else WALKED
+    def _write(self, walks: WalkShard, finished: Sequence[FinishedWalk]) -> Part:
+        conditions = [RANDOM_WALK] if walks.baseline else WALK_CONDITIONS
         rows = self.recorder.write(self.tested(walks.model), finished, conditions)
         summary = Summary(len(rows))
         for row in rows:
@@ -192,9 +193,9 @@ class Walking:
     def _walkers(
         self,
         jobs: Sequence[tuple[Sample, int | None]],
-        on_the_way: dict[str, tuple[Walker, Finished]],
-        finished: list[Finished],
-    ) -> Iterator[Walker]:
+        on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
+        finished: list[FinishedWalk],
+    ) -> Iterator[WalkInput]:
         """Images, decoded a little ahead in threads; those that cannot be read are finished before they start."""
 
         def decoded(sample: Sample) -> Any:
@@ -215,10 +216,10 @@ class Walking:
                 try:
                     image = future.result()
                 except SampleError as error:
-                    finished.append(Finished(sample, error=str(error)))
+                    finished.append(FinishedWalk(sample, error=str(error)))
                     continue
                 budget = self.spec.walk.steps if steps is None else steps
                 seed = self.recorder.seed(sample)
-                walker = Walker(sample.sample_id, image, self.classes[sample.label], seed, steps)
-                on_the_way[sample.sample_id] = walker, Finished(sample, image, budget=budget)
+                walker = WalkInput(sample.sample_id, image, self.classes[sample.label], seed, steps)
+                on_the_way[sample.sample_id] = walker, FinishedWalk(sample, image, budget=budget)
                 yield walker

@@ -59,7 +59,7 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
 
 
 def spec_of(run: Run) -> EvaluateSpec:
-    """Return the specification that a run recorded; ``train`` and ``segment`` record batch size 0 for their recipe's."""
+    """Return the specification that a run recorded; ``train`` and ``segment`` record the batch size 0."""
     recorded = run.spec()
     names = {field.name for field in fields(EvaluateSpec)}
     values: dict[str, Any] = {}

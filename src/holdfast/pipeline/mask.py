@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
@@ -16,8 +17,9 @@ from holdfast.core.types import Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name, write_csv
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.pipeline.specs import MaskSpec as MaskSpec
@@ -44,55 +46,56 @@ KEPT = "the dataset's own"
 def make_masks(
     spec: MaskSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
 ) -> tuple[Summary, list[dict[str, Any]]]:
-    """Write ``out/<class>/<stem>.png`` and ``masks.csv``; returns the rows, least sure first.
+    """Write ``out/<class>/<stem>.png`` and ``masks.csv``; return the rows, least sure first.
 
     ``executor`` says where; without it, on ``spec.workers`` processes of this machine.
     """
-    executor = executor or LocalExecutor(spec.workers)
     annotator = load_annotator(spec.annotator)
     collection = read(spec)
     check_apart(collection.samples, out)
     prepared = prepare(spec, collection, progress)
-    parts, summary = Parts(out / ".parts", MASKS), Summary()
+    samples = {sample.sample_id: sample for sample in prepared.collection.samples}
+    parts = Parts(out / ".parts", MASKS)
     with writing(out):
         if not parts.folder.exists():
             _check_new(collection.samples, out)
             parts.folder.mkdir()
-        ids = {
-            fingerprint([s.sample_id, prepared.images[s.sample_id], _maker(s, spec, prepared, annotator)])[:32]: s
-            for s in prepared.collection.samples
-        }
-        stored = parts.rows().to_pylist()
-        rows = {row["row_id"]: row for row in stored if row["row_id"] in ids}
+        parts.drop_ids([row["row_id"] for row in parts.rows().to_pylist() if _is_gone(row, out)])
+        ids = {name: _row_id(sample, spec, prepared, annotator) for name, sample in samples.items()}
         # Another mask maker, or another image, writes to the same file: what is recorded of the old mask is over.
-        names = {sample.sample_id for sample in ids.values()}
-        parts.drop_ids([row["row_id"] for row in stored if row["row_id"] not in ids and row["sample_id"] in names])
-        for row in rows.values():
-            if row["status"] != "ok":
+        scope = Scope(pc.field("row_id").is_valid(), ("sample_id",), lambda row: row["sample_id"] in samples)
+        jobs = [Job(sample, (sample,)) for sample in samples.values()]
+        todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]], scope=scope)
+        summary = Summary()
+        for row in parts.rows().to_pylist():  # what failed before is told again
+            if row["status"] != "ok" and ids.get(row["sample_id"]) == row["row_id"]:
                 summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
-        there = {one for one, row in rows.items() if row["status"] != "ok" or (out / row["path"]).is_file()}
-        owed = [(one, sample) for one, sample in ids.items() if one not in there]
-        summary.already = len(there)
-        shards = [owed[start : start + 8] for start in range(0, len(owed), 8)]
-        progress("mask", 0, len(owed))
-        for made in executor.map(seeing(MaskWorker(spec, out), collection.samples, executor), shards):
-            parts.write(pa.Table.from_pylist(made, schema=MASKS))
-            rows.update({row["row_id"]: row for row in made})
-            summary.count(made)
-            progress("mask", summary.rows, len(owed))
-        ordered = sorted(rows.values(), key=lambda row: (row["confidence"], row["path"]))
-        write_csv(out / "masks.csv", pa.Table.from_pylist(ordered, schema=MASKS).drop_columns(["row_id"]))
-    return summary, ordered
+        executor = executor or LocalExecutor(spec.workers)
+        worker = MaskWorker(spec, out)
+        summary.merge(
+            execute(
+                todo, worker, executor, step="mask", size=8, known=annotator, samples=collection.samples,
+                progress=progress,
+            )
+        )  # fmt: skip
+        rows = [row for row in parts.rows().to_pylist() if ids.get(row["sample_id"]) == row["row_id"]]
+        rows.sort(key=lambda row: (row["confidence"], row["path"]))
+        write_csv(out / "masks.csv", pa.Table.from_pylist(rows, schema=MASKS).drop_columns(["row_id"]))
+    return summary, rows
 
 
-def _maker(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annotator) -> str:
-    """What the mask depends on besides the image."""
+def _row_id(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annotator) -> str:
     kept = spec.keep and sample.mask is not None
-    return f"kept {prepared.masks[sample.sample_id]}" if kept else annotator.fingerprint
+    maker = f"kept {prepared.masks[sample.sample_id]}" if kept else annotator.fingerprint
+    return fingerprint([sample.sample_id, prepared.images[sample.sample_id], maker])[:32]
+
+
+def _is_gone(row: dict[str, Any], out: Path) -> bool:
+    return row["status"] == "ok" and not (out / row["path"]).is_file()
 
 
 def _check_new(samples: Iterable[Sample], out: Path) -> None:
-    """Masks that somebody else made are not for us to replace."""
+    """Raise a UserError if a mask that somebody else made would be replaced."""
     for sample in samples:
         path = out / f"{file_name(sample)}.png"
         if path.exists():
@@ -100,21 +103,27 @@ def _check_new(samples: Iterable[Sample], out: Path) -> None:
 
 
 class MaskWorker:
-    """The work of a shard."""
+    """Proposes a mask per sample and writes it as a file."""
 
     def __init__(self, spec: MaskSpec, out: Path) -> None:
+        self.name = spec.annotator
         self.spec = spec
         self.out = out
-        self._annotator: Annotator | None = None
 
-    def __call__(self, shard: list[tuple[str, Sample]]) -> list[dict[str, Any]]:
-        """Masks for these samples, as rows."""
-        self._annotator = annotator = self._annotator or load_annotator(self.spec.annotator)
-        rows = []
-        for one, sample in shard:
-            kept = sample.mask if self.spec.keep else None
+    def load(self) -> Annotator:
+        """Load the mask maker."""
+        return load_annotator(self.spec.annotator)
+
+    def fingerprints(self, annotator: Annotator) -> list[str]:
+        """Return what row ids depend on."""
+        return [annotator.fingerprint]
+
+    def run(self, annotator: Annotator, jobs: Sequence[Job[Sample, Sample]]) -> Iterator[dict[str, Any]]:
+        """Yield a row per sample."""
+        for job in jobs:
+            sample, kept = job.item, job.item.mask if self.spec.keep else None
             row = {
-                "row_id": one,
+                "row_id": job.ids[0],
                 "path": f"{file_name(sample)}.png",
                 "sample_id": sample.sample_id,
                 "label": sample.label,
@@ -129,8 +138,7 @@ class MaskWorker:
                 height, width = image.shape[:2]
                 proposal = MaskProposal(kept.load(height, width), 1.0) if kept else annotator.propose(image)
             except SampleError as error:
-                rows.append(row | {"status": "error", "error": str(error)})
+                yield row | {"status": "error", "error": str(error)}
                 continue
             write_atomic(self.out / str(row["path"]), encode_mask(proposal.mask))
-            rows.append(row | {"confidence": proposal.confidence, "area": float(proposal.mask.mean())})
-        return rows
+            yield row | {"confidence": proposal.confidence, "area": float(proposal.mask.mean())}

@@ -23,8 +23,10 @@ from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.evaluate.evaluate import evaluate
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
-from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard_size
+from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
 from holdfast.stats.hard.mining_selection import half_of
@@ -155,8 +157,8 @@ def measure(
     if oracle is None:
         # Where others judge, this process only has to know it.
         oracle = load_judge(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
-    judging = JudgeWorker(spec, collection, folder / "oracle", oracle)
-    judged = _judge(judging, collection, run, oracle, progress, executor or LocalExecutor(1))
+    parts = Parts((folder / "oracle").absolute(), JUDGED)
+    judged = _judge(spec, collection, run, parts, oracle, progress, executor or LocalExecutor(1))
     names = list(run.spec()["model_names"])
     surrogates, targets = tuple(names[: len(spec.surrogates)]), tuple(names[len(spec.surrogates) :])
     images, failed, said, unanswered = _frames(spec, collection, run, names, judged)
@@ -164,56 +166,54 @@ def measure(
 
 
 class JudgeWorker:
-    """The work of a shard: the oracle's verdicts on some images, by the names of their rows.
+    """Judges images of a pool with the oracle."""
 
-    Travels to other processes without the oracle, which is loaded there on first use.
-    """
-
-    def __init__(self, spec: MineSpec, collection: Collection, folder: Path, oracle: Oracle) -> None:
+    def __init__(self, spec: MineSpec, collection: Collection) -> None:
+        self.name = spec.oracle
         self.spec = spec
-        self.parts = Parts(folder.absolute(), JUDGED)
         self._bare = replace(collection, samples=())
-        self._fingerprint = oracle.fingerprint
-        self._oracle: Oracle | None = oracle
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_oracle": None}
+    def load(self) -> Oracle:
+        """Load the oracle."""
+        return load_judge(self.spec, self._bare)
 
-    def __call__(self, shard: Sequence[tuple[str, Sample]]) -> int:
-        """Judge these and write their rows; returns how many images were looked at."""
-        if self._oracle is None:
-            oracle = load_judge(self.spec, self._bare)
-            check_same(self.spec.oracle, self._fingerprint, oracle.fingerprint)
-            self._oracle = oracle
-        rows = list(_verdicts(shard, self._oracle, self.spec.max_pixels))
-        self.parts.write(pa.Table.from_pylist(rows, schema=JUDGED), of=[one for one, _ in shard])
-        return len(shard)
+    def fingerprints(self, oracle: Oracle) -> list[str]:
+        """Return what row ids depend on."""
+        return [oracle.fingerprint]
+
+    def run(self, oracle: Oracle, jobs: Sequence[Job[Sample, None]]) -> Iterator[dict[str, Any]]:
+        """Yield a row per image that can be read and that the oracle knows."""
+        return _verdicts([(job.ids[0], job.item) for job in jobs], oracle, self.spec.max_pixels)
 
 
 def _judge(
-    judging: JudgeWorker, collection: Collection, run: Run, oracle: Oracle, progress: Progress, executor: Executor
+    spec: MineSpec,
+    collection: Collection,
+    run: Run,
+    parts: Parts,
+    oracle: Oracle,
+    progress: Progress,
+    executor: Executor,
 ) -> dict[str, dict[str, Any]]:
-    """The oracle's verdict on every image that can be read, by sample_id; made now where it is not stored."""
+    """Return the oracle's verdict on every image that can be read, by sample_id; make those that are not stored."""
     contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
-    names = {
+    ids = {
         sample.sample_id: fingerprint([contents[sample.sample_id], sample.label, oracle.fingerprint])[:32]
         for sample in collection.samples
         if contents.get(sample.sample_id)
     }
-    stored = judging.parts.stored_ids()
     # Equal images with one label are judged once.
-    owed = {one: sample for sample in collection.samples if (one := names.get(sample.sample_id)) and one not in stored}
-    missing, done = list(owed.items()), 0
-    size = _JUDGED_AT_ONCE
-    if elsewhere(executor):
-        size = min(size, shard_size(len(missing), executor, size))
-    progress("judge", 0, len(missing))
-    shards = [missing[start : start + size] for start in range(0, len(missing), size)]
-    for count in executor.map(seeing(judging, collection.samples, executor), shards):
-        done += count
-        progress("judge", done, len(missing))
-    known = {row["row_id"]: row for row in judging.parts.rows().to_pylist()}
-    return {name: known[one] for name, one in names.items() if one in known}
+    by_id = {ids[sample.sample_id]: sample for sample in collection.samples if sample.sample_id in ids}
+    jobs: list[Job[Sample, None]] = [Job(sample, (None,)) for sample in by_id.values()]
+    todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]])
+    size = min(_JUDGED_AT_ONCE, shard_size(todo.owed, executor, _JUDGED_AT_ONCE))
+    size = size if elsewhere(executor) else _JUDGED_AT_ONCE
+    execute(
+        todo, JudgeWorker(spec, collection), executor, step="judge", size=size, known=oracle,
+        samples=collection.samples, progress=progress,
+    )  # fmt: skip
+    verdicts = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    return {name: verdicts[row_id] for name, row_id in ids.items() if row_id in verdicts}
 
 
 def _verdicts(part: Sequence[tuple[str, Sample]], oracle: Oracle, max_pixels: int) -> Iterator[dict[str, Any]]:

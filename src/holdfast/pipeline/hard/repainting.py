@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from holdfast.pipeline.generate.generate import (
 )
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, measure
 from holdfast.pipeline.hard.results import Selection
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
 from holdfast.store import Parts, write_table
@@ -86,9 +88,10 @@ def paint_again(
     }
     place = folder / "again"
     parts = Parts(place / "manifest", PAINTED)
-    painting = RepaintWorker(text, spec, known, maker, place)
-    lost = _paint(painting, wanted, parts, progress, executor or LocalExecutor(1))
-    rows = [row for row in parts.rows().to_pylist() if row["generator_fingerprint"] == known.fingerprint]
+    worker = RepaintWorker(text, spec, known, place)
+    lost = _paint(worker, maker, wanted, parts, progress, executor or LocalExecutor(1))
+    stored = {row["row_id"]: row for row in parts.rows().to_pylist()}
+    rows = [row for row in stored.values() if row["generator_fingerprint"] == known.fingerprint]
     rows = sorted(rows, key=lambda row: str(row["sample_id"])) + _stand_ins(pool, {row["label"] for row in rows}, place)
     write_table(place / "manifest.parquet", pa.Table.from_pylist(rows, schema=PAINTED).drop(["row_id"]))
     again, _ = measure(spec, str(place / "manifest.parquet"), place, progress, oracle=oracle, executor=executor)
@@ -141,59 +144,52 @@ def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tup
     return text, known, maker
 
 
-Wanted = Sequence[tuple[ImageRequest, str]]
-"""What is to be painted, and the name that the pool gave its prompt."""
+Repaint = Job[tuple[ImageRequest, str], None]
+"""A job: what is to be painted, and the name that the pool gave its prompt."""
 
 
 class RepaintWorker:
-    """The work of a shard: paint its prompts, in batches, and record the images.
+    """Paints prompts in batches and writes the images."""
 
-    Travels to other processes without the generator, which is loaded there on first use.
-    """
-
-    def __init__(self, text: str, spec: MineSpec, known: Known, maker: TextToImage | None, place: Path) -> None:
+    def __init__(self, text: str, spec: MineSpec, known: Known, place: Path) -> None:
+        self.name = text
         self.spec = spec
         self.known = known
-        self._text = text
         self._place = place.absolute()
-        self._maker = maker
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maker": None}
+    def load(self) -> TextToImage:
+        """Load the generator."""
+        maker = load_text_to_image(self.name, self.spec.device)
+        check_same(self.name, self.known.fingerprint, maker.fingerprint)
+        return maker
 
-    def __call__(self, shard: Wanted) -> tuple[int, int]:
-        """Paint these; returns how many were asked for, and how many could not be made."""
-        if self._maker is None:
-            maker = load_text_to_image(self._text, self.spec.device)
-            check_same(self._text, self.known.fingerprint, maker.fingerprint)
-            self._maker = maker
-        names = dict(shard)
-        rows = [
-            _row(made, names[made.request], self.known, self._place)
-            for made in make_images(self._maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size)
-            if made.image is not None
-        ]
-        parts = Parts(self._place / "manifest", PAINTED)
-        parts.write(pa.Table.from_pylist(rows, schema=PAINTED), of=[_row_id(one, self.known) for one in names])
-        return len(shard), len(shard) - len(rows)
+    def fingerprints(self, maker: TextToImage) -> list[str]:
+        """Return what row ids depend on."""
+        return [maker.fingerprint]
+
+    def run(self, maker: TextToImage, jobs: Sequence[Repaint]) -> Iterator[dict[str, Any]]:
+        """Yield a row per image that could be made."""
+        names = dict(job.item for job in jobs)
+        for made in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
+            if made.image is not None:
+                yield _row(made, names[made.request], self.known, self._place)
 
 
 def _paint(
-    painting: RepaintWorker, wanted: dict[ImageRequest, str], parts: Parts, progress: Progress, executor: Executor
+    worker: RepaintWorker,
+    maker: TextToImage | None,
+    wanted: dict[ImageRequest, str],
+    parts: Parts,
+    progress: Progress,
+    executor: Executor,
 ) -> int:
-    """Paint what is not there yet, and record it shard by shard; returns how many could not be made."""
-    stored = parts.stored_ids()
-    missing = [(one, name) for one, name in wanted.items() if _row_id(one, painting.known) not in stored]
-    size = batch = painting.spec.batch_size
+    """Paint what is not stored yet; return how many images could not be made."""
+    jobs: list[Repaint] = [Job(item, (None,)) for item in wanted.items()]
+    todo = plan(parts, jobs, lambda job: [_row_id(job.item[0], worker.known)])
+    size = batch = worker.spec.batch_size
     if elsewhere(executor):  # whole batches, so that images are the same to the last bit
-        size = batch * max(1, shard_size(len(missing), executor, batch) // batch)
-    done = lost = 0
-    progress("paint", 0, len(missing))
-    for count, failed in executor.map(painting, [missing[at : at + size] for at in range(0, len(missing), size)]):
-        lost += failed
-        done += count
-        progress("paint", done, len(missing))
-    return lost
+        size = batch * max(1, shard_size(todo.owed, executor, batch) // batch)
+    return todo.owed - execute(todo, worker, executor, step="paint", size=size, known=maker, progress=progress).rows
 
 
 def _row_id(request: ImageRequest, known: Known) -> str:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
-from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION, SEGMENTS, row_id
+from holdfast.core.schema import SCHEMA_VERSION, row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import load_segmenter
 from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.files import check_apart
+from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.retry import drop_errors
-from holdfast.pipeline.jobs.sharding import check_same, elsewhere, seeing, shard_size
+from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.segment.training import SegmentTrainingWorker
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
-from holdfast.pipeline.train.pictures import Renderer, Showing, Team, showing, tensors_of
+from holdfast.pipeline.train.pictures import Renderer, Team, showing, tensors_of
 from holdfast.pipeline.train.plan import conditions_of, content_of
 from holdfast.pipeline.train.train import TrainingKind, train
 from holdfast.pipeline.train.worker import TESTED
@@ -83,29 +85,24 @@ def _evaluate(
         recorded |= {"models": list(spec.models), "architectures": [], "matte": list(spec.matte), "tests": "given"}
         same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
         begin_run(run, recorded, prepared, summary, same=same)
-        plans = [
-            (place, condition, _plan(spec, prepared, model, condition))
-            for place, model in enumerate(tested)
+        jobs = [
+            Job(Shown(place, condition, sample, made), (place,))
+            for place in range(len(tested))
             for condition in conditions.values()
+            for sample, made in showing(prepared.collection.samples, condition)
         ]
-        if spec.retry_errors:
-            drop_errors(run.predictions, (one for *_, plan in plans for one in plan.values()))
-        _forget(run, [(tested[place], condition, plan) for place, condition, plan in plans])
-        stored = run.predictions.stored_ids()
-        by_id = {sample.sample_id: sample for sample in collection.samples}
-        owed = [
-            (place, [((by_id[sample], made), one) for (sample, made), one in plan.items() if one not in stored])
-            for place, _, plan in plans
-        ]
-        total = sum(len(shown) for _, shown in owed)
-        summary.already = sum(len(plan) for *_, plan in plans) - total
-        size = min(TESTED, shard_size(total, executor, TESTED)) if elsewhere(executor) else TESTED
-        shards = [(place, shown[at : at + size]) for place, shown in owed for at in range(0, len(shown), size)]
-        progress("segment", 0, total)
-        showings = SegmentWorker(spec, prepared, run, tested)
-        for part in executor.map(seeing(showings, collection.samples, executor, prepared.pool.samples), shards):
-            summary.merge(part)
-            progress("segment", summary.rows, total)
+        todo = plan(
+            run.predictions, jobs, lambda job: [_row_id(spec, prepared, tested, job.item)],
+            scope=_scope(tested, conditions.values(), jobs), retry=spec.retry_errors,
+            details={testing.DETAILS: testing.details(run.path)}, progress=progress,
+        )  # fmt: skip
+        worker = SegmentWorker(spec, prepared, run.path.absolute())
+        size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
+        made = execute(
+            todo, worker, executor, step="segment", size=size, known=Segmenters(tested), samples=collection.samples,
+            donors=prepared.pool.samples, progress=progress,
+        )  # fmt: skip
+        summary.merge(made)
     return run, summary
 
 
@@ -125,103 +122,105 @@ def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegme
     return tested
 
 
-Plan = dict[tuple[str, Condition], str]
-"""Sample and what is made of it → row."""
+@dataclass(frozen=True)
+class Shown:
+    """A sample that a model sees under a condition.
+
+    Attributes:
+        place: of the model in the specification.
+        condition: under which it is shown.
+        sample: what is shown.
+        made: what is made of the sample; the original where it is a rendering already.
+    """
+
+    place: int
+    condition: Condition
+    sample: Sample
+    made: Condition
 
 
-def _key(spec: SegmentSpec, prepared: Prepared, shown: Showing, model: str) -> dict[str, Any]:
+SegmentJob = Job[Shown, int]
+
+
+def _key(spec: SegmentSpec, prepared: Prepared, shown: Shown, model: str) -> dict[str, Any]:
     own = {"task": spec.task, "protocol": spec.protocol}
-    return row_key(spec, prepared.collection.name, *shown, model) | own
+    return row_key(spec, prepared.collection.name, shown.sample, shown.made, model) | own
 
 
-def _plan(spec: SegmentSpec, prepared: Prepared, model: testing.TestedSegmenter, condition: Condition) -> Plan:
-    """What is shown, by sample and what is made of it, and the row it makes."""
-    plan = {}
-    for sample, made in showing(prepared.collection.samples, condition):
-        image, mask = content_of(spec, prepared, sample, made)
-        key = _key(spec, prepared, (sample, made), model.segmenter.name)
-        plan[sample.sample_id, made] = row_id(key, image=image, mask=mask, model=model.fingerprint)
-    return plan
+def _row_id(spec: SegmentSpec, prepared: Prepared, tested: Sequence[testing.TestedSegmenter], shown: Shown) -> str:
+    model = tested[shown.place]
+    image, mask = content_of(spec, prepared, shown.sample, shown.made)
+    key = _key(spec, prepared, shown, model.segmenter.name)
+    return row_id(key, image=image, mask=mask, model=model.fingerprint)
 
 
-def _forget(run: Run, work: Sequence[tuple[testing.TestedSegmenter, Condition, Plan]]) -> None:
-    """Drop rows that stand for a planned one and were measured before something changed: they would count twice."""
-    planned = {one for *_, plan in work for one in plan.values()}
-    here = {
-        (model.segmenter.name, condition.scenario, condition.variant, condition.parameters_json)
-        for model, condition, _ in work
-    }
-    samples = {sample for *_, plan in work for sample, _ in plan}
-    columns = ["row_id", "sample_id", "model", "condition", "variant", "parameters"]
-    rows = run.predictions.rows(columns).to_pylist()
-    stale = [
-        row["row_id"]
-        for row in rows
-        if row["row_id"] not in planned
-        and row["sample_id"] in samples
-        and (row["model"], row["condition"], row["variant"], row["parameters"]) in here
-    ]
-    run.predictions.drop_ids(stale)
-    testing.details(run.path).drop_ids(stale)
+def _scope(
+    tested: Sequence[testing.TestedSegmenter], conditions: Iterable[Condition], jobs: Sequence[SegmentJob]
+) -> Scope:
+    names = [model.segmenter.name for model in tested]
+    asked = {(one.scenario, one.variant, one.parameters_json) for one in conditions}
+    samples = {job.item.sample.sample_id for job in jobs}
+    return Scope(
+        pc.field("model").isin(names),
+        ("sample_id", "condition", "variant", "parameters"),
+        lambda row: row["sample_id"] in samples and (row["condition"], row["variant"], row["parameters"]) in asked,
+    )
+
+
+@dataclass
+class Segmenters:
+    """What a process needs to segment: the models, and who renders pictures for them."""
+
+    tested: list[testing.TestedSegmenter]
+    team: Team | None = None
 
 
 class SegmentWorker:
-    """The work of a shard: pictures of one condition shown to one model, and a part of the table.
+    """Shows pictures to segmenters and counts pixels."""
 
-    Travels to other processes without its models, which are loaded there on first use.
-    """
-
-    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Run, tested: list[testing.TestedSegmenter]) -> None:
+    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Path) -> None:
+        self.name = f"one of {', '.join(spec.models)}"
         self.spec = spec
         self.prepared = prepared
-        self.run = run.path.absolute()
-        self._team: Team | None = None
-        self._fingerprints = [model.fingerprint for model in tested]
-        self._tested: list[testing.TestedSegmenter] | None = tested
+        self.run_path = run
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tested": None, "_team": None}
+    def load(self) -> Segmenters:
+        """Load the models."""
+        return Segmenters(_load(self.spec, self.prepared.collection))
 
-    @property
-    def tested(self) -> list[testing.TestedSegmenter]:
-        """The models, loaded now if they are not."""
-        if self._tested is None:
-            tested = _load(self.spec, self.prepared.collection)
-            check_same(
-                f"one of {', '.join(self.spec.models)}", self._fingerprints, [model.fingerprint for model in tested]
-            )
-            self._tested = tested
-        return self._tested
+    def fingerprints(self, segmenters: Segmenters) -> list[str]:
+        """Return what row ids depend on."""
+        return [model.fingerprint for model in segmenters.tested]
 
-    def __call__(self, shard: tuple[int, Sequence[tuple[Showing, str]]]) -> Summary:
-        """Show them and write their rows."""
-        spec, run, model = self.spec, Run(self.run), self.tested[shard[0]]
-        collection = self.prepared.collection
-        shown = [one for one, _ in shard[1]]
-        ids = {sample.sample_id: row for (sample, _), row in shard[1]}
-        made_of = {sample.sample_id: made for sample, made in shown}
-        folder = testing.pictures_folder(run.path)
-        kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(collection) if one in ids}
-        self._team = self._team or Team(share_of(spec.renderers) if spec.renderers else core_count())
+    def run(self, segmenters: Segmenters, jobs: Sequence[SegmentJob]) -> Iterator[dict[str, Any]]:
+        """Yield a row per picture, with the counts of its classes."""
+        spec = self.spec
+        if segmenters.team is None:
+            segmenters.team = Team(share_of(spec.renderers) if spec.renderers else core_count())
+        size = spec.settled().size
         renderer = Renderer(
-            self.prepared.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True,
-            team=self._team,
-        )  # fmt: skip
-        pictures = tensors_of(renderer, shown, collection.classes, masks=True)
-        found: list[tuple[Sample, dict[str, Any]]] = [
-            (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
-        ]
-        found += list(testing.outcomes(model, pictures, collection.classes, ids, kept))
-        rows: list[dict[str, Any]] = []
-        counted: list[dict[str, Any]] = []
-        for sample, outcome in found:
-            counted += outcome.pop(testing.DETAILS, [])
-            key = _key(spec, self.prepared, (sample, made_of[sample.sample_id]), model.segmenter.name)
-            known = {"row_id": ids[sample.sample_id], "run_id": run.run_id, "schema_version": SCHEMA_VERSION}
-            rows.append(key | {"label": sample.label} | known | outcome)
-        # The details first: a row that is there has its counts.
-        testing.details(run.path).write(pa.Table.from_pylist(counted, schema=SEGMENTS), of=ids.values())
-        run.predictions.write(pa.Table.from_pylist(rows, schema=PREDICTIONS))
-        summary = Summary()
-        summary.count(rows)
-        return summary
+            self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=segmenters.team
+        )
+        for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
+            yield from self._rows(segmenters.tested[place], list(alike), renderer)
+
+    def _rows(
+        self, model: testing.TestedSegmenter, jobs: Sequence[SegmentJob], renderer: Renderer
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of one model under one condition."""
+        collection = self.prepared.collection
+        shown = {job.item.sample.sample_id: job.item for job in jobs}
+        ids = {job.item.sample.sample_id: job.ids[0] for job in jobs}
+        folder = testing.pictures_folder(self.run_path)
+        kept = {name: folder / f"{ids[name]}.png" for name in testing.chosen(collection) if name in ids}
+        pictures = tensors_of(
+            renderer, [(one.sample, one.made) for one in shown.values()], collection.classes, masks=True
+        )
+        outcomes: Iterable[tuple[Sample, dict[str, Any]]] = chain(
+            ((sample, {"status": status, "error": error}) for sample, status, error in pictures.failed),
+            testing.outcomes(model, pictures, collection.classes, ids, kept),
+        )
+        for sample, outcome in outcomes:
+            key = _key(self.spec, self.prepared, shown[sample.sample_id], model.segmenter.name)
+            known = {"row_id": ids[sample.sample_id], "run_id": Run(self.run_path).run_id}
+            yield key | {"label": sample.label, "schema_version": SCHEMA_VERSION} | known | outcome

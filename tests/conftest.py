@@ -6,10 +6,13 @@ import os
 # each other's threads, and sums of another number of threads have other last digits.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from postgres import postgres_server as postgres_server
@@ -21,6 +24,9 @@ from shapes import make_photos
 settings.register_profile("local", suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# Typer makes all commands anew at every call, which takes a tenth of a second, and tests call hundreds.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 
 @pytest.fixture

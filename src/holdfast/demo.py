@@ -30,6 +30,7 @@ SURROGATES = ("resnet_rho95", "mobilenet_rho95", "densenet_rho95", "resnet_rho95
 TARGETS = ("vit_rho95", "convnext_rho95")
 SCENES = 240
 QUICK_SCENES = 48
+QUICK_WALKS = 12
 QUICK_POOL = 222
 FEW = "n = 20: enough to see how it works, not to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
@@ -82,7 +83,7 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]
 def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
     """Two models that differ in how they were trained; steps larger than the paper's make up for there being fewer."""
     results = api.perturb(
-        f"diorama:test?n={12 if quick else 24}&context=0.95",
+        f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95",
         models=["embedded:resnet_rho95", "embedded:resnet_rho95_strong"],
         generator="embedded:vqgan",
         oracle="clip:embedded",

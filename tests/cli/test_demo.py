@@ -10,13 +10,15 @@ from commands import run
 from holdfast import demo
 from holdfast.store import Run
 
-SCENES = 24
+SCENES, WALKS = 24, 4
 
 
+@pytest.mark.timeout(900)  # it does what four commands and their reports do
 def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Half of what the quick one draws and mines: as many parts, pages and numbers.
+    # Less than what the quick one draws, walks and mines: as many parts, pages and numbers.
     monkeypatch.setattr(demo, "QUICK_SCENES", SCENES)
-    monkeypatch.setattr(demo, "QUICK_POOL", 111)
+    monkeypatch.setattr(demo, "QUICK_WALKS", WALKS)
+    monkeypatch.setattr(demo, "QUICK_POOL", 74)
     page = Path(run("demo", "--quick", "--out", tmp_path / "demo", "-q").stdout.strip())
     assert page == tmp_path / "demo" / "index.html"
     text = page.read_text(encoding="utf8")
@@ -26,7 +28,7 @@ def test_the_quick_demo_ends_in_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Known-truth world; says nothing about photos." in report.read_text(encoding="utf8")
     assert "embedded:resnet_rho95: FMR " in text
     walked = Run.open(tmp_path / "demo" / "walks").rows(["condition", "kind"]).to_pandas()
-    assert set(walked["kind"]) == {"dynamic"} and (walked["condition"] == "perturbed").sum() == 2 * 12
+    assert set(walked["kind"]) == {"dynamic"} and (walked["condition"] == "perturbed").sum() == 2 * WALKS
     rows = Run.open(tmp_path / "demo" / "scenes").rows(["status"]).to_pandas()
     assert len(rows) == SCENES * 18 * 8 and (rows["status"] == "ok").mean() > 0.99
     assert "trained ahead: robustness score" in text and "trained live" in text

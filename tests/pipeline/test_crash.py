@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from commands import HOLDFAST
+from commands import HOLDFAST, run
 from holdfast.store import Run
 
 Table = Callable[..., list[dict[str, object]]]
@@ -44,7 +44,7 @@ def test_kill_9_and_run_again(
         process.send_signal(signal.SIGKILL)
     kept = table_of(Run.open(out))
     assert 0 < len(kept) < len(undisturbed)
-    result = subprocess.run(command(photos, toy_models, out, "colour"), check=True, capture_output=True, text=True)
+    result = run(*command(photos, toy_models, out, "colour")[len(HOLDFAST) :])
     assert f"{len(undisturbed) - len(kept)} made, {len(kept)} there already" in result.stdout
     assert table_of(Run.open(out)) == undisturbed
 
@@ -90,7 +90,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
     assert first.stderr.startswith("holdfast: the disk is full")
     assert "Traceback" not in first.stderr
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    second = subprocess.run(synth, capture_output=True, text=True, check=True)
+    second = run(*synth[len(HOLDFAST) :])
     assert "made" in second.stdout
     made = {path.relative_to(small_disk / "out") for path in (small_disk / "out").rglob("*.png")}
     whole = tmp_path / "whole"
@@ -108,7 +108,7 @@ def test_synth_survives_kill_9(photos: Path, tmp_path: Path) -> None:
         while not list(out.rglob("*/disc/*.png")) and process.poll() is None:
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
-    subprocess.run([*synth, str(out)], check=True)
+    run(*synth[len(HOLDFAST) :], out)
     holdfast.synth(photos, out=whole)
     files = sorted(path.relative_to(whole) for path in whole.rglob("*.png"))
     assert files == sorted(path.relative_to(out) for path in out.rglob("*.png"))

@@ -17,7 +17,7 @@ from holdfast.core.names import parse_name
 from holdfast.diorama import CLASSES, render
 from holdfast.models.smp import load_embedded
 
-SIZE, SCENES = 64, 240
+SIZE, SCENES = 64, 144
 TIED = f"diorama:test?n={SCENES}&context=1"
 """Test scenes in which every class has its own background."""
 UNTIED = f"diorama:test?n={SCENES}&context=0"
@@ -78,7 +78,7 @@ def frame_features(images: Pixels) -> Pixels:
 def frame_forest():
     from sklearn.ensemble import ExtraTreesClassifier
 
-    seen = rendered("diorama:train?n=720&context=1")
+    seen = rendered("diorama:train?n=480&context=1")
     return ExtraTreesClassifier(200, random_state=0).fit(frame_features(seen.images), seen.labels)
 
 
@@ -169,7 +169,7 @@ def outline(mask: Pixels) -> Pixels:
 
 @cache
 def known_outlines() -> tuple[Pixels, Pixels]:
-    seen = rendered("diorama:test?n=600&context=0&seed=1")
+    seen = rendered("diorama:test?n=360&context=0&seed=1")
     masks = np.concatenate([seen.coverage > 127, (seen.coverage > 127)[:, :, ::-1]])
     return np.stack([outline(mask) for mask in masks]), np.tile(seen.labels, 2)
 

@@ -31,7 +31,7 @@ from sqlalchemy import func, select
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
 from holdfast.people.tables import items, places, tasks, votes
-from holdfast.web.house import House, ServeOptions, open_house
+from holdfast.web.server_state import ServeOptions, ServerState, open_server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from postgres import postgres_cluster
@@ -198,7 +198,7 @@ def make_pictures(folder: Path, count: int, seed: int) -> Path:
     return folder
 
 
-def open_campaign(house: House, folder: Path, people: int, votes_each: float) -> int:
+def open_campaign(state: ServerState, folder: Path, people: int, votes_each: float) -> int:
     """Enough pictures for everybody until the end, ten people for each."""
     tasks_each = int(votes_each / PICTURES_A_TASK) + 1
     pictures = max(people * tasks_each * PICTURES_A_TASK // 10, tasks_each * PICTURES_A_TASK + 20)
@@ -206,14 +206,14 @@ def open_campaign(house: House, folder: Path, people: int, votes_each: float) ->
     sure = make_pictures(folder / "sure", 240, 2)
     rules = Settings(images_per_task=PICTURES_A_TASK)
     spec = CampaignSpec(str(pool), sentinels=str(sure), name="load", settings=rules)
-    return make_campaign(house.database, spec, house.state, now=house.now()).campaign_id
+    return make_campaign(state.database, spec, state.folder, now=state.now()).campaign_id
 
 
-def right_answers(house: House) -> Look:
+def right_answers(state: ServerState) -> Look:
     """What a careful person would see by looking: no to the pictures that show something else, yes to the others."""
 
     def look(tokens: list[str]) -> dict[str, str]:
-        with house.database.reading() as connection:
+        with state.database.reading() as connection:
             rows = connection.execute(select(places.c.token, places.c.role).where(places.c.token.in_(tokens)))
             return {row.token: "no" if row.role == "negative" else "yes" for row in rows}
 
@@ -244,9 +244,9 @@ async def everybody(people: list[Person], options: argparse.Namespace, middle: C
         person.client.close()
 
 
-def check(house: House, ledger: Ledger) -> dict[str, bool]:
+def check(state: ServerState, ledger: Ledger) -> dict[str, bool]:
     """Promises against the database."""
-    with house.database.reading() as connection:
+    with state.database.reading() as connection:
         keys = list(connection.scalars(select(votes.c.key)))
         judged = select(func.count()).select_from(places.join(tasks)).where(places.c.role == "judge")
         standing = connection.scalar(judged.where(tasks.c.status == "finished"))
@@ -278,17 +278,17 @@ def spread(values: list[float]) -> str:
 
 def measure(folder: Path, database: str, options: argparse.Namespace, *, kill: bool) -> bool:
     """One run; True where every promise was kept and, without a kill, the goal was met."""
-    state = folder / "state"
-    house = open_house(ServeOptions(state=state, database=database))
-    campaign = open_campaign(house, folder, options.people, (options.seconds + options.ramp) / options.every)
-    sessions = [new_session(house, name=f"person {number}") for number in range(options.people)]
-    ledger, right = Ledger(), right_answers(house)
+    state_folder = folder / "state"
+    state = open_server(ServeOptions(state=state_folder, database=database))
+    campaign = open_campaign(state, folder, options.people, (options.seconds + options.ramp) / options.every)
+    sessions = [new_session(state, name=f"person {number}") for number in range(options.people)]
+    ledger, right = Ledger(), right_answers(state)
     arguments = ["--database", database] if database else []
     running: list[ServerProcess] = []
     contexts: list[Any] = []
 
     def start(port: int = 0) -> None:
-        contexts.append(server_process(state, *arguments, port=port))
+        contexts.append(server_process(state_folder, *arguments, port=port))
         running.append(contexts[-1].__enter__())
 
     def restart() -> None:
@@ -321,8 +321,8 @@ def measure(folder: Path, database: str, options: argparse.Namespace, *, kill: b
         print(f"  processor: {shares}; the machine {busy:.0f} % of {psutil.cpu_count()}")
     for words, times in ledger.trouble.most_common(5):
         print(f"  {times} × {words}")
-    promises = check(house, ledger)
-    house.close()
+    promises = check(state, ledger)
+    state.close()
     p95 = float(np.percentile(ledger.seconds["vote"], 95))
     if not kill:
         promises[f"p95 of a vote {1000 * p95:.0f} ms, at most {1000 * GOAL_P95_S:.0f}"] = p95 <= GOAL_P95_S

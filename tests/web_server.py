@@ -20,25 +20,25 @@ import httpx
 from holdfast.people import identity
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
-from holdfast.web.house import House, ServeOptions, open_house
 from holdfast.web.serve import administrator_link, listen
-from holdfast.web.serve import server as make_server
+from holdfast.web.serve import http_server as make_server
+from holdfast.web.server_state import ServeOptions, ServerState, open_server
 from holdfast.web.sessions import csrf_token
 from shapes import make_photos
 
 
 @dataclass
 class Serving:
-    """A server that runs, and the house it serves: tests look into its database and move its clock."""
+    """A server that runs, and the state it serves: tests look into its database and move its clock."""
 
     url: str
-    house: House
+    state: ServerState
     link: str  # lets the administrator in
     _clients: list[httpx.Client] = field(default_factory=list)
 
     def session(self, role: str = "member", name: str = "") -> str:
         """The session token of a new person."""
-        return new_session(self.house, role, name)
+        return new_session(self.state, role, name)
 
     def stranger(self, **headers: str) -> httpx.Client:
         """A client that is not logged in; closed with the server, as all are."""
@@ -53,48 +53,50 @@ class Serving:
     def browser_client(self, role: str = "member", name: str = "") -> httpx.Client:
         """The same as a browser would do it: cookie, Origin and CSRF token."""
         token = self.session(role, name)
-        client = self.stranger(**{"origin": self.url, "x-csrf-token": csrf_token(self.house.secret, token)})
-        client.cookies[self.house.cookie] = token
+        client = self.stranger(**{"origin": self.url, "x-csrf-token": csrf_token(self.state.secret, token)})
+        client.cookies[self.state.cookie] = token
         return client
 
     def log_in(self, context: Any, role: str = "member", name: str = "") -> None:
         """Log a Playwright browser context in as a new person."""
         token = self.session(role, name)
-        context.add_cookies([{"name": self.house.cookie, "value": token, "url": self.url, "httpOnly": True}])
+        context.add_cookies([{"name": self.state.cookie, "value": token, "url": self.url, "httpOnly": True}])
 
 
-def new_session(house: House, role: str = "member", name: str = "") -> str:
+def new_session(state: ServerState, role: str = "member", name: str = "") -> str:
     """Invite a person and let them in; the session's token."""
-    with house.database.writing() as connection:
-        _, token = identity.invite(connection, note=name or role, role=role, name=name or f"a {role}", now=house.now())
-        return identity.open_invitation(connection, token, name=name, now=house.now())
+    with state.database.writing() as connection:
+        _, token = identity.invite(connection, note=name or role, role=role, name=name or f"a {role}", now=state.now())
+        return identity.open_invitation(connection, token, name=name, now=state.now())
 
 
-def open_campaign(house: House, folder: Path, *, pictures: int = 4, **rules: Any) -> int:
+def open_campaign(state: ServerState, folder: Path, *, pictures: int = 4, **rules: Any) -> int:
     """A campaign over drawn shapes (three classes, ``pictures`` of each) with controls; its id."""
     pool, sure = make_photos(folder / "pool", pictures), make_photos(folder / "sure", pictures + 6)
     settings = Settings(**{"people_per_image": 3, "at_least": 2, "images_per_task": 8} | rules)
     spec = CampaignSpec(str(pool / "images"), sentinels=str(sure / "images"), name="shapes", settings=settings)
-    return make_campaign(house.database, spec, house.state, now=house.now()).campaign_id
+    return make_campaign(state.database, spec, state.folder, now=state.now()).campaign_id
 
 
 @contextmanager
-def serving(state: Path, *, port: int = 0, clock: Callable[[], float] = time.time, **options: Any) -> Iterator[Serving]:
+def serving(
+    folder: Path, *, port: int = 0, clock: Callable[[], float] = time.time, **options: Any
+) -> Iterator[Serving]:
     """A server in a thread of this process, on a free port of 127.0.0.1 unless told otherwise.
 
     Args:
-        state: its folder; serving the same folder again finds what was there.
+        folder: its folder; serving the same folder again finds what was there.
         port: for a server that comes back where it was.
         clock: what time it is.
         options: of ``ServeOptions``.
     """
-    house = open_house(ServeOptions(state=state, port=port, **options), clock=clock)
+    state = open_server(ServeOptions(state=folder, port=port, **options), clock=clock)
     listener = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
-    server = make_server(house)
+    server = make_server(state)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    found = Serving(f"http://127.0.0.1:{port}", house, administrator_link(house, port))
+    found = Serving(f"http://127.0.0.1:{port}", state, administrator_link(state, port))
     try:
         deadline = time.monotonic() + 30
         while not server.started and time.monotonic() < deadline:
@@ -107,7 +109,7 @@ def serving(state: Path, *, port: int = 0, clock: Callable[[], float] = time.tim
         server.should_exit = True
         thread.join(30)
         listener.close()
-        house.close()
+        state.close()
 
 
 @dataclass

@@ -274,13 +274,13 @@ def test_every_mask_maker_keeps_the_contract(folders: dict[str, Path]) -> None:
 def test_pages_find_a_folder_of_weights_from_elsewhere(
     folders: dict[str, Path], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.web.workshop import take_in
+    from holdfast.web.mask_editing import take_in
 
     (tmp_path / "weights").symlink_to(folders["sam"])
     monkeypatch.chdir(tmp_path)
     with serving(tmp_path / "state") as server:
         data, masks = str(photos / "images"), tmp_path / "masks"
-        take_in(server.house, data, masks=masks, guide="sam:weights", progress=lambda *_: None)
+        take_in(server.state, data, masks=masks, guide="sam:weights", progress=lambda *_: None)
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         client = server.client()

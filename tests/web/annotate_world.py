@@ -8,8 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from holdfast.web.house import House
-from holdfast.web.workshop import take_in
+from holdfast.web.mask_editing import take_in
+from holdfast.web.server_state import ServerState
 from web_server import Serving
 
 HEIGHT, WIDTH = 120, 160
@@ -22,7 +22,7 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 def scene(folder: Path, count: int = 3) -> Path:
-    """Pictures of a bright disc on a dark ground; ``folder/ball/0.png``."""
+    """PictureCache of a bright disc on a dark ground; ``folder/ball/0.png``."""
     for index in range(count):
         image = np.random.default_rng(index).integers(20, 60, (HEIGHT, WIDTH, 3), np.uint8)
         cv2.circle(image, (80, 60), 30, (60, 180, 240), -1)
@@ -32,10 +32,10 @@ def scene(folder: Path, count: int = 3) -> Path:
     return folder
 
 
-def open_set(house: House, tmp_path: Path, count: int = 3) -> int:
+def open_set(state: ServerState, tmp_path: Path, count: int = 3) -> int:
     """A set of masks of ``scene``, none of them drawn yet; PNGs go to ``tmp_path/masks``."""
     return take_in(
-        house, str(scene(tmp_path / "data", count)), masks=tmp_path / "masks", guide="grabcut", progress=silent
+        state, str(scene(tmp_path / "data", count)), masks=tmp_path / "masks", guide="grabcut", progress=silent
     )
 
 

@@ -27,7 +27,7 @@ def server(tmp_path: Path) -> Iterator[Serving]:
 
 @pytest.fixture
 def artist(browser: Any, server: Serving, tmp_path: Path) -> Iterator[Artist]:
-    one = Artist(browser, server, open_set(server.house, tmp_path)).open(1)
+    one = Artist(browser, server, open_set(server.state, tmp_path)).open(1)
     yield one
     assert not one.troubles
     one.context.close()

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
 from holdfast.people.tables import items, places, tasks, votes
-from holdfast.web.house import House
+from holdfast.web.server_state import ServerState
 from shapes import CLASSES, draw
 
 SMALL = Settings(people_per_image=2, images_per_task=8, at_least=1, rule="")
@@ -28,26 +28,26 @@ def drawn(folder: Path, first: int, count: int) -> Path:
     return folder
 
 
-def campaign(house: House, folder: Path, *, each: int = 4, **options: Any) -> int:
+def campaign(state: ServerState, folder: Path, *, each: int = 4, **options: Any) -> int:
     """A campaign over three classes of shapes, ``each`` pictures a class."""
     spec = CampaignSpec(
         str(drawn(folder / f"pool{each}", 0, each)),
         sentinels=str(drawn(folder / "known", 50, 10)),
         **({"settings": SMALL} | options),
     )
-    return make_campaign(house.database, spec, house.state, now=house.now()).campaign_id
+    return make_campaign(state.database, spec, state.folder, now=state.now()).campaign_id
 
 
-def answer_sheet(house: House) -> dict[str, tuple[str, bool]]:
+def answer_sheet(state: ServerState) -> dict[str, tuple[str, bool]]:
     """Place → its role, and whether a person who looks would say yes. A repeat has the role ``repeat``."""
-    with house.database.reading() as connection:
+    with state.database.reading() as connection:
         query = select(places.c.token, places.c.role, items.c.role.label("of"), items.c.expected).join(items)
         return {row.token: (row.role, row.of != "negative") for row in connection.execute(query)}
 
 
-def standing(house: House) -> list[dict[str, Any]]:
+def standing(state: ServerState) -> list[dict[str, Any]]:
     """The newest vote of every place that has one, with its task and how the task ended, by position."""
-    with house.database.reading() as connection:
+    with state.database.reading() as connection:
         query = (
             select(places.c.token, places.c.position, places.c.role, places.c.item_id, votes, tasks.c.status,
                    tasks.c.person_id, tasks.c.id.label("task_id"))
@@ -58,9 +58,9 @@ def standing(house: House) -> list[dict[str, Any]]:
     return sorted(newest.values(), key=lambda row: (row["task_id"], row["position"]))
 
 
-def counts(house: House) -> list[tuple[int, int]]:
+def counts(state: ServerState) -> list[tuple[int, int]]:
     """(held, counted) of every picture to judge."""
-    with house.database.reading() as connection:
+    with state.database.reading() as connection:
         rows = connection.execute(select(items.c.held, items.c.counted).where(items.c.role == "judge"))
         return [(row.held, row.counted) for row in rows]
 
@@ -68,8 +68,8 @@ def counts(house: House) -> list[tuple[int, int]]:
 class Reviewer:
     """A person at the review page: reads what it shows, answers by key or by tap."""
 
-    def __init__(self, page: Any, url: str, campaign_id: int, house: House) -> None:
-        self.page, self.url, self.campaign_id, self.house = page, url, campaign_id, house
+    def __init__(self, page: Any, url: str, campaign_id: int, state: ServerState) -> None:
+        self.page, self.url, self.campaign_id, self.state = page, url, campaign_id, state
         self.troubles: list[str] = []
         self.requests: list[str] = []
         page.on("console", lambda message: self.troubles.append(message.text) if message.type == "error" else None)
@@ -128,6 +128,6 @@ class Reviewer:
     def judge(self, number: int, *, questions: int = 2, lie: bool = False) -> str:
         """Answer one picture by key, as it is; its token."""
         token = self.at(f"Picture {number}")
-        yes = answer_sheet(self.house)[token][1] != lie
+        yes = answer_sheet(self.state)[token][1] != lie
         self.press(*["y" if yes else "n"] * questions)
         return token

@@ -20,7 +20,7 @@ from browsing import ANSWERS, Held, acted
 from holdfast.data import load_collection
 from holdfast.people.sources import add_source
 from holdfast.people.tables import items, places
-from holdfast.web.pictures import SIDES, Pictures, encode
+from holdfast.web.pictures import SIDES, PictureCache, encode
 from shapes import make_photos
 from web_server import Serving, open_campaign, serving
 
@@ -36,7 +36,7 @@ def take(client: httpx.Client, campaign: int) -> dict[str, Any]:
 
 
 def judge(server: Serving, client: httpx.Client, task: dict[str, Any], *, careless: bool = False) -> str:
-    with server.house.database.reading() as connection:
+    with server.state.database.reading() as connection:
         roles = {row.token: row.role for row in connection.execute(select(places.c.token, places.c.role))}
     for picture in task["pictures"]:
         answer = "no" if roles[picture["token"]] == "negative" and not careless else "yes"
@@ -48,7 +48,7 @@ def judge(server: Serving, client: httpx.Client, task: dict[str, Any], *, carele
 
 
 def test_a_campaign_from_known_sources_its_progress_and_its_end(server: Serving, tmp_path: Path) -> None:
-    first = open_campaign(server.house, tmp_path)
+    first = open_campaign(server.state, tmp_path)
     admin, careful, careless = server.client("admin"), server.client(name="Careful"), server.client(name="Careless")
     known = {source["name"]: source for source in admin.get("/api/sources").json()}
     new = {
@@ -91,7 +91,7 @@ def test_a_campaign_from_known_sources_its_progress_and_its_end(server: Serving,
 
 
 def test_a_discarded_task_is_recorded_once(server: Serving, tmp_path: Path) -> None:
-    campaign, client = open_campaign(server.house, tmp_path), server.client()
+    campaign, client = open_campaign(server.state, tmp_path), server.client()
     task = take(client, campaign)
     assert judge(server, client, task, careless=True) == "discarded"
     assert client.post(f"/api/review/tasks/{task['token']}/finish").json()["status"] == "discarded"
@@ -112,11 +112,11 @@ def test_the_audit_log_turns_pages(server: Serving) -> None:
 def test_the_server_itself_takes_back_tasks_that_ran_out_of_time(tmp_path: Path) -> None:
     now = [1_800_000_000.0]
     with serving(tmp_path / "state", clock=lambda: now[0]) as server:
-        campaign = open_campaign(server.house, tmp_path, minutes=10)
+        campaign = open_campaign(server.state, tmp_path, minutes=10)
         take(server.client(), campaign)
 
         def held() -> int:
-            with server.house.database.reading() as connection:
+            with server.state.database.reading() as connection:
                 return sum(connection.scalars(select(items.c.held)))
 
         assert held() == 4
@@ -128,7 +128,7 @@ def test_the_server_itself_takes_back_tasks_that_ran_out_of_time(tmp_path: Path)
 
 
 def test_pictures_of_a_task_are_alike_and_its_owners_alone(server: Serving, tmp_path: Path) -> None:
-    campaign = open_campaign(server.house, tmp_path)
+    campaign = open_campaign(server.state, tmp_path)
     mine, other = server.client(), server.client()
     tokens = [picture["token"] for picture in take(mine, campaign)["pictures"]]
     answers = [mine.get(f"/media/places/{token}") for token in tokens]
@@ -163,7 +163,7 @@ def test_full_pictures_are_upright_and_without_metadata(server: Serving, tmp_pat
     exif[0x0112], exif[0x010E] = 6, "where it was taken"  # to be turned by 90°; a description
     Pillow.fromarray(pixels).save(folder / "a.jpg", exif=exif, quality=95)
     (folder / "broken.jpg").write_bytes((folder / "a.jpg").read_bytes()[:200])
-    with server.house.database.writing() as connection:
+    with server.state.database.writing() as connection:
         reference = str(tmp_path / "data")
         add_source(connection, name="data", reference=reference, collection=load_collection(reference), now=0.0)
     admin = server.client("admin")
@@ -190,14 +190,14 @@ def test_pictures_are_kept_while_there_is_room() -> None:
 
     size = len(encode(np.zeros((64, 64, 3), np.uint8), 0, enlarge=False))
     sample = lambda number: type("Sample", (), {"image": Source(number)})()  # noqa: E731
-    pictures = Pictures(sample, max_pixels=10_000, capacity=2 * size + size // 2)
+    pictures = PictureCache(sample, max_pixels=10_000, capacity=2 * size + size // 2)
     for number in (1, 2, 1, 3, 1, 2):
         pictures.get(number, "full")
     assert loads == [1, 2, 3, 2]
 
 
 def test_inviting_and_withdrawing_in_a_browser(server: Serving, tmp_path: Path) -> None:
-    campaign = open_campaign(server.house, tmp_path)
+    campaign = open_campaign(server.state, tmp_path)
     chromium = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
     if chromium is None:
         pytest.skip("there is no chromium to open the page with")
@@ -269,7 +269,7 @@ def test_opening_a_campaign_in_a_browser(server: Serving, tmp_path: Path) -> Non
         pytest.skip("there is no chromium to open the page with")
     for name, count in (("pool", 4), ("sure", 10)):
         reference = str(make_photos(tmp_path / name, count) / "images")
-        with server.house.database.writing() as connection:
+        with server.state.database.writing() as connection:
             add_source(connection, name=name, reference=reference, collection=load_collection(reference), now=0.0)
     broken = next((tmp_path / "pool" / "images").rglob("*.png"))
     broken.write_bytes(broken.read_bytes()[:60])

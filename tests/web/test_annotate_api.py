@@ -22,7 +22,7 @@ from holdfast.core.protocols import MaskProposal
 from holdfast.data.masks import decode_coco
 from holdfast.data.writers import mask_rle
 from holdfast.registry import annotators
-from holdfast.web.workshop import take_in
+from holdfast.web.mask_editing import take_in
 from web_server import Serving, serving
 
 Point = tuple[float, float]
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Serving]:
     with serving(place / "state") as found:
-        open_set(found.house, place)
+        open_set(found.state, place)
         yield found
 
 
@@ -164,7 +164,7 @@ def looker() -> Iterator[Looker]:
 
 def test_an_image_is_embedded_once(tmp_path: Path, looker: Looker) -> None:
     with serving(tmp_path / "state") as server:
-        take_in(server.house, str(scene(tmp_path / "data")), masks=tmp_path / "masks", guide="looker", progress=silent)
+        take_in(server.state, str(scene(tmp_path / "data")), masks=tmp_path / "masks", guide="looker", progress=silent)
         client = server.client()
 
         def ask(number: int) -> bool:
@@ -183,7 +183,7 @@ def test_images_that_were_passed_are_not_prepared(tmp_path: Path, looker: Looker
     looker.may_go_on.clear()
     with serving(tmp_path / "state") as server:
         take_in(
-            server.house, str(scene(tmp_path / "data", 5)), masks=tmp_path / "masks", guide="looker", progress=silent
+            server.state, str(scene(tmp_path / "data", 5)), masks=tmp_path / "masks", guide="looker", progress=silent
         )
         client, other = server.client(), server.client()
         with ThreadPoolExecutor(6) as threads:
@@ -207,7 +207,7 @@ def test_an_image_that_the_mask_maker_does_not_take(tmp_path: Path, looker: Look
 
     looker.embed = refuse  # type: ignore[method-assign]
     with serving(tmp_path / "state") as server:
-        take_in(server.house, str(scene(tmp_path / "data")), masks=tmp_path / "masks", guide="looker", progress=silent)
+        take_in(server.state, str(scene(tmp_path / "data")), masks=tmp_path / "masks", guide="looker", progress=silent)
         client = server.client()
         assert client.post("/api/annotate/masks/1/prepare").status_code == 204
         rough = client.post("/api/annotate/masks/1/rough", json={"inside": [[1, 1]]})
@@ -229,6 +229,6 @@ def test_lists(client: httpx.Client) -> None:
 
 def test_masks_are_not_written_among_the_images(server: Serving, place: Path) -> None:
     with pytest.raises(UserError, match="choose another --masks"):
-        take_in(server.house, str(place / "data"), masks=place / "data", guide="grabcut", progress=silent)
+        take_in(server.state, str(place / "data"), masks=place / "data", guide="grabcut", progress=silent)
     with pytest.raises(UserError, match="takes no box"):
-        take_in(server.house, str(place / "data"), masks=place / "other", guide="threshold", progress=silent)
+        take_in(server.state, str(place / "data"), masks=place / "other", guide="threshold", progress=silent)

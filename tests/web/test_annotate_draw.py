@@ -161,7 +161,7 @@ def test_everything_by_keys(artist: Artist, tmp_path: Path) -> None:
 
 
 def test_touch_on_a_small_screen(browser: Any, server: Serving, tmp_path: Path) -> None:
-    set_id = open_set(server.house, tmp_path)
+    set_id = open_set(server.state, tmp_path)
     phone = Artist(browser, server, set_id, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     phone.open(1)
     assert phone.page.evaluate("() => document.documentElement.scrollWidth") <= 390
@@ -200,7 +200,7 @@ def test_coco_beside_the_masks(browser: Any, tmp_path: Path) -> None:
     from pycocotools import mask as coco
 
     with serving(tmp_path / "state") as server:
-        artist = Artist(browser, server, open_set(server.house, tmp_path)).open(2)
+        artist = Artist(browser, server, open_set(server.state, tmp_path)).open(2)
         artist.drag((30, 40), (90, 71))
         artist.saved()
         artist.context.close()

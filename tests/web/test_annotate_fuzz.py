@@ -26,7 +26,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 def test_anything_may_be_sent(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        open_set(server.house, tmp_path)
+        open_set(server.state, tmp_path)
         headers = {"Authorization": f"Bearer {server.session('admin')}"}
         schema = schemathesis.openapi.from_dict(server.stranger().get("/api/openapi.json").json())
         schema.config.update(base_url=server.url)
@@ -49,7 +49,7 @@ def test_anything_may_be_sent(tmp_path: Path) -> None:
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)[: 2 if operation.body else 1]:
                 bounded(given(case=operation.as_strategy(generation_mode=mode))(ask))()
         assert seen >= {200, 204, 400, 404, 422}
-        with server.house.database.reading() as connection:
+        with server.state.database.reading() as connection:
             drawing = masks.get_drawing(connection, 1)
             newest = masks.get_version(connection, 1, drawing.version).mask() if drawing.version else None
     path = tmp_path / "masks" / "ball" / "0.png"

@@ -12,7 +12,7 @@ import pytest
 from annotate_world import Artist, open_set, scene, silent, stored, stroke
 
 from browsing import Held
-from holdfast.web.workshop import take_in
+from holdfast.web.mask_editing import take_in
 from web_server import Serving, serving
 
 ASKED = """() => {
@@ -26,7 +26,7 @@ ASKED = """() => {
 @pytest.fixture
 def phone(browser: Any, server: Serving, tmp_path: Path) -> Iterator[Artist]:
     small = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-    one = Artist(browser, server, open_set(server.house, tmp_path), **small).open(1)
+    one = Artist(browser, server, open_set(server.state, tmp_path), **small).open(1)
     yield one
     assert not one.troubles
     one.context.close()
@@ -157,7 +157,7 @@ def test_done_twice_is_done_once(artist: Artist) -> None:
 
 def test_work_after_done_is_not_left_behind(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        artist = Artist(browser, server, open_set(server.house, tmp_path)).open(1)
+        artist = Artist(browser, server, open_set(server.state, tmp_path)).open(1)
         port = int(server.url.rpartition(":")[2])
     artist.page.evaluate(ASKED)
     artist.press("d")
@@ -192,7 +192,7 @@ def test_comparing_while_the_server_is_away(artist: Artist) -> None:
 def test_a_decision_that_was_left_at_another_server(browser: Any, tmp_path: Path, again: bool) -> None:
     """Two masks wait for a decision; then the same address has the same images anew, or others."""
     with serving(tmp_path / "first") as server:
-        set_id = open_set(server.house, tmp_path)
+        set_id = open_set(server.state, tmp_path)
         ann, ben = (Artist(browser, server, set_id, name=name).open(1) for name in ("Ann", "Ben"))
         ann.drag((30, 40), (90, 71))
         ann.saved()
@@ -203,7 +203,7 @@ def test_a_decision_that_was_left_at_another_server(browser: Any, tmp_path: Path
     with serving(tmp_path / "second", port=port) as server:
         data, name = (tmp_path / "data", "ball/0.png") if again else (tmp_path / "other", "round/ball/0.png")
         scene(data / Path(name).parent.parent)
-        take_in(server.house, str(data), masks=tmp_path / "new", guide="grabcut", progress=silent)
+        take_in(server.state, str(data), masks=tmp_path / "new", guide="grabcut", progress=silent)
         server.session(name="Ann")
         server.log_in(ben.context, name="Ben")
         ben.troubles.clear()

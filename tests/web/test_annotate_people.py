@@ -12,22 +12,22 @@ import pytest
 from annotate_world import HEIGHT, WIDTH, Artist, open_set, stored, stroke
 
 from holdfast.people import masks
-from holdfast.web.house import House, ServeOptions, open_house
+from holdfast.web.server_state import ServeOptions, ServerState, open_server
 from web_server import Serving, new_session, server_process, serving
 
 FIRST, SECOND, THIRD = ((20, 30), (60, 30)), ((20, 90), (60, 90)), ((120, 20), (120, 100))
 
 
-def history(house: House, drawing: int = 1) -> list[tuple[str, np.ndarray]]:
+def history(state: ServerState, drawing: int = 1) -> list[tuple[str, np.ndarray]]:
     """Who drew which mask, oldest first."""
-    with house.database.reading() as connection:
+    with state.database.reading() as connection:
         numbers = [one["version"] for one in masks.list_versions(connection, drawing)]
         found = [masks.get_version(connection, drawing, number) for number in reversed(numbers)]
     return [(one.person, one.mask()) for one in found]
 
 
 def test_two_browsers_on_one_image(browser: Any, server: Serving, tmp_path: Path) -> None:
-    set_id = open_set(server.house, tmp_path)
+    set_id = open_set(server.state, tmp_path)
     ann = Artist(browser, server, set_id, name="Ann").open(1)
     ben = Artist(browser, server, set_id, name="Ben").open(1)
     assert "Ann" in ben.page.locator("[data-part=message]").inner_text()
@@ -55,7 +55,7 @@ def test_two_browsers_on_one_image(browser: Any, server: Serving, tmp_path: Path
     ann.saved()
     mine = stroke(*FIRST) | stroke(*THIRD)
     assert np.array_equal(stored(tmp_path), mine)
-    seen = history(server.house)
+    seen = history(server.state)
     assert [name for name, _ in seen] == ["Ann", "Ben", "Ann"]
     assert all(np.array_equal(mask, want) for (_, mask), want in zip(seen, [stroke(*FIRST), both, mine], strict=True))
     ann.press("c")
@@ -70,7 +70,7 @@ def test_two_browsers_on_one_image(browser: Any, server: Serving, tmp_path: Path
 
 
 def test_join_keeps_what_both_changed(browser: Any, server: Serving, tmp_path: Path) -> None:
-    set_id = open_set(server.house, tmp_path)
+    set_id = open_set(server.state, tmp_path)
     ann = Artist(browser, server, set_id, name="Ann").open(1)
     ann.drag((20, 60), (140, 60))
     ann.saved()
@@ -88,11 +88,11 @@ def test_join_keeps_what_both_changed(browser: Any, server: Serving, tmp_path: P
     ann.page.get_by_role("dialog").get_by_role("button", name="Take theirs").click()
     ann.page.wait_for_selector("#annotate[data-saved=true]", state="attached")
     assert np.array_equal(stored(tmp_path), expected)
-    assert len(history(server.house)) == 2, "taking theirs saves nothing"
+    assert len(history(server.state)) == 2, "taking theirs saves nothing"
 
 
 def test_the_next_person_gets_another_image(browser: Any, server: Serving, tmp_path: Path) -> None:
-    set_id = open_set(server.house, tmp_path)
+    set_id = open_set(server.state, tmp_path)
     for drawing, name in ((1, "Ann"), (2, "Ben")):
         artist = Artist(browser, server, set_id, name=name)
         artist.page.goto(artist.url)
@@ -101,7 +101,7 @@ def test_the_next_person_gets_another_image(browser: Any, server: Serving, tmp_p
 
 def test_a_server_that_is_away(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        set_id = open_set(server.house, tmp_path)
+        set_id = open_set(server.state, tmp_path)
         artist = Artist(browser, server, set_id).open(1)
         port = int(server.url.rpartition(":")[2])
     artist.drag(*FIRST)
@@ -123,7 +123,7 @@ def test_a_server_that_is_away(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(browser: Any, server: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artist = Artist(browser, server, open_set(server.house, tmp_path)).open(1)
+    artist = Artist(browser, server, open_set(server.state, tmp_path)).open(1)
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -133,7 +133,7 @@ def test_a_full_disk(browser: Any, server: Serving, tmp_path: Path, monkeypatch:
         artist.drag(*FIRST)
         artist.page.wait_for_selector("#saving.trouble")
         assert "the disk is full" in artist.says()
-        assert not stored(tmp_path).any() and not history(server.house)
+        assert not stored(tmp_path).any() and not history(server.state)
     artist.saved()
     assert np.array_equal(stored(tmp_path), stroke(*FIRST))
     assert not list((tmp_path / "masks").rglob(".unfinished*"))  # now that nothing is tried any more
@@ -144,10 +144,10 @@ def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
 
     from holdfast.data.writers import mask_rle
 
-    house = open_house(ServeOptions(state=tmp_path / "state"))
-    open_set(house, tmp_path)
-    token = new_session(house)
-    house.close()
+    state = open_server(ServeOptions(state=tmp_path / "state"))
+    open_set(state, tmp_path)
+    token = new_session(state)
+    state.close()
     rng = np.random.default_rng(0)
     acknowledged = np.zeros((HEIGHT, WIDTH), bool)
     with server_process(tmp_path / "state") as server:
@@ -163,4 +163,4 @@ def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as back:
         newest = back.client().get("/api/annotate/masks/1").json()
         assert newest["version"] == version == 20 and newest["mask"]["counts"] == mask_rle(acknowledged)
-        assert np.array_equal(history(back.house)[-1][1], acknowledged)
+        assert np.array_equal(history(back.state)[-1][1], acknowledged)

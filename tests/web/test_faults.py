@@ -31,7 +31,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]
 @contextmanager
 def locked(server: Serving) -> Iterator[None]:
     """Another program holds the write lock."""
-    with closing(sqlite3.connect(server.house.state / "people.sqlite", isolation_level=None)) as other:
+    with closing(sqlite3.connect(server.state.folder / "people.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")
@@ -46,7 +46,7 @@ def full(server: Serving) -> Iterator[None]:
         most = limit[0] or 2**31 - 1
         connection.execute(f"PRAGMA max_page_count={most}")  # never below what it has
 
-    engine = server.house.database.engine
+    engine = server.state.database.engine
     event.listen(engine, "checkout", restrict)
     yield
     limit[0] = None
@@ -58,7 +58,7 @@ def vote(client: httpx.Client, place: str, key: str) -> httpx.Response:
 
 
 def count(server: Serving, table: Any) -> int:
-    with server.house.database.reading() as connection:
+    with server.state.database.reading() as connection:
         return connection.scalar(select(func.count()).select_from(table)) or 0
 
 
@@ -70,7 +70,7 @@ def check_503(answer: httpx.Response, words: str) -> None:
 
 
 def test_a_locked_database_is_said_and_passes(server: Serving, tmp_path: Path) -> None:
-    campaign = open_campaign(server.house, tmp_path)
+    campaign = open_campaign(server.state, tmp_path)
     client, admin, browser = server.client(), server.client("admin"), server.browser_client()
     place = client.post(f"/api/review/campaigns/{campaign}/task").json()["task"]["pictures"][0]["token"]
     before = count(server, invitations), count(server, audit)
@@ -88,7 +88,7 @@ def test_a_locked_database_is_said_and_passes(server: Serving, tmp_path: Path) -
 
 
 def test_a_full_database_is_said_and_passes(server: Serving, tmp_path: Path) -> None:
-    campaign = open_campaign(server.house, tmp_path)
+    campaign = open_campaign(server.state, tmp_path)
     client = server.client()
     pictures = client.post(f"/api/review/campaigns/{campaign}/task").json()["task"]["pictures"]
     keys = [str(uuid.uuid4()) for _ in range(400)]
@@ -118,7 +118,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_really_full_disk_is_said_and_passes(small_disk: Path, tmp_path: Path) -> None:
     with serving(small_disk / "state") as server:
-        campaign = open_campaign(server.house, tmp_path)
+        campaign = open_campaign(server.state, tmp_path)
         client = server.client()
         place = client.post(f"/api/review/campaigns/{campaign}/task").json()["task"]["pictures"][0]["token"]
         filler = small_disk / "filler"

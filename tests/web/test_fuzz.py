@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         with psycopg.connect(cluster, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
     with serving(folder / "state", database=url) as found:
-        open_campaign(found.house, folder)
+        open_campaign(found.state, folder)
         yield found
 
 

@@ -17,8 +17,8 @@ from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.database import open_database
 from holdfast.web import protocol
-from holdfast.web.house import ServeOptions, open_house, write_once
 from holdfast.web.security import BODY_LIMIT
+from holdfast.web.server_state import ServeOptions, open_server, write_once
 from web_server import Serving, open_campaign, serving
 
 
@@ -74,7 +74,7 @@ def test_strangers_may_send_little_where_members_send_masks(server: Serving) -> 
 
 def test_cookies_of_other_programs_log_nobody_out(server: Serving) -> None:
     session = server.session(name="Ada")
-    odd = f'settings={{"zoom": [1, 2]}}; {server.house.cookie}={session}; zone=Europe/Berlin; "; a b=c'
+    odd = f'settings={{"zoom": [1, 2]}}; {server.state.cookie}={session}; zone=Europe/Berlin; "; a b=c'
     assert server.stranger(cookie=odd).get("/api/me").json()["name"] == "Ada"
     assert server.stranger(cookie=odd).post("/logout").status_code == 403  # still a browser's: it needs the token
 
@@ -93,7 +93,7 @@ def test_public_urls_are_compared_as_browsers_send_them(tmp_path: Path, url: str
 )
 def test_public_urls_that_are_none_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match="--public-url"):
-        open_house(ServeOptions(state=tmp_path, public_url=url))
+        open_server(ServeOptions(state=tmp_path, public_url=url))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_public_urls_that_are_none_are_refused(tmp_path: Path, url: str) -> None
 )
 def test_a_mistyped_database_url_is_no_file_and_shows_no_password(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError) as trouble:
-        open_house(ServeOptions(state=tmp_path / "state", database=url))
+        open_server(ServeOptions(state=tmp_path / "state", database=url))
     assert "nter2" not in str(trouble.value) and "URL" in str(trouble.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -147,20 +147,20 @@ def test_a_secret_is_whole_and_the_same_for_all(tmp_path: Path) -> None:
 
 def test_an_empty_secret_is_none(tmp_path: Path) -> None:
     (tmp_path / "secret").touch()  # what a full disk left
-    house = open_house(ServeOptions(state=tmp_path))
-    house.close()
-    assert len(house.secret) == 64 and (tmp_path / "secret").read_text().strip().encode() == house.secret
+    state = open_server(ServeOptions(state=tmp_path))
+    state.close()
+    assert len(state.secret) == 64 and (tmp_path / "secret").read_text().strip().encode() == state.secret
 
 
 def test_the_state_folder_is_its_owners(tmp_path: Path) -> None:
-    open_house(ServeOptions(state=tmp_path / "new")).close()
+    open_server(ServeOptions(state=tmp_path / "new")).close()
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 def test_old_links_are_not_taken_for_guesses(server: Serving) -> None:
-    with server.house.database.writing() as connection:
-        number, token = identity.invite(connection, note="a class", now=server.house.now())
-        identity.revoke(connection, number, now=server.house.now())
+    with server.state.database.writing() as connection:
+        number, token = identity.invite(connection, note="a class", now=server.state.now())
+        identity.revoke(connection, number, now=server.state.now())
     client = server.stranger(origin=server.url)
     asked = [client.get(f"/join/{token}") for _ in range(15)] + [client.post(f"/join/{token}") for _ in range(15)]
     assert {answer.status_code for answer in asked} == {404} and "withdrawn" in asked[0].text
@@ -182,7 +182,7 @@ def test_addresses_that_are_none_are_pages_that_are_not_there(server: Serving) -
 
 @pytest.mark.parametrize("wrong", [{"source": True}, {"source": "1"}, {"limit": False}, {"minutes": "30"}])
 def test_numbers_are_numbers(server: Serving, tmp_path: Path, wrong: dict[str, object]) -> None:
-    open_campaign(server.house, tmp_path)
+    open_campaign(server.state, tmp_path)
     rules = {"people_per_image": 2, "at_least": 1, "images_per_task": 8}
     new = {"name": "again", "source": 1, "controls": 2, **rules}
     admin = server.client("admin")
@@ -192,7 +192,7 @@ def test_numbers_are_numbers(server: Serving, tmp_path: Path, wrong: dict[str, o
 
 
 def test_blank_names_are_none(server: Serving, tmp_path: Path) -> None:
-    open_campaign(server.house, tmp_path)
+    open_campaign(server.state, tmp_path)
     admin = server.client("admin")
     rules = {"people_per_image": 2, "at_least": 1, "images_per_task": 8}
     for name in (" ", "\u00a0", "\u202e"):

@@ -35,7 +35,7 @@ def verdict(sample_id: str) -> dict[str, str]:
 def campaign(tmp_path: Path) -> Iterator[tuple[Serving, int]]:
     moment = [NOW]
     with serving(tmp_path / "state", clock=lambda: moment[0]) as server:
-        where = server.house.database.engine.url.database
+        where = server.state.database.engine.url.database
         database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
         for person in hire(database, ["Ada <b>", "Blaise", "Cleo", "Dora", "Emil"]):
             work(database, campaign_id, person, careful(verdict))
@@ -55,8 +55,8 @@ def test_the_same_numbers_as_the_export(campaign: tuple[Serving, int], tmp_path:
     assert page.status_code == 200
     text = words(page.text)
     out = tmp_path / "out"
-    house = server.house
-    export_campaign(house.database, house.shelf, campaign_id, out, now=house.now())
+    state = server.state
+    export_campaign(state.database, state.shelf, campaign_id, out, now=state.now())
     votes = read_votes(out)
     table = acceptance(accept(votes))
     overall = table.iloc[0]
@@ -87,7 +87,7 @@ def test_members_and_strangers_see_nothing(campaign: tuple[Serving, int]) -> Non
 @pytest.mark.parametrize("tasks", [0, 1])
 def test_a_campaign_that_has_hardly_begun(tmp_path: Path, tasks: int) -> None:
     with serving(tmp_path / "state", clock=lambda: NOW + 50) as server:
-        where = server.house.database.engine.url.database
+        where = server.state.database.engine.url.database
         database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
         (person,) = hire(database, ["Ada"])
         for _ in range(tasks):
@@ -107,16 +107,16 @@ def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:
     """A vote, a task that ends or expires, a new name or label: all are seen at once, and nothing is computed twice."""
     moment = [NOW + 1.0]
     with serving(tmp_path / "state", clock=lambda: moment[0]) as server:
-        where = server.house.database.engine.url.database
+        where = server.state.database.engine.url.database
         database, _, campaign_id = open_campaign(tmp_path, make_pool(tmp_path / "pool"), where=where)
         ada, blaise = hire(database, ["Ada", "Blaise"])
-        house = server.house
+        state = server.state
 
         def now() -> Any:
-            found = house.results.of(campaign_id, now=house.now())
-            again = house.results.of(campaign_id, now=house.now())
+            found = state.results.of(campaign_id, now=state.now())
+            again = state.results.of(campaign_id, now=state.now())
             assert again.tables is found.tables and again.votes is found.votes
-            fresh = results(campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False))
+            fresh = results(campaign_votes(state.database, state.shelf, campaign_id, now=state.now(), hashes=False))
             told = {row["person"]: row for row in found.tables["people"]}
             for row in fresh["people"].to_dict("records"):
                 for name in ("finished", "discarded", "expired"):
@@ -127,7 +127,7 @@ def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:
             rows = now().tables["answers"]
             return sum(row["votes"] for row in rows if row["question"] == "usable" and row["answer"] == answer)
 
-        assert not house.results.of(campaign_id, now=house.now()).tables
+        assert not state.results.of(campaign_id, now=state.now()).tables
         work(database, campaign_id, ada, careful(verdict), tasks=1)
         first = votes_of("no")
         assert first > 0
@@ -167,7 +167,7 @@ def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:
 
 
 def set_status(server: Serving, campaign_id: int) -> None:
-    with server.house.database.writing() as connection:
+    with server.state.database.writing() as connection:
         connection.execute(update(campaigns).where(campaigns.c.id == campaign_id).values(status="paused"))
 
 
@@ -175,11 +175,11 @@ def test_only_some_campaigns_are_kept_and_none_whose_pictures_are_gone(
     campaign: tuple[Serving, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, campaign_id = campaign
-    house = server.house
+    state = server.state
     monkeypatch.setattr(live, "KEPT", 0)
-    first = house.results.of(campaign_id, now=house.now())
-    assert first.tables and house.results.of(campaign_id, now=house.now()).tables is not first.tables
+    first = state.results.of(campaign_id, now=state.now())
+    assert first.tables and state.results.of(campaign_id, now=state.now()).tables is not first.tables
     monkeypatch.setattr(live, "KEPT", 1)
     (tmp_path / "pool").rename(tmp_path / "elsewhere")
-    gone = live.LiveResults(house.database, Shelf(house.database))
-    assert gone.of(campaign_id, now=house.now()).tables is not gone.of(campaign_id, now=house.now()).tables
+    gone = live.LiveResults(state.database, Shelf(state.database))
+    assert gone.of(campaign_id, now=state.now()).tables is not gone.of(campaign_id, now=state.now()).tables

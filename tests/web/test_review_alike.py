@@ -14,11 +14,11 @@ from web_server import serving
 
 def test_nothing_separates_control_pictures(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        number = campaign(server.house, tmp_path)
+        number = campaign(server.state, tmp_path)
         client = server.client()
         sheet = client.get(f"/api/review/campaigns/{number}").json()
         task = client.post(f"/api/review/campaigns/{number}/task").json()["task"]
-        roles = answer_sheet(server.house)
+        roles = answer_sheet(server.state)
         by_role: dict[str, list[str]] = {}
         for one in task["pictures"]:
             by_role.setdefault(roles[one["token"]][0], []).append(one["token"])
@@ -69,7 +69,7 @@ def test_nothing_separates_control_pictures(tmp_path: Path) -> None:
 
 def test_pictures_and_tasks_are_their_persons_own(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        number = campaign(server.house, tmp_path)
+        number = campaign(server.state, tmp_path)
         mine, other, nobody = server.client(), server.client(), server.stranger()
         task = mine.post(f"/api/review/campaigns/{number}/task").json()["task"]
         place = task["pictures"][0]["token"]

@@ -82,12 +82,12 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
 def test_export_writes_the_accepted_set_and_every_vote(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with serving(state) as server:
-        number = campaign(server.house, tmp_path, name="one")
-        campaign(server.house, tmp_path, name="two")
+        number = campaign(server.state, tmp_path, name="one")
+        campaign(server.state, tmp_path, name="two")
         for person in range(2):
             client = server.client()
             while task := client.post(f"/api/review/campaigns/{number}/task").json()["task"]:
-                sheet = answer_sheet(server.house)
+                sheet = answer_sheet(server.state)
                 for place, one in enumerate(task["pictures"]):
                     role, yes = sheet[one["token"]]
                     # Nobody calls a disc one; the controls are answered as they should be.

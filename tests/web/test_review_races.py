@@ -45,7 +45,7 @@ HALF = """() => {
 def reviewer(browser: Any, server: Serving, campaign_id: int) -> Reviewer:
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     server.log_in(context)
-    one = Reviewer(context.new_page(), server.url, campaign_id, server.house)
+    one = Reviewer(context.new_page(), server.url, campaign_id, server.state)
     one.open()
     one.examples(questions=1)
     return one
@@ -60,7 +60,7 @@ def saved(one: Reviewer) -> None:
 
 
 def test_nothing_is_called_saved_too_early(browser: Any, server: Serving, tmp_path: Path) -> None:
-    one = reviewer(browser, server, campaign(server.house, tmp_path, kind="oracle"))
+    one = reviewer(browser, server, campaign(server.state, tmp_path, kind="oracle"))
     one.judge(1, questions=1)
     saved(one)
     # The browser's own store is slow.
@@ -82,11 +82,11 @@ def test_nothing_is_called_saved_too_early(browser: Any, server: Serving, tmp_pa
     assert saving(one) == "saving …"
     again.continue_()
     saved(one)
-    assert len(standing(server.house)) == 3
+    assert len(standing(server.state)) == 3
 
 
 def test_the_set_is_sent_while_the_browsers_store_is_slow(browser: Any, server: Serving, tmp_path: Path) -> None:
-    one = reviewer(browser, server, campaign(server.house, tmp_path, kind="oracle"))
+    one = reviewer(browser, server, campaign(server.state, tmp_path, kind="oracle"))
     for number in range(1, 8):
         one.judge(number, questions=1)
     one.at("Picture 8")
@@ -110,14 +110,14 @@ def test_the_set_is_sent_while_the_browsers_store_is_slow(browser: Any, server: 
 
 
 def test_a_question_about_the_set_before_is_answered_late(browser: Any, server: Serving, tmp_path: Path) -> None:
-    one = reviewer(browser, server, campaign(server.house, tmp_path, kind="oracle"))
+    one = reviewer(browser, server, campaign(server.state, tmp_path, kind="oracle"))
     for number in range(1, 9):
         token = one.judge(number, questions=1)
     one.state("review")
     one.press("ArrowLeft")
     one.at("Picture 8")
     tasks, votes = Held(one.page, "**/task"), Held(one.page, "**/votes")
-    one.press("n" if answer_sheet(server.house)[token][1] else "y")
+    one.press("n" if answer_sheet(server.state)[token][1] else "y")
     votes.next().fulfill(status=409, json={"detail": "this task is over"})
     task = tasks.next()  # the page asks whether the set can be opened again
     one.state("review")

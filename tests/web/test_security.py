@@ -26,13 +26,13 @@ HOSTILE = '"><script>alert(1)</script>'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("state") / "house") as found:
+    with serving(tmp_path_factory.mktemp("state") / "state") as found:
         yield found
 
 
 def invite(server: Serving, **more: object) -> tuple[int, str]:
-    with server.house.database.writing() as connection:
-        return identity.invite(connection, note="a test", now=server.house.now(), **more)  # type: ignore[arg-type]
+    with server.state.database.writing() as connection:
+        return identity.invite(connection, note="a test", now=server.state.now(), **more)  # type: ignore[arg-type]
 
 
 def test_every_answer_has_the_headers(server: Serving) -> None:
@@ -180,17 +180,17 @@ def test_invitations_and_sessions_expire(tmp_path: Path) -> None:
 def test_tokens_are_stored_as_hashes_and_nowhere_else(server: Serving) -> None:
     invitation = invite(server)[1]
     session = server.session()
-    with server.house.database.reading() as connection:
+    with server.state.database.reading() as connection:
         stored = [
             *connection.scalars(select(invitations.c.token_sha256)),
             *connection.scalars(select(sessions.c.token_sha256)),
         ]
     assert stored and all(re.fullmatch(r"[0-9a-f]{64}", one) for one in stored)
-    files = [path for path in server.house.state.rglob("*") if path.is_file()]
+    files = [path for path in server.state.folder.rglob("*") if path.is_file()]
     for secret in (invitation, session):
         assert not any(secret.encode() in path.read_bytes() for path in files)
     for name in ("secret", "administrator-token"):
-        assert stat.S_IMODE((server.house.state / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((server.state.folder / name).stat().st_mode) == 0o600
 
 
 def test_wrong_tokens_are_counted_by_address(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_no_path_reaches_the_file_system(server: Serving, path: str) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode() + b"Authorization: Bearer " + token + b"\r\n\r\n"
     answer = raw(server, request)
     assert re.match(rb"HTTP/1.1 4(04|05|22|00|29)", answer), answer[:100]
-    assert b"root:" not in answer and b"import" not in answer and server.house.secret not in answer
+    assert b"root:" not in answer and b"import" not in answer and server.state.secret not in answer
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_opening_a_link_changes_nothing_yet(server: Serving) -> None:
     for _ in range(3):
         answer = server.stranger().get(f"/join/{token}")
         assert answer.status_code == 200 and "set-cookie" not in answer.headers
-    with server.house.database.reading() as connection:
+    with server.state.database.reading() as connection:
         opened = connection.scalar(select(invitations.c.opened_at).where(invitations.c.id == id))
     assert opened is None
 
@@ -349,7 +349,7 @@ def test_logins_are_recorded_and_tokens_are_not(server: Serving) -> None:
     _, token = invite(server)
     with server.stranger(origin=server.url) as client:
         client.post(f"/join/{token}", data={"name": "Recorded"})
-        session = client.cookies[server.house.cookie]
+        session = client.cookies[server.state.cookie]
     lines = server.client("admin").get("/api/audit", params={"limit": 1000}).text
     assert '"Recorded"' in lines and '"login"' in lines and "127.0.0.1" in lines
     assert token not in lines and session not in lines

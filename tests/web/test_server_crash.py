@@ -12,14 +12,14 @@ import httpx
 from sqlalchemy import select
 
 from holdfast.people.tables import votes
-from holdfast.web.house import House, ServeOptions, open_house
+from holdfast.web.server_state import ServeOptions, ServerState, open_server
 from web_server import new_session, open_campaign, server_process
 
 PEOPLE = 4
 
 
-def stored(house: House) -> list[str]:
-    with house.database.reading() as connection:
+def stored(state: ServerState) -> list[str]:
+    with state.database.reading() as connection:
         return list(connection.scalars(select(votes.c.key)))
 
 
@@ -42,9 +42,9 @@ def votes_of(url: str, session: str, campaign: int, sent: dict[str, Any], acknow
 
 def test_every_acknowledged_vote_outlives_kill_9(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    house = open_house(ServeOptions(state=state))
-    campaign = open_campaign(house, tmp_path)
-    sessions = [new_session(house) for _ in range(PEOPLE)]
+    state = open_server(ServeOptions(state=state))
+    campaign = open_campaign(state, tmp_path)
+    sessions = [new_session(state) for _ in range(PEOPLE)]
     sent: list[dict[str, Any]] = [{} for _ in sessions]
     acknowledged: list[set[str]] = [set() for _ in sessions]
     with server_process(state) as server:
@@ -63,7 +63,7 @@ def test_every_acknowledged_vote_outlives_kill_9(tmp_path: Path) -> None:
     promised = set().union(*acknowledged)
     assert len(promised) >= 40
     with server_process(state) as server:
-        after = stored(house)
+        after = stored(state)
         assert len(after) == len(set(after))
         assert promised <= set(after) <= {key for one in sent for key in one}
         # The browsers send again what they were not told was saved: once more, and for some the second time.
@@ -73,6 +73,6 @@ def test_every_acknowledged_vote_outlives_kill_9(tmp_path: Path) -> None:
             ) as client:
                 for key in list(own)[-3:]:
                     assert client.post("/api/review/votes", json=own[key]).status_code == 200
-    finally_there = stored(house)
+    finally_there = stored(state)
     assert sorted(finally_there) == sorted(key for one in sent for key in one)
-    house.close()
+    state.close()

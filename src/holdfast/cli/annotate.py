@@ -63,28 +63,28 @@ def annotate(
 ) -> None:
     """Let people draw masks in the browser; holdfast eval DATA --masks reads them."""
     from holdfast.people import mask_exchange
-    from holdfast.web.house import ServeOptions, open_house
+    from holdfast.web.mask_editing import MaskEditing, take_in
     from holdfast.web.serve import run
-    from holdfast.web.workshop import Workshop, take_in
+    from holdfast.web.server_state import ServeOptions, open_server
 
-    with closing(open_house(ServeOptions(state, database, host, port, public_url))) as house:
+    with closing(open_server(ServeOptions(state, database, host, port, public_url))) as server:
         with TerminalProgress(quiet=quiet) as progress:
-            set_id = take_in(house, data, masks=masks, guide=with_, progress=progress)
-        with house.database.reading() as connection:
+            set_id = take_in(server, data, masks=masks, guide=with_, progress=progress)
+        with server.database.reading() as connection:
             folder = mask_exchange.set_folder(connection, set_id)
         if import_ is None and export is None:
             typer.echo(f"masks go to {folder}")
-            run(house, page=f"/annotate/{set_id}", say=typer.echo)
+            run(server, page=f"/annotate/{set_id}", say=typer.echo)
             return
         if import_ is not None:
-            size = Workshop(house).size
-            taken = mask_exchange.import_masks(house.database, set_id, import_, size=size, now=house.now())
+            size = MaskEditing(server).size
+            taken = mask_exchange.import_masks(server.database, set_id, import_, size=size, now=server.now())
             typer.echo(f"{taken.changed} masks taken in, {taken.same} were there already; {folder}")
             _print_lines(
                 [f"no image of the dataset is called {name}" for name in taken.unknown]
                 + [f"{name}: {problem}" for name, problem in taken.problems]
             )
-        with house.database.reading() as connection:
+        with server.database.reading() as connection:
             mask_exchange.write_coco(connection, set_id)
             if export is not None:
                 count = mask_exchange.export_masks(connection, set_id, export, format=format.value)

@@ -16,7 +16,7 @@ from holdfast.core.errors import UserError
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
-    from holdfast.web.house import ServeOptions
+    from holdfast.web.server_state import ServeOptions
 
 Option = typer.Option
 
@@ -104,8 +104,8 @@ def review(
     """Let people judge images in the browser; control pictures show who answers with care."""
     from holdfast.people.campaigns import Settings
     from holdfast.people.making import CampaignSpec, make_campaign
-    from holdfast.web.house import ServeOptions, open_house
     from holdfast.web.serve import run
+    from holdfast.web.server_state import ServeOptions, open_server
 
     options = ServeOptions(state, database, host, port, public_url)
     if export is not None:
@@ -122,26 +122,26 @@ def review(
     spec = CampaignSpec(
         pool, sentinels=sentinels, kind=kind or "", name=name, only=only, limit=limit, settings=settings
     )
-    house = open_house(options)
+    server = open_server(options)
     with TerminalProgress(quiet=quiet) as progress:
-        made = make_campaign(house.database, spec, state, now=house.now(), progress=progress)
+        made = make_campaign(server.database, spec, state, now=server.now(), progress=progress)
     typer.echo(f"campaign {made.name!r}")
     for sentence in made.sentences:
         typer.echo(f"  {sentence}")
-    run(house, page=f"/review/{made.campaign_id}", say=typer.echo)
+    run(server, page=f"/review/{made.campaign_id}", say=typer.echo)
 
 
 def _export(options: ServeOptions, name: str, out: Path) -> None:
     from holdfast.people.campaigns import list_campaigns
     from holdfast.people.export import export_campaign
     from holdfast.report.people.votes import build
-    from holdfast.web.house import open_house
+    from holdfast.web.server_state import open_server
 
     nothing = f"{options.database or options.state} has no campaign yet; holdfast review POOL opens one"
     if not options.database and not options.state.is_dir():
         raise UserError(nothing)
-    with closing(open_house(options)) as house:
-        with house.database.reading() as connection:
+    with closing(open_server(options)) as server:
+        with server.database.reading() as connection:
             found = {one.name: one for one in list_campaigns(connection)}
         if not found:
             raise UserError(nothing)
@@ -150,7 +150,7 @@ def _export(options: ServeOptions, name: str, out: Path) -> None:
         if name and name not in found:
             raise unknown("campaign", name, found)
         campaign = found[name or next(iter(found))]
-        done = export_campaign(house.database, house.shelf, campaign.id, out, now=house.now(), page=build)
+        done = export_campaign(server.database, server.shelf, campaign.id, out, now=server.now(), page=build)
     typer.echo(f"{done.accepted} accepted, {done.rejected} rejected, {done.undecided} undecided; {done.path}")
     for problem in done.problems[:20]:
         typer.echo(f"  {problem}")

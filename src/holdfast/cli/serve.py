@@ -35,12 +35,12 @@ def serve(
     """Serve the pages where people draw masks and judge images; prints an administrator's link."""
     from holdfast.data import load_collection
     from holdfast.people.sources import add_source
-    from holdfast.web.house import ServeOptions, open_house
     from holdfast.web.serve import run
+    from holdfast.web.server_state import ServeOptions, open_server
 
-    house = open_house(ServeOptions(state, database, host, port, public_url))
+    server = open_server(ServeOptions(state, database, host, port, public_url))
     for reference in data or ():
         collection = load_collection(reference)
-        with house.database.writing() as connection:
-            add_source(connection, name=collection.name, reference=reference, collection=collection, now=house.now())
-    run(house, say=typer.echo)
+        with server.database.writing() as connection:
+            add_source(connection, name=collection.name, reference=reference, collection=collection, now=server.now())
+    run(server, say=typer.echo)

@@ -1,4 +1,4 @@
-"""What went wrong, in words: a page for people, JSON for programs."""
+"""Errors in words: a page for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SENTENCES = {
 }
 
 
-class Refusal(Exception):  # noqa: N818  (an answer, not an error)
-    """A request that is answered with a status and a sentence instead of what it asked for."""
+class RefusedRequest(Exception):  # noqa: N818  (an answer, not an error)
+    """Answer a request with a status and a sentence instead of its result."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)
@@ -41,30 +41,30 @@ class NotLoggedIn(Exception):  # noqa: N818
     """Nobody is logged in, or no longer."""
 
 
-def missing(what: str) -> Refusal:
-    """A 404 that names what is not there."""
-    return Refusal(404, f"there is no such {what}")
+def missing(what: str) -> RefusedRequest:
+    """Return a 404 that says what does not exist."""
+    return RefusedRequest(404, f"there is no such {what}")
 
 
-def unavailable(reason: str) -> Refusal:
-    """A 503: nothing was saved, and the same request may succeed soon."""
-    return Refusal(503, f"{reason}; nothing was saved, please try again in a moment", {"Retry-After": "2"})
+def unavailable(reason: str) -> RefusedRequest:
+    """Return a 503: nothing was saved, and the same request may succeed soon."""
+    return RefusedRequest(503, f"{reason}; nothing was saved, please try again in a moment", {"Retry-After": "2"})
 
 
 def wants_json(path: str) -> bool:
-    """Programs and scripts ask below these paths; everything else is looked at by people."""
+    """Return whether a path is for programs and scripts; all other paths are pages for people."""
     return path.startswith(("/api/", "/media/"))
 
 
-def answer(scope: Scope, refusal: Refusal) -> Response:
-    """The refusal as JSON ``{"detail": …}`` or as a page."""
+def answer(scope: Scope, refusal: RefusedRequest) -> Response:
+    """Return the refusal as JSON ``{"detail": …}`` or as a page."""
     if wants_json(scope["path"]):
         return JSONResponse({"detail": refusal.sentence}, refusal.status, refusal.headers)
     return error_page(scope, refusal.status, refusal.sentence, refusal.headers)
 
 
 def register(app: FastAPI) -> None:
-    """Let the application answer every kind of trouble in words."""
+    """Register handlers that answer every kind of error in words."""
 
     def on(kind: type[Exception] | int, refuse: Any) -> None:
         async def handle(request: Request, error: Exception) -> Response:
@@ -72,25 +72,27 @@ def register(app: FastAPI) -> None:
 
         app.add_exception_handler(kind, handle)
 
-    on(Refusal, lambda error: error)
-    on(UserError, lambda error: Refusal(400, str(error)))
+    on(RefusedRequest, lambda error: error)
+    on(UserError, lambda error: RefusedRequest(400, str(error)))
     on(DatabaseUnavailable, no_database)
     on(PoolTimeout, lambda error: unavailable("the database is busy with too many requests"))
-    on(DataError, lambda error: Refusal(400, "the database cannot hold one of these values"))
+    on(DataError, lambda error: RefusedRequest(400, "the database cannot hold one of these values"))
     on(HTTPException, _from_starlette)
     app.add_exception_handler(OSError, _operating_system)
     app.add_exception_handler(NotLoggedIn, _not_logged_in)
     app.add_exception_handler(RequestValidationError, _not_valid)
 
 
-def no_database(error: DatabaseUnavailable) -> Refusal:
-    """A 503; what the driver said goes to the server's output."""
+def no_database(error: DatabaseUnavailable) -> RefusedRequest:
+    """Return a 503; the driver's message goes to the server's log."""
     log.warning("%s (%s)", error, error.detail or "too many at once")
     return unavailable(str(error))
 
 
-def _from_starlette(error: HTTPException) -> Refusal:
-    return Refusal(error.status_code, _SENTENCES.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+def _from_starlette(error: HTTPException) -> RefusedRequest:
+    return RefusedRequest(
+        error.status_code, _SENTENCES.get(error.status_code, str(error.detail)), dict(error.headers or {})
+    )
 
 
 async def _operating_system(request: Request, error: Exception) -> Response:
@@ -109,26 +111,26 @@ async def _not_logged_in(request: Request, _: Exception) -> Response:
 
 async def _not_valid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    # Without pydantic's "input": an answer does not repeat what was sent, and some of it could not even be encoded.
+    # Without pydantic's "input": answers do not repeat what was sent, and some of it cannot be encoded.
     problems = [
-        {"loc": [_plain(part) for part in one["loc"]], "msg": _plain(one["msg"]), "type": one["type"]}
-        for one in error.errors()
+        {"loc": [_plain(part) for part in item["loc"]], "msg": _plain(item["msg"]), "type": item["type"]}
+        for item in error.errors()
     ]
     if wants_json(request.url.path):
         return JSONResponse({"detail": problems}, 422)
     if all(problem["loc"][0] == "path" for problem in problems):
         return answer(request.scope, missing("page"))
     words = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
-    return answer(request.scope, Refusal(400, f"the form was not filled in rightly ({words})"))
+    return answer(request.scope, RefusedRequest(400, f"the form has a mistake ({words})"))
 
 
 def _plain(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def broken(scope: Scope, error: Exception) -> Refusal:
-    """Our own mistake: its traceback goes to the server's output, without what the client sent."""
-    # The route, not the path: the values in a path may be secrets.
+def broken(scope: Scope, error: Exception) -> RefusedRequest:
+    """Log the traceback of a bug without what the client sent, and return a 500."""
+    # Log the route, not the path: values in a path may be secrets.
     route = getattr(scope.get("route"), "path", "(no route)")
     log.error("%s %s", scope["method"], route, exc_info=error)
-    return Refusal(500, "this should not have happened; the server's own output says more")
+    return RefusedRequest(500, "this is a bug of the server; its log says more")

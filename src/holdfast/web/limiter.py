@@ -1,4 +1,4 @@
-"""How many wrong tokens an address may try."""
+"""A limit on wrong tokens per address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_ADDRESSES = 10_000
 
 
 class Limiter:
-    """Counts failures by address in a sliding window.
+    """Count failures per address in a sliding window.
 
-    Only failures count, so that a class of two hundred behind one address can join in the same minute. Failures are
-    appended to a file, so that a restart does not forgive them.
+    Only failures count, so that two hundred people behind one address can join in the same minute. Failures are
+    appended to a file, so that a restart does not reset them.
     """
 
     def __init__(self, most: int = 20, seconds: float = 600.0, *, file: Path | None = None, now: float = 0.0) -> None:
@@ -34,7 +34,7 @@ class Limiter:
             self._shorten(now)
 
     def wait(self, address: str, now: float) -> float:
-        """Seconds until this address may try again; 0 where it may now."""
+        """Return the seconds until this address may try again; 0 if it may now."""
         with self._lock:
             recent = self._recent(address, now)
             return 0.0 if len(recent) < self.most else recent[-self.most] + self.seconds - now
@@ -68,7 +68,7 @@ class Limiter:
 
 
 def _network(address: str) -> str:
-    """Who owns one IPv6 address owns the 2⁶⁴ beside it."""
+    """Return what counts as one address: of IPv6 the /64 network, since one client owns all of it."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

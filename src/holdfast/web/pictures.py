@@ -1,4 +1,4 @@
-"""Pictures for browsers: decoded, upright, re-encoded without metadata, and kept in memory while there is room."""
+"""Pictures for browsers: upright, re-encoded without metadata, and cached in memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.core.errors import SampleError
 from holdfast.core.types import Image, Sample
 
 SIDES = {"place": 768, "small": 256, "full": 0}
-"""The longer side of what is sent. Pictures to judge all have the same, whatever their files had; 0 leaves it."""
+"""Pixels of the longer side by size name; pictures to judge all have the same, 0 keeps the file's own."""
 
 _ENLARGED = ("place",)
 _QUALITY = 92
-_AT_ONCE = 2  # decoders: each may need some hundred megabytes for the largest images that are allowed
+_AT_ONCE = 2  # decoders: the largest images need some hundred megabytes each
 
 
-class Pictures:
+class PictureCache:
     """JPEG bytes by image and size."""
 
     def __init__(self, sample: Callable[[int], Sample], *, max_pixels: int, capacity: int = 256 << 20) -> None:
@@ -31,20 +31,20 @@ class Pictures:
         self._decoders = threading.Semaphore(_AT_ONCE)
 
     def get(self, image_id: int, size: str) -> bytes:
-        """The picture as a JPEG.
+        """Return the picture as a JPEG.
 
         Args:
             image_id: a row of the table of images.
             size: a key of ``SIDES``.
 
         Raises:
-            SampleError: it cannot be read.
+            SampleError: the image cannot be read.
         """
         key = (image_id, size)
         if (kept := self._find(key)) is not None:
             return kept
         with self._decoders:
-            if (kept := self._find(key)) is not None:  # made while we waited
+            if (kept := self._find(key)) is not None:  # another request made it while this one waited
                 return kept
             image = self._sample(image_id).image.load(max_pixels=self._max_pixels)
             data = encode(image, SIDES[size], enlarge=size in _ENLARGED)
@@ -67,7 +67,7 @@ class Pictures:
 
 
 def encode(image: Image, side: int, *, enlarge: bool) -> bytes:
-    """A JPEG whose longer side is ``side``; 0, or a smaller image that is not to be enlarged, keeps its size."""
+    """Return a JPEG whose longer side is ``side``; 0 keeps the size, as does ``enlarge=False`` for a small image."""
     height, width = image.shape[:2]
     scale = side / max(height, width) if side else 1.0
     if scale < 1 or (scale > 1 and enlarge):
@@ -84,9 +84,9 @@ def encode(image: Image, side: int, *, enlarge: bool) -> bytes:
 
 
 def padded(data: bytes, name: str) -> bytes:
-    """A JPEG with a comment that depends on ``name``: the same picture under another name has another size and hash.
+    """Return a JPEG with a comment that depends on ``name``, so that its size and hash do.
 
-    So a program cannot find the pictures that come twice by comparing files; people may, by looking.
+    A program can then not find repeated pictures by comparing files.
     """
     length = 64 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 4096
     comment = hashlib.shake_256(name.encode()).digest(length)

@@ -1,4 +1,4 @@
-"""HTTP as uvicorn speaks it, with limits on silent clients and on the number of connections."""
+"""Uvicorn's HTTP protocol with limits on silent clients and on the number of connections."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: TID253  (itself imported by what serves only)
 
 HEAD_S = 20.0
-"""How long a client may take from its connection, or from the first byte of another request, to the end of the head;
-and how long it may go on with a body that was refused."""
+"""Seconds that a client may take for the head of a request, and to go on with a body that was refused."""
 
 
 _SPARE_FILES = 256
@@ -27,7 +26,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass
 class ConnectionCaps:
-    """How many connections the server holds, in all and per address; the rest is closed at once.
+    """How many connections the server holds, in all and per address; further ones are closed at once.
 
     Both stay below the number of files that the process may open: at that number ``accept`` fails for everybody.
     """
@@ -68,16 +67,16 @@ class ConnectionCaps:
             del self.open_connections[address]
 
 
-def capped_protocol(caps: ConnectionCaps) -> type[Punctual]:
+def capped_protocol(caps: ConnectionCaps) -> type[TimedProtocol]:
     """Return the protocol class of one server, whose connections share these caps."""
-    return type("CappedPunctual", (Punctual,), {"caps": caps})
+    return type("CappedProtocol", (TimedProtocol,), {"caps": caps})
 
 
-class Punctual(H11Protocol):
-    """Closes connections on which no request arrives, and those above the caps.
+class TimedProtocol(H11Protocol):
+    """Close connections on which no request arrives, and those above the caps.
 
-    Uvicorn waits for them without end, so that a few thousand of them, each with a byte now and then, would use up what
-    the system lets a process open. What comes after the head is timed by ``web.security``.
+    Uvicorn waits for them forever, so a few thousand slow clients would use up all files that a process may open.
+    ``web.security`` limits the time of the body.
     """
 
     caps: ConnectionCaps
@@ -85,7 +84,7 @@ class Punctual(H11Protocol):
     _address: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time; abort where the server holds too many connections."""
+        """Start the timer; abort where the server holds too many connections."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
         if not self.caps.enter(address):
             transport.abort()
@@ -95,16 +94,17 @@ class Punctual(H11Protocol):
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the time once a head is whole; bytes of one that is not do not start it anew."""
+        """Stop the timer once a head is complete; parts of a head do not restart it."""
         super().data_received(data)
-        refused = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE  # a body nobody waits for
+        # After a refusal the body is no longer read.
+        refused = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
         if not refused and self.conn.their_state is not h11.IDLE:
             self._forget()
         elif self._overdue is None:
             self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
+        """Stop the timer and count the connection out."""
         if self._address is None:
             return
         self.caps.leave(self._address)

@@ -1,4 +1,4 @@
-"""What every request passes: its Host, its size, where it comes from; and the headers of every answer."""
+"""Checks of every request (host, size, origin), and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.people.database import DatabaseUnavailable
 from holdfast.people.identity import person_of_session
-from holdfast.web.errors import Refusal, answer, broken, no_database
-from holdfast.web.house import LOOPBACK, House
+from holdfast.web.errors import RefusedRequest, answer, broken, no_database
+from holdfast.web.server_state import LOOPBACK, ServerState
 from holdfast.web.sessions import csrf_token, session_token
 
 CONTENT_SECURITY_POLICY = (
@@ -25,7 +25,7 @@ HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer: with it browsers send "Origin: null" with our own forms, and the check of Origin would be void.
+    # Not no-referrer: browsers would send "Origin: null" with our own forms, and the check of Origin would fail.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -34,7 +34,7 @@ HEADERS = {
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_LIMIT = 1 << 20
 LARGE_BODIES = {"/api/annotate": 32 << 20}
-"""Paths whose requests may be larger: masks of large photos."""
+"""Paths whose requests may be larger, for masks of large photos."""
 
 _BODY_S = 60.0
 _FORM_LIMIT = 64 << 10  # our forms begin with the token
@@ -42,13 +42,13 @@ _PAGE_OUT_OF_DATE = "this page is out of date, or the request did not come from 
 
 
 class Guard:
-    """The outermost layer: nothing below it sees a request that it refused."""
+    """The outermost layer: no other code sees a request that it refused."""
 
-    def __init__(self, app: ASGIApp, house: House) -> None:
-        self.app, self.house = app, house
+    def __init__(self, app: ASGIApp, server: ServerState) -> None:
+        self.app, self.server = app, server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request, hand it on with its whole body, and add the headers to what comes back."""
+        """Check the request, pass it on with its whole body, and add the headers to the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -63,13 +63,13 @@ class Guard:
             await send(message)
 
         try:
-            check_host(headers, self.house)
+            check_host(headers, self.server)
             check_framing(headers)
             body = await self._read_body(scope["path"], headers, receive)
             if scope["method"] not in SAFE_METHODS:
-                check_forgery(headers, body, self.house)
+                check_forgery(headers, body, self.server)
             await self.app(scope, _once(body, receive), send_with_headers)
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             await answer(scope, refusal)(scope, receive, send_with_headers)
         except _GoneError:
             return
@@ -86,12 +86,12 @@ class Guard:
         return await _read_body(most, headers, receive)
 
     def _is_known(self, headers: Headers) -> bool:
-        token, _ = session_token(headers, self.house.cookie)
+        token, _ = session_token(headers, self.server.cookie)
         if not token:
             return False
         try:
-            with self.house.database.reading() as connection:
-                return person_of_session(connection, token, now=self.house.now()) is not None
+            with self.server.database.reading() as connection:
+                return person_of_session(connection, token, now=self.server.now()) is not None
         except DatabaseUnavailable as error:
             raise no_database(error) from None
 
@@ -99,11 +99,11 @@ class Guard:
         for name, value in HEADERS.items():
             response[name] = value
         response.setdefault("cache-control", "no-store")
-        if self.house.options.is_secure and is_public(request, self.house):
+        if self.server.options.is_secure and is_public(request, self.server):
             response["strict-transport-security"] = "max-age=31536000"
 
 
-def check_host(headers: Headers, house: House) -> None:
+def check_host(headers: Headers, server: ServerState) -> None:
     """Refuse names that others may point at this machine (DNS rebinding).
 
     Loopback names, the public URL's, this machine's own and, where the server listens on them, plain addresses pass.
@@ -112,47 +112,47 @@ def check_host(headers: Headers, house: House) -> None:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     except ValueError:
         host = ""
-    if host in LOOPBACK or is_public(headers, house):
+    if host in LOOPBACK or is_public(headers, server):
         return
-    if not house.options.on_loopback and (
-        _is_address(host) or host in (house.options.host.lower(), socket.gethostname().lower())
+    if not server.options.on_loopback and (
+        _is_address(host) or host in (server.options.host.lower(), socket.gethostname().lower())
     ):
         return
-    raise Refusal(400, "this server does not answer to that host name; --public-url tells it its own")
+    raise RefusedRequest(400, "this server does not answer to that host name; --public-url tells it its own")
 
 
 def check_framing(headers: Headers) -> None:
-    """Refuse a request that states its length in two ways: a proxy in front may read the other one (smuggling)."""
+    """Refuse a request that states its length in two ways: a proxy may read the other one (smuggling)."""
     if "transfer-encoding" in headers and "content-length" in headers:
-        raise Refusal(400, "a request has Content-Length or Transfer-Encoding, not both")
+        raise RefusedRequest(400, "a request has Content-Length or Transfer-Encoding, not both")
 
 
-def check_forgery(headers: Headers, body: bytes, house: House) -> None:
+def check_forgery(headers: Headers, body: bytes, server: ServerState) -> None:
     """Refuse a request with side effects that another site made a browser send."""
     origin = headers.get("origin")
-    if origin is not None and not _is_own(origin, headers, house):
-        raise Refusal(403, _PAGE_OUT_OF_DATE)
-    session, by_browser = session_token(headers, house.cookie)
+    if origin is not None and not _is_own(origin, headers, server):
+        raise RefusedRequest(403, _PAGE_OUT_OF_DATE)
+    session, by_browser = session_token(headers, server.cookie)
     if not by_browser:
         return
     if origin is None:
-        raise Refusal(403, _PAGE_OUT_OF_DATE)
+        raise RefusedRequest(403, _PAGE_OUT_OF_DATE)
     sent = headers.get("x-csrf-token", "")
     if not sent and headers.get("content-type", "").partition(";")[0].strip() == "application/x-www-form-urlencoded":
         fields = parse_qs(body[:_FORM_LIMIT].decode("utf-8", "replace"))
         sent = fields.get("csrf", [""])[0]
-    if not hmac.compare_digest(sent.encode("utf-8", "replace"), csrf_token(house.secret, session).encode()):
-        raise Refusal(403, _PAGE_OUT_OF_DATE)
+    if not hmac.compare_digest(sent.encode("utf-8", "replace"), csrf_token(server.secret, session).encode()):
+        raise RefusedRequest(403, _PAGE_OUT_OF_DATE)
 
 
-def _is_own(origin: str, headers: Headers, house: House) -> bool:
-    host = headers.get("host", "")  # checked before; what stands in front may have taken https from it
-    return origin in (f"http://{host}", f"https://{host}", house.options.public_url.rstrip("/") or f"http://{host}")
+def _is_own(origin: str, headers: Headers, server: ServerState) -> bool:
+    host = headers.get("host", "")  # checked before; a proxy in front may have removed https
+    return origin in (f"http://{host}", f"https://{host}", server.options.public_url.rstrip("/") or f"http://{host}")
 
 
-def is_public(headers: Headers, house: House) -> bool:
-    """Whether a request came by the public URL."""
-    return bool(house.options.public_url) and headers.get("host", "").lower() == house.options.public_host
+def is_public(headers: Headers, server: ServerState) -> bool:
+    """Return whether a request came by the public URL."""
+    return bool(server.options.public_url) and headers.get("host", "").lower() == server.options.public_host
 
 
 def _is_address(host: str) -> bool:
@@ -164,17 +164,17 @@ def _is_address(host: str) -> bool:
 
 
 class _GoneError(Exception):
-    """The client went away before it had sent everything."""
+    """The client disconnected before it had sent everything."""
 
 
 def body_limit(path: str) -> int:
-    """The most bytes that a request to this path may have."""
+    """Return the most bytes that a request to this path may have."""
     return next((most for start, most in LARGE_BODIES.items() if path.startswith(start)), BODY_LIMIT)
 
 
 async def _read_body(most: int, headers: Headers, receive: Receive) -> bytes:
-    """The whole body. What is counted is what arrives; a length that is stated only shortens the way to a refusal."""
-    too_large = Refusal(413, f"this is more than the {most >> 20} MB that may be sent here")
+    """Return the whole body; bytes count as they arrive, and a stated length that is too large is refused at once."""
+    too_large = RefusedRequest(413, f"this is more than the {most >> 20} MB that may be sent here")
     stated = headers.get("content-length", "0")
     if stated.isdecimal() and int(stated[:20]) > most:
         raise too_large
@@ -193,11 +193,11 @@ async def _read_body(most: int, headers: Headers, receive: Receive) -> bytes:
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        raise Refusal(408, "the request took too long to arrive; send it again") from None
+        raise RefusedRequest(408, "the request took too long to arrive; send it again") from None
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives the body that was read already, then what else there is to hear of the client."""
+    """Return a ``receive`` that gives the body that was read already, then all later messages."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

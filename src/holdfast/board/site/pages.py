@@ -19,6 +19,7 @@ from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_tex
 from holdfast.core.conditions import condition_words
 from holdfast.report.page.words import MISSING, listing, number, plural, sentence
 from holdfast.report.page.writer import script_json
+from holdfast.report.page.writer import templates as page_templates
 from holdfast.report.static.verdicts import SIGNS, WORDS
 
 if TYPE_CHECKING:
@@ -31,13 +32,8 @@ POLICY = "default-src 'none'; script-src 'self' file:; style-src 'self' file:; i
 
 @cache
 def templates() -> Environment:
-    """Templates that escape everything they are given."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+    """Return the site's templates with the functions that they call."""
+    environment = page_templates(HERE / "templates")
     environment.globals |= {
         "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,
         "interval_of": interval_of, "millions": shown.millions, "speed": shown.speed, "rank_text": rank_text,

@@ -121,6 +121,7 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
 
 

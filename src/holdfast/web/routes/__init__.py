@@ -1,4 +1,4 @@
-"""One file a part of the site; each has a ``router``."""
+"""The routers, one file per part of the site."""
 
 from __future__ import annotations
 

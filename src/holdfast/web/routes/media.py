@@ -1,4 +1,4 @@
-"""Pictures. Browsers name them by tokens and numbers, never by paths, and get no byte of the files themselves."""
+"""Pictures. Browsers name them by tokens and numbers, never by paths, and get re-encoded copies."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.people import assignment
 from holdfast.people.identity import Person
 from holdfast.people.tables import mask_images
-from holdfast.web.dependencies import Identity, Member, TheHouse, Token
+from holdfast.web.dependencies import Identity, Member, Server, Token
 from holdfast.web.errors import missing
-from holdfast.web.house import House
 from holdfast.web.pictures import padded
+from holdfast.web.server_state import ServerState
 
 router = APIRouter(tags=["media"])
 _JPEG = {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}, 304: {}}
 
 
 @router.get("/media/places/{token}", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
-def place(request: Request, token: Token, house: TheHouse, person: Member) -> Response:
-    """The picture at a place of one's own task; all have the same longer side, whatever their files had."""
-    with house.database.reading() as connection:
+def place(request: Request, token: Token, server: Server, person: Member) -> Response:
+    """Return the picture at a place of the person's own task; all have the same longer side."""
+    with server.database.reading() as connection:
         image_id = assignment.image_of_place(connection, token, person.id)
-    return _picture(request, house, image_id, "place", token)
+    return _picture(request, server, image_id, "place", token)
 
 
 @router.get("/media/training/{token}", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
-def training(request: Request, token: Token, house: TheHouse, person: Member) -> Response:
-    """A picture to learn from."""
-    with house.database.reading() as connection:
+def training(request: Request, token: Token, server: Server, person: Member) -> Response:
+    """Return a picture to learn from."""
+    with server.database.reading() as connection:
         image_id = assignment.image_of_training(connection, token)
-    return _picture(request, house, image_id, "place", token)
+    return _picture(request, server, image_id, "place", token)
 
 
 @router.get("/media/images/{image_id}", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
-def whole(request: Request, image_id: Identity, house: TheHouse, person: Member) -> Response:
-    """An image to annotate, in its full size."""
-    return _picture(request, house, _visible(house, person, image_id), "full", str(image_id))
+def whole(request: Request, image_id: Identity, server: Server, person: Member) -> Response:
+    """Return an image to annotate, in full size."""
+    return _picture(request, server, _visible(server, person, image_id), "full", str(image_id))
 
 
 @router.get("/media/images/{image_id}/small", response_class=Response, responses=_JPEG)  # type: ignore[arg-type]
-def small(request: Request, image_id: Identity, house: TheHouse, person: Member) -> Response:
-    """An image to annotate, for lists."""
-    return _picture(request, house, _visible(house, person, image_id), "small", str(image_id))
+def small(request: Request, image_id: Identity, server: Server, person: Member) -> Response:
+    """Return an image to annotate, small, for lists."""
+    return _picture(request, server, _visible(server, person, image_id), "small", str(image_id))
 
 
-def _visible(house: House, person: Person, image_id: int) -> int | None:
-    """The image, if it is one that people annotate: reviewers must not look up the pictures of their tasks."""
+def _visible(server: ServerState, person: Person, image_id: int) -> int | None:
+    """Return the image if people annotate it: reviewers must not look up the pictures of their tasks."""
     if person.is_admin:
         return image_id
-    with house.database.reading() as connection:
+    with server.database.reading() as connection:
         query = select(mask_images.c.image_id).where(mask_images.c.image_id == image_id).limit(1)
         return connection.scalar(query)
 
 
-def _picture(request: Request, house: House, image_id: int | None, size: str, name: str) -> Response:
-    """The picture, or the word that the browser has it already.
+def _picture(request: Request, server: ServerState, image_id: int | None, size: str, name: str) -> Response:
+    """Return the picture, or a 304 where the browser has it already.
 
-    The ETag is made of the name by which it was asked for: a picture that is shown again in a task has another.
+    The ETag depends on the name in the request, so a picture that comes twice in a task has two ETags.
     """
     if image_id is None:
         raise missing("picture")
-    etag = f'"{hmac.new(house.secret, f"{size}/{name}".encode(), hashlib.sha256).hexdigest()[:32]}"'
+    etag = f'"{hmac.new(server.secret, f"{size}/{name}".encode(), hashlib.sha256).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     try:
-        data = house.pictures.get(image_id, size)
-    except (SampleError, UserError):  # whose words name files
+        data = server.pictures.get(image_id, size)
+    except (SampleError, UserError):  # their messages contain file names
         raise missing("picture, or it cannot be read any more") from None
     if size == "place":
         data = padded(data, etag)

@@ -1,4 +1,4 @@
-"""The API, listed: a plain page of our own, since the usual ones load scripts from elsewhere."""
+"""A plain page that lists the API; FastAPI's own page loads scripts from other sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 @router.get("/api")
 def operations_page(request: Request, person: Visitor) -> Response:
-    """Every operation with its parameters."""
+    """Show every operation with its parameters."""
     schema: dict[str, Any] = request.app.openapi()
     rooms: dict[str, list[dict[str, Any]]] = {}
     for path, methods in schema["paths"].items():
@@ -37,8 +37,8 @@ def operations_page(request: Request, person: Visitor) -> Response:
 
 
 def _takes(operation: dict[str, Any], schema: dict[str, Any]) -> list[str]:
-    """Names of what is sent: parameters of the query, and the body's fields."""
-    names = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query"]
+    """Return the names of the query's parameters and the body's fields."""
+    names = [item["name"] for item in operation.get("parameters", []) if item["in"] == "query"]
     for content in operation.get("requestBody", {}).get("content", {}).values():
         name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
         names += list(schema.get("components", {}).get("schemas", {}).get(name, {}).get("properties", {}))

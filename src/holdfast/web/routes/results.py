@@ -1,4 +1,4 @@
-"""For administrators: what came out of a campaign, and every vote as a file."""
+"""For administrators: the results of a campaign, and every vote as a file."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from holdfast.people.campaigns import Campaign, get_campaign
 from holdfast.people.export import as_csv
 from holdfast.people.results import campaign_votes
 from holdfast.report.people.votes import MEASURES, WORDS
-from holdfast.web.dependencies import Admin, Identity, TheHouse
+from holdfast.web.dependencies import Admin, Identity, Server
 from holdfast.web.errors import missing
-from holdfast.web.house import House
 from holdfast.web.pages import page
+from holdfast.web.server_state import ServerState
 
 router = APIRouter(tags=["admin"])
 
 _CSV: dict[int | str, dict[str, Any]] = {
-    200: {"description": "One row a vote and question.", "content": {"text/csv": {"schema": {"type": "string"}}}}
+    200: {"description": "One row per vote and question.", "content": {"text/csv": {"schema": {"type": "string"}}}}
 }
 
 
 @router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
-def results_page(request: Request, campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
-    """The numbers of ``holdfast review --export``, as they are now."""
-    _campaign(house, campaign_id)
-    found = house.results.of(campaign_id, now=house.now())
-    told = found.tables.get("acceptance", ())
-    groups = [(words, [row for row in told if row["by"] == by]) for by, words in WORDS.items()]
+def results_page(request: Request, campaign_id: Identity, server: Server, admin: Admin) -> Response:
+    """Show the numbers of ``holdfast review --export`` as they are now."""
+    _campaign(server, campaign_id)
+    results = server.results.of(campaign_id, now=server.now())
+    acceptance = results.tables.get("acceptance", ())
+    groups = [(words, [row for row in acceptance if row["by"] == by]) for by, words in WORDS.items()]
     return page(
-        request, "admin/results.html", campaign=found.campaign, votes=found.votes, tables=found.tables,
-        names=found.names, measures=MEASURES, groups=[(words, rows) for words, rows in groups if rows], by=WORDS,
+        request, "admin/results.html", campaign=results.campaign, votes=results.votes, tables=results.tables,
+        names=results.names, measures=MEASURES, groups=[(words, rows) for words, rows in groups if rows], by=WORDS,
         percent=_percent, span=_span,
     )  # fmt: skip
 
 
 @router.get("/api/campaigns/{campaign_id}/votes.csv", response_class=Response, responses=_CSV)
-def api_votes(campaign_id: Identity, house: TheHouse, admin: Admin) -> Response:
-    """Every vote with its time, discarded ones too; people are numbers."""
-    campaign = _campaign(house, campaign_id)
-    votes = campaign_votes(house.database, house.shelf, campaign_id, now=house.now(), hashes=False)
+def api_votes(campaign_id: Identity, server: Server, admin: Admin) -> Response:
+    """Return every vote with its time, also discarded ones; people are numbers."""
+    campaign = _campaign(server, campaign_id)
+    votes = campaign_votes(server.database, server.shelf, campaign_id, now=server.now(), hashes=False)
     name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
     headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
     return Response(as_csv(votes.table, for_spreadsheets=True), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def _campaign(house: House, campaign_id: int) -> Campaign:
+def _campaign(server: ServerState, campaign_id: int) -> Campaign:
     try:
-        with house.database.reading() as connection:
+        with server.database.reading() as connection:
             return get_campaign(connection, campaign_id)
     except UserError:
         raise missing("campaign") from None

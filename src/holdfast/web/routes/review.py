@@ -1,7 +1,6 @@
-"""The review page: what a person may judge, and what they judged.
+"""The review page: tasks, votes, and what is asked.
 
-A browser learns of a picture its token, its place in the task and what is asked of it, for control pictures as for all
-others; which of them were controls it never learns.
+A browser gets a picture's token, its place in the task and the question; it never learns which pictures are controls.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from holdfast.core.errors import UserError
 from holdfast.people import assignment, campaigns, identity, voting
-from holdfast.web.dependencies import Identity, Member, TheHouse, Token, address_of
+from holdfast.web.dependencies import Identity, Member, Server, Token, address_of
 from holdfast.web.errors import missing
 from holdfast.web.pages import page
 
@@ -26,7 +25,7 @@ _DAY_S = 86_400.0
 
 
 class QuestionShown(BaseModel):
-    """A question, with ``{category}`` where the class stands."""
+    """A question; ``{category}`` stands for the class."""
 
     id: str
     text: str
@@ -39,7 +38,7 @@ class PictureShown(BaseModel):
 
     token: str
     asked: str
-    answers: dict[str, str] | None = Field(description="What the person has answered so far.")
+    answers: dict[str, str] | None = Field(description="The person's answers so far.")
 
 
 class Example(BaseModel):
@@ -47,12 +46,12 @@ class Example(BaseModel):
 
     token: str
     asked: str
-    right: dict[str, list[str]] = Field(description="Question → answers that are right.")
+    right: dict[str, list[str]] = Field(description="The right answers per question.")
     explanation: str
 
 
 class TaskShown(BaseModel):
-    """One set of pictures."""
+    """A task: one set of pictures."""
 
     token: str
     seconds_left: float
@@ -60,14 +59,14 @@ class TaskShown(BaseModel):
 
 
 class Turn(BaseModel):
-    """What there is to do: a task, or the reason why there is none."""
+    """The next task, or the reason why there is none."""
 
     task: TaskShown | None
     sentence: str
 
 
 class Sheet(BaseModel):
-    """What a campaign asks, and two pictures to learn from."""
+    """The questions of a campaign, and two pictures to learn from."""
 
     name: str
     kind: str
@@ -86,96 +85,96 @@ class Vote(BaseModel):
 
 
 class Saved(BaseModel):
-    """The vote is on the disk."""
+    """The vote is stored."""
 
     saved: bool
 
 
 class Ended(BaseModel):
-    """How a task ended. Why one was discarded is not told: it would show which pictures were controls."""
+    """How a task ended; without the reason for discarding it, which would reveal the control pictures."""
 
     status: str
 
 
 @router.get("/review", include_in_schema=False)
-def review_list(request: Request, house: TheHouse, person: Member) -> HTMLResponse:
-    """The campaigns, those that are open first."""
-    with house.database.reading() as connection:
-        found = campaigns.list_campaigns(connection)
-        done = {one.id: _own(campaigns.progress(connection, one.id, now=house.now()), person.id) for one in found}
+def review_list(request: Request, server: Server, person: Member) -> HTMLResponse:
+    """Show the campaigns, open ones first."""
+    with server.database.reading() as connection:
+        known = campaigns.list_campaigns(connection)
+        done = {item.id: _own(campaigns.progress(connection, item.id, now=server.now()), person.id) for item in known}
     order = {status: place for place, status in enumerate(campaigns.STATUSES)}
-    found.sort(key=lambda one: (order[one.status], -one.id))
-    return page(request, "review.html", campaigns=found, done=done)
+    known.sort(key=lambda campaign: (order[campaign.status], -campaign.id))
+    return page(request, "review.html", campaigns=known, done=done)
 
 
 @router.get("/review/{campaign_id}", include_in_schema=False)
-def review_page(request: Request, campaign_id: Identity, house: TheHouse, person: Member) -> HTMLResponse:
-    """One campaign, to work on."""
-    campaign = _campaign(house, campaign_id)
+def review_page(request: Request, campaign_id: Identity, server: Server, person: Member) -> HTMLResponse:
+    """Show the page on which a person works on one campaign."""
+    campaign = _campaign(server, campaign_id)
     return page(request, "review_task.html", campaign=campaign, judged=campaign.settings.images_per_task)
 
 
 @router.get("/api/review/campaigns/{campaign_id}")
-def read_sheet(campaign_id: Identity, house: TheHouse, person: Member) -> Sheet:
-    """What is asked, and two pictures to learn from."""
-    campaign = _campaign(house, campaign_id)
-    with house.database.reading() as connection:
+def read_sheet(campaign_id: Identity, server: Server, person: Member) -> Sheet:
+    """Return what is asked, and two pictures to learn from."""
+    campaign = _campaign(server, campaign_id)
+    with server.database.reading() as connection:
         examples = assignment.training(connection, campaign_id)
     return Sheet(
         name=campaign.name,
         kind=campaign.kind,
         questions=[
-            QuestionShown(id=one.id, text=one.text, answers=list(one.answers), keys=list(one.keys))
-            for one in campaign.questions
+            QuestionShown(id=item.id, text=item.text, answers=list(item.answers), keys=list(item.keys))
+            for item in campaign.questions
         ],
         examples=[
             Example(
-                token=one.token,
-                asked=words(one.asked),
-                right={question: list(answers) for question, answers in one.expected.items()},
-                explanation=_explain(campaign, one),
+                token=example.token,
+                asked=words(example.asked),
+                right={question: list(answers) for question, answers in example.expected.items()},
+                explanation=_explain(campaign, example),
             )
-            for one in examples
+            for example in examples
         ],
     )
 
 
 @router.post("/api/review/campaigns/{campaign_id}/task")
-def take_task(campaign_id: Identity, house: TheHouse, person: Member) -> Turn:
-    """The person's open task, or a new one, or why there is none."""
-    _campaign(house, campaign_id)
-    now = house.now()
-    with house.database.writing() as connection:
+def take_task(campaign_id: Identity, server: Server, person: Member) -> Turn:
+    """Return the person's open task, or a new one, or why there is none."""
+    _campaign(server, campaign_id)
+    now = server.now()
+    with server.database.writing() as connection:
         task = assignment.next_task(connection, campaign_id, person.id, now=now)
         if task is None:
             reason = assignment.why_nothing(connection, campaign_id, person.id)
             return Turn(task=None, sentence=reason)
     pictures = [
         PictureShown(
-            token=one.token, asked=words(one.asked), answers=None if one.answers is None else dict(one.answers)
+            token=place.token, asked=words(place.asked), answers=None if place.answers is None else dict(place.answers)
         )
-        for one in task.places
+        for place in task.places
     ]
     left = max(task.expires_at - now, 0.0)
     return Turn(task=TaskShown(token=task.token, seconds_left=left, pictures=pictures), sentence="")
 
 
 @router.post("/api/review/votes")
-def cast_vote(vote: Vote, house: TheHouse, person: Member) -> Saved:
-    """Answer about a picture; until its task is sent, a new vote with a new key takes the place of the old one."""
-    with house.database.writing() as connection:
+def cast_vote(vote: Vote, server: Server, person: Member) -> Saved:
+    """Store the answers about a picture; until its task is sent, a vote with a new key replaces the old one."""
+    with server.database.writing() as connection:
         voting.cast(
             connection, place_token=vote.place, person_id=person.id, key=vote.key, answers=vote.answers,
-            seconds=vote.seconds, now=house.now(),
+            seconds=vote.seconds, now=server.now(),
         )  # fmt: skip
     return Saved(saved=True)
 
 
 @router.post("/api/review/tasks/{token}/finish")
-def finish_task(request: Request, token: Token, house: TheHouse, person: Member) -> Ended:
-    """Send a task off, all of whose pictures are answered; asking again gives the same answer."""
-    now = house.now()
-    with house.database.writing() as connection:
+def finish_task(request: Request, token: Token, server: Server, person: Member) -> Ended:
+    """Finish a task whose pictures are all answered; a repeated request gets the same answer."""
+    now = server.now()
+    with server.database.writing() as connection:
         before = assignment.get_task(connection, token, person.id)
         outcome = voting.finish(connection, task_token=token, person_id=person.id, now=now)
         if outcome.status == "discarded" and before.status == "open":
@@ -187,27 +186,27 @@ def finish_task(request: Request, token: Token, house: TheHouse, person: Member)
 
 
 def words(label: str) -> str:
-    """A class as it reads in a question."""
+    """Return a class as it reads in a question."""
     return " ".join(label.replace("_", " ").split())
 
 
-def _campaign(house: TheHouse, campaign_id: int) -> campaigns.Campaign:
+def _campaign(server: Server, campaign_id: int) -> campaigns.Campaign:
     try:
-        with house.database.reading() as connection:
+        with server.database.reading() as connection:
             return campaigns.get_campaign(connection, campaign_id)
     except UserError:
         raise missing("campaign") from None
 
 
 def _own(progress: dict[str, Any], person_id: int) -> dict[str, int]:
-    """What one person has done in a campaign, and what is left for everybody."""
-    mine: dict[str, int] = next((one for one in progress["people"] if one["person_id"] == person_id), {})
+    """Return what one person has done in a campaign, and what is left for everybody."""
+    mine: dict[str, int] = next((row for row in progress["people"] if row["person_id"] == person_id), {})
     left = progress["images"] - progress["finished_images"]
     return {"sets": mine.get("finished", 0), "open": mine.get("open", 0), "left": left, "images": progress["images"]}
 
 
 def _explain(campaign: campaigns.Campaign, example: assignment.TrainingPicture) -> str:
-    """Why the right answers of a picture to learn from are right."""
+    """Return why the right answers to a picture to learn from are right."""
     if campaign.kind == "naturalness":
         grades = next(iter(example.expected.values()))
         if "5" in grades:

@@ -1,4 +1,4 @@
-"""What drawing masks needs besides the database: mask makers that are loaded, who is where, and the COCO file."""
+"""Services of the page that draws masks: loaded mask makers, who has which image open, and the COCO files."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from holdfast.people.mask_sets import Progress, open_set, reconcile
 from holdfast.people.masks import Drawing
 from holdfast.people.sources import absolute_reference, add_source
 from holdfast.pipeline.files import check_apart, file_name, safe_part
-from holdfast.web.house import House
+from holdfast.web.server_state import ServerState
 
 log = logging.getLogger("holdfast.web")
 
 COCO_PAUSE_S = 5.0
-"""How long the COCO file may lag behind the PNGs while people draw."""
+"""Seconds by which the COCO file may lag behind the PNGs while people draw."""
 
 PRESENT_S = 300.0
-"""Whoever opened an image, or saved it, this long ago is still taken to be at it."""
+"""Seconds after opening or saving an image in which a person counts as still working on it."""
 
-_LOOK_S = 0.2  # how often somebody who waits for a mask maker looks whether they still need it
-_EMBEDDINGS = 8  # images; SAM's are 4 MB each, and its reduced photo is what GrabCut keeps
+_LOOK_S = 0.2  # how often a waiting request checks whether its person still has the image open
+_EMBEDDINGS = 8  # images that are kept; SAM's embeddings take 4 MB each
 
 Point = tuple[float, float]
 
 
-class Workshop:
-    """Shared by all requests; ``app.state.workshop``."""
+class MaskEditing:
+    """Shared by all requests; the application keeps it as ``app.state.editing``."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
         self._guides: dict[str, GuidedAnnotator] = {}
         self._embeddings: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._sizes: dict[int, tuple[int, int]] = {}
-        # One at a time: OpenCV's random numbers and torch's modules are not for sharing.
+        # One request at a time: OpenCV's random numbers and torch's modules are not safe to share.
         self._guiding = threading.Lock()
         self._lock = threading.Lock()
         self._present: dict[int, dict[int, tuple[str, float]]] = {}
@@ -55,35 +55,32 @@ class Workshop:
         self._closed = False
 
     def open(self) -> None:
-        """Make folders and database agree, in case somebody changed files or the last server was killed."""
+        """Make folders and database agree: files may have changed, or the last server was killed."""
         try:
-            with self._house.database.reading() as connection:
-                sets = [one["id"] for one in list_sets(connection)]
+            with self._server.database.reading() as connection:
+                sets = [mask_set["id"] for mask_set in list_sets(connection)]
             for set_id in sets:
-                reconcile(self._house.database, set_id, now=self._house.now())
+                reconcile(self._server.database, set_id, now=self._server.now())
                 self._owe(set_id)
         except (DatabaseUnavailable, OSError) as error:
             log.warning("the masks in folders could not be checked: %s", error)
 
     def size(self, image_id: int) -> tuple[int, int]:
-        """Height and width of an image, upright; UserError where it cannot be read."""
+        """Return height and width of an image, upright; UserError where it cannot be read."""
         if image_id not in self._sizes:
             self._image(image_id)
         return self._sizes[image_id]
 
     def _image(self, image_id: int) -> Image:
         try:
-            image = self._house.shelf.sample(image_id).image.load(max_pixels=self._house.options.max_pixels)
+            image = self._server.shelf.sample(image_id).image.load(max_pixels=self._server.options.max_pixels)
         except SampleError as error:
             raise UserError(f"the image cannot be drawn on: {error}") from error
         self._sizes[image_id] = (image.shape[0], image.shape[1])
         return image
 
     def prepare(self, guide: str, drawing: Drawing, person_id: int) -> None:
-        """Compute what all guidance on an image shares, before the first click comes.
-
-        Whoever leafs through images need not wait until all that they passed are computed: those are left out.
-        """
+        """Compute an image's embedding before the first click; images that the person has left are skipped."""
         while not self._guiding.acquire(timeout=_LOOK_S):
             if self._has_left(drawing.id, person_id):
                 return
@@ -103,7 +100,7 @@ class Workshop:
         self, guide: str, image_id: int, *, box: tuple[float, float, float, float] | None, inside: Sequence[Point],
         outside: Sequence[Point],
     ) -> MaskProposal:  # fmt: skip
-        """A mask from a box and points; what the image itself asks for is computed once."""
+        """Return a mask from a box and points; the image's embedding is computed once."""
         with self._guiding:
             embedding = self._embedding(guide, image_id)
             return self._guides[guide].guided(embedding, box=box, inside=inside, outside=outside)
@@ -120,32 +117,32 @@ class Workshop:
         return self._embeddings[key]
 
     def enter(self, drawing_id: int, person: Person) -> None:
-        """Remember that a person has an image open; they can be at one place only."""
-        now = self._house.now()
+        """Remember that a person has an image open, and has left all others."""
+        now = self._server.now()
         with self._lock:
             for people in self._present.values():
                 people.pop(person.id, None)
-            self._present = {one: people for one, people in self._present.items() if people}
+            self._present = {drawing: people for drawing, people in self._present.items() if people}
             self._present.setdefault(drawing_id, {})[person.id] = (person.name, now)
 
     def others(self, drawing_id: int, person_id: int) -> list[str]:
-        """The names of other people who have the image open."""
-        return [name for one, name in self._at(drawing_id) if one != person_id]
+        """Return the names of other people who have the image open."""
+        return [name for other, name in self._at(drawing_id) if other != person_id]
 
     def taken(self, person_id: int) -> list[int]:
-        """Images that other people have open."""
+        """Return the images that other people have open."""
         with self._lock:
             places = list(self._present)
-        return [place for place in places if any(one != person_id for one, _ in self._at(place))]
+        return [place for place in places if any(other != person_id for other, _ in self._at(place))]
 
     def _at(self, drawing_id: int) -> list[tuple[int, str]]:
-        since = self._house.now() - PRESENT_S
+        since = self._server.now() - PRESENT_S
         with self._lock:
             present = dict(self._present.get(drawing_id, {}))
-        return [(one, name) for one, (name, at) in present.items() if at >= since]
+        return [(person, name) for person, (name, at) in present.items() if at >= since]
 
     def changed(self, drawing: Drawing) -> None:
-        """The COCO file is out of date: it is written soon, once for all that happens until then."""
+        """Write the set's COCO file soon, once for all changes until then."""
         self._owe(drawing.set_id)
 
     def _owe(self, set_id: int) -> None:
@@ -157,19 +154,19 @@ class Workshop:
                 self._timer.start()
 
     def flush(self) -> None:
-        """Write the COCO files that are out of date; what cannot be written now is tried again later."""
+        """Write the COCO files that are out of date; those that cannot be written are tried again later."""
         with self._lock:
             owed, self._changed, self._timer = self._changed, set(), None
         for set_id in owed:
             try:
-                with self._house.database.reading() as connection:
+                with self._server.database.reading() as connection:
                     write_coco(connection, set_id)
             except (DatabaseUnavailable, OSError) as error:
                 log.warning("the COCO file could not be written yet: %s", error)
                 self._owe(set_id)
 
     def close(self) -> None:
-        """Write what is owed, and start nothing any more."""
+        """Write the COCO files that are out of date, and start no timer again."""
         with self._lock:
             self._closed = True
             timer = self._timer
@@ -179,31 +176,31 @@ class Workshop:
 
 
 def guide_name(guide: str) -> str:
-    """A mask maker as people see it: its folder's name, not where on the server it lies."""
+    """Return a mask maker's name as people see it: without the path on the server."""
     scheme, colon, where = guide.partition(":")
     return f"{scheme}:{PurePath(where).name}" if colon and PurePath(where).is_absolute() else guide
 
 
-def take_in(house: House, data: str, *, masks: Path | None, guide: str, progress: Progress) -> int:
-    """Let people draw the masks of a dataset; returns the number of the set.
+def take_in(server: ServerState, data: str, *, masks: Path | None, guide: str, progress: Progress) -> int:
+    """Let people draw the masks of a dataset; return the number of the set.
 
     Args:
-        house: where people's work is kept.
-        data: as ``holdfast eval`` takes it.
-        masks: the folder of the masks, there already or not; one in the state folder where none is named.
+        server: keeps people's work.
+        data: a dataset as ``holdfast eval`` takes it.
+        masks: the folder of the masks, which may be new; None: one in the state folder.
         guide: the mask maker for boxes and clicks.
-        progress: told step, done and total.
+        progress: called with step, done and total.
     """
-    load_guided(guide)  # a mistyped name shows now, not at the first click
-    if ":" in guide:  # a folder of weights, for a server that is started elsewhere
+    load_guided(guide)  # so that a wrong name fails now, not at the first click
+    if ":" in guide:  # a folder of weights; the next server may start in another folder
         guide = absolute_reference(guide)
     collection = load_collection(data)
-    folder = masks or house.state / "masks" / safe_part(collection.name)
+    folder = masks or server.folder / "masks" / safe_part(collection.name)
     check_apart(collection.samples, folder, option="--masks")
-    now = house.now()
-    with house.database.writing() as connection:
+    now = server.now()
+    with server.database.writing() as connection:
         source_id = add_source(connection, name=collection.name, reference=data, collection=collection, now=now)
     return open_set(
-        house.database, source_id=source_id, samples=collection.samples, folder=folder, guide=guide,
+        server.database, source_id=source_id, samples=collection.samples, folder=folder, guide=guide,
         name_file=file_name, now=now, progress=progress,
     )  # fmt: skip

@@ -48,7 +48,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     problems: list[Problem] = []
     samples = []
     names = [str(image.get("file_name") or "") for image in images]
-    for sample_id, image in zip(unique_ids([without_suffix(one) for one in names], names), images, strict=True):
+    for sample_id, image in zip(unique_ids([without_suffix(name) for name in names], names), images, strict=True):
         try:
             samples.append(_sample(sample_id, image, instances[record_id(image, "id")], categories, licences, inside))
         except SampleError as error:
@@ -77,13 +77,15 @@ def parse_coco(content: Any) -> tuple[list[_Record], list[_Record], dict[str, st
     parts = [
         content.get(part) if isinstance(content, dict) else None for part in ("images", "annotations", "categories")
     ]
-    if not all(isinstance(part, list) and all(isinstance(one, dict) for one in part) for part in parts):
+    if not all(isinstance(part, list) and all(isinstance(record, dict) for record in part) for part in parts):
         raise UserError("is not a COCO instances file: it needs the lists images, annotations, categories")
     images, annotations, categories = parts
     assert images is not None and annotations is not None and categories is not None
-    names = {record_id(one, "id"): str(one.get("name", one.get("id"))) for one in categories}
+    names = {record_id(category, "id"): str(category.get("name", category.get("id"))) for category in categories}
     given = content.get("licenses") or ()
-    licences = {record_id(one, "id"): str(one.get("name", "")) for one in given if isinstance(one, dict)}
+    licences = {
+        record_id(licence, "id"): str(licence.get("name", "")) for licence in given if isinstance(licence, dict)
+    }
     return images, annotations, dict(sorted(names.items())), licences
 
 
@@ -120,10 +122,10 @@ def _sample(
     inside: InsideRoot,
 ) -> Sample:
     path = inside.file(str(image.get("file_name") or ""))
-    known = [one for one in instances if record_id(one, "category_id") in categories]
+    known = [instance for instance in instances if record_id(instance, "category_id") in categories]
     if not known:
         raise SampleError("the image has no instance of a known category")
-    largest = max(known, key=lambda one: (not one.get("iscrowd"), _area(one)))
+    largest = max(known, key=lambda instance: (not instance.get("iscrowd"), _area(instance)))
     category = record_id(largest, "category_id")
     height, width = image.get("height"), image.get("width")
     shapes = tuple(
@@ -142,9 +144,9 @@ def _area(instance: _Record) -> float:
     """Its area as given, or that of its box; nothing where neither makes sense."""
     box = instance.get("bbox")
     width, height = box[2:] if isinstance(box, list) and len(box) == 4 else (0, 0)
-    for one, other in ((instance.get("area", "none"), 1), (width, height)):
+    for size, other in ((instance.get("area", "none"), 1), (width, height)):
         try:
-            area = float(one) * float(other)
+            area = float(size) * float(other)
         except (TypeError, ValueError, OverflowError):
             continue
         if math.isfinite(area):

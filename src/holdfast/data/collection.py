@@ -80,19 +80,19 @@ def _guess(path: str) -> tuple[str, str]:
         first = PurePosixPath(expand_braces(path)[0])
         if first.suffix.lower() == ".tar":
             return "webdataset", path
-    found = existing(path, "the dataset")
-    if not found.is_dir():
-        scheme = _BY_SUFFIX.get(found.suffix.lower())
+    existing_path = existing(path, "the dataset")
+    if not existing_path.is_dir():
+        scheme = _BY_SUFFIX.get(existing_path.suffix.lower())
         if scheme is None:
             raise UserError(
                 f"what kind of dataset {path!r} is cannot be seen from its name; write SCHEME:{path} "
                 f"(schemes: {', '.join(registry.data)})"
             )
         return scheme, path
-    if not visible_folders(found) and any(found.glob("*.tar")):
+    if not visible_folders(existing_path) and any(existing_path.glob("*.tar")):
         return "webdataset", path
-    if (found / _SYNTH_MANIFEST).is_file():
-        shards = any(found.glob("*.tar"))
-        return ("webdataset", path) if shards else ("manifest", str(found / _SYNTH_MANIFEST))
-    recognised = (scheme for scheme, layout in _LAYOUTS.items() if layout.matches(found))
+    if (existing_path / _SYNTH_MANIFEST).is_file():
+        shards = any(existing_path.glob("*.tar"))
+        return ("webdataset", path) if shards else ("manifest", str(existing_path / _SYNTH_MANIFEST))
+    recognised = (scheme for scheme, layout in _LAYOUTS.items() if layout.matches(existing_path))
     return next(recognised, "folder"), path

@@ -128,7 +128,7 @@ def darwin_document(path: str, label: str, mask: Mask, *, dataset: str = "") -> 
                 "id": str(uuid.uuid5(_NAMESPACE, f"{path}\n{label}")),
                 "name": label,
                 "slot_names": [SLOT],
-                "polygon": {"paths": [[{"x": x, "y": y} for x, y in one] for one in trace_paths(mask)]},
+                "polygon": {"paths": [[{"x": x, "y": y} for x, y in path] for path in trace_paths(mask)]},
                 "bounding_box": {"x": left, "y": top, "w": int(columns[-1]) - left, "h": int(rows[-1]) - top},
             }
         )
@@ -156,7 +156,7 @@ def parse_darwin(content: Any) -> DarwinItem:
     item, annotations = content.get("item"), content["annotations"]
     if content.get("version") != "2.0" or not isinstance(item, Mapping):
         raise UserError("this is not Darwin JSON 2.0; export it from V7 as Darwin JSON 2.0")
-    if not isinstance(annotations, list) or not all(isinstance(one, Mapping) for one in annotations):
+    if not isinstance(annotations, list) or not all(isinstance(annotation, Mapping) for annotation in annotations):
         raise UserError("the annotations of this Darwin JSON are no list")
     slot = _slot(item)
     notes: Counter[str] = Counter()
@@ -164,24 +164,26 @@ def parse_darwin(content: Any) -> DarwinItem:
     labels: dict[str, str] = {}  # of masks, by id
     layers = []
     points = 0
-    for one in annotations:
-        names = one.get("slot_names") or [slot.get("slot_name")]
+    for annotation in annotations:
+        names = annotation.get("slot_names") or [slot.get("slot_name")]
         if not isinstance(names, list) or slot.get("slot_name") not in names:
             notes["annotation(s) of other slots"] += 1
-        elif "frames" in one:
+        elif "frames" in annotation:
             notes["annotation(s) of video frames"] += 1
-        elif isinstance(one.get("polygon"), Mapping):
-            paths = _paths(one["polygon"])
+        elif isinstance(annotation.get("polygon"), Mapping):
+            paths = _paths(annotation["polygon"])
             points += sum(len(path) for path in paths)
             if points > MAX_POINTS:
                 raise UserError(f"this Darwin JSON has more than {MAX_POINTS} points")
-            polygons[_label(one)].append(paths)
-        elif "mask" in one:
-            labels[str(one.get("id"))] = _label(one)
-        elif isinstance(one.get("raster_layer"), Mapping):
-            layers.append(_layer(one["raster_layer"]))
+            polygons[_label(annotation)].append(paths)
+        elif "mask" in annotation:
+            labels[str(annotation.get("id"))] = _label(annotation)
+        elif isinstance(annotation.get("raster_layer"), Mapping):
+            layers.append(_layer(annotation["raster_layer"]))
         else:
-            kinds = sorted(set(one) - {"id", "name", "slot_names", "properties", "annotators", "reviewers", "ranges"})
+            kinds = sorted(
+                set(annotation) - {"id", "name", "slot_names", "properties", "annotators", "reviewers", "ranges"}
+            )
             notes[f"{(kinds or ['annotation'])[0]}(s) without an outline"] += 1
     masks = _by_label(polygons, labels, layers)
     return DarwinItem(
@@ -192,12 +194,12 @@ def parse_darwin(content: Any) -> DarwinItem:
 def _slot(item: _Record) -> _Record:
     """The first slot that shows an image; files made for import need not have any."""
     slots: Any = item.get("slots") or [{"type": "image", "slot_name": SLOT}]
-    if not isinstance(slots, list) or not all(isinstance(one, Mapping) for one in slots):
+    if not isinstance(slots, list) or not all(isinstance(slot, Mapping) for slot in slots):
         raise UserError("the slots of this Darwin JSON are no list")
-    found: _Record
-    for found in slots:
-        if found.get("type", "image") == "image":
-            return found
+    first: _Record
+    for first in slots:
+        if first.get("type", "image") == "image":
+            return first
     raise UserError(f"this Darwin JSON is of a {slots[0].get('type')}, not of an image")
 
 
@@ -245,7 +247,7 @@ def _point(point: Any) -> tuple[float, float]:
         x: Any = point.get("x")
         y: Any = point.get("y")
         # Beyond 2²⁴ pixels a corner means nothing, and a rasteriser may not take it.
-        if all(type(one) in (int, float) and abs(one) <= 1 << 24 for one in (x, y)):
+        if all(type(value) in (int, float) and abs(value) <= 1 << 24 for value in (x, y)):
             return float(x), float(y)
     raise UserError(f"a polygon of this Darwin JSON has the point {point!r:.80}")
 
@@ -254,7 +256,7 @@ def _layer(layer: _Record) -> tuple[NDArray[np.int64], NDArray[np.int64], Mappin
     """Values and run lengths along the rows, and which mask has which value."""
     runs, mapping = layer.get("dense_rle"), layer.get("mask_annotation_ids_mapping")
     good = isinstance(runs, list) and len(runs) % 2 == 0 and isinstance(mapping, Mapping)
-    if not good or not all(type(one) is int and 0 <= one <= DEFAULT_MAX_PIXELS for one in runs or ()):
+    if not good or not all(type(run) is int and 0 <= run <= DEFAULT_MAX_PIXELS for run in runs or ()):
         raise UserError("a raster layer of this Darwin JSON has no run lengths that can be read")
     pairs = np.asarray(runs, np.int64).reshape(-1, 2)
     if int(pairs[:, 1].sum()) > DEFAULT_MAX_PIXELS:
@@ -279,5 +281,5 @@ def _by_label(
             of[labels[identity]].append(value)
         for label, numbers in of.items():
             parts[label].append((values.tolist(), runs.tolist(), sorted(numbers)))
-    found = sorted({*polygons, *parts})
-    return {label: DarwinMask(tuple(polygons.get(label, ())), tuple(parts.get(label, ()))) for label in found}
+    classes = sorted({*polygons, *parts})
+    return {label: DarwinMask(tuple(polygons.get(label, ())), tuple(parts.get(label, ()))) for label in classes}

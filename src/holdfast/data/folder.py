@@ -56,8 +56,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 def collection_name(root: Path) -> str:
     """What a folder's collection is called: the folder's own name, which survives moving it."""
-    there = resolved(root)
-    return last_name(there.parent if last_name(there) in _IMAGE_FOLDERS else there) or "images"
+    folder = resolved(root)
+    return last_name(folder.parent if last_name(folder) in _IMAGE_FOLDERS else folder) or "images"
 
 
 def _image_and_mask_roots(root: Path) -> tuple[Path, Path | None]:
@@ -90,7 +90,10 @@ def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> 
     if loose and loose_label:
         classes.add(loose_label)
         ids = unique_ids([without_suffix(file) for file in loose], loose)
-        samples += [Sample(one, loose_label, FileImage(f"{root}/{file}")) for one, file in zip(ids, loose, strict=True)]
+        samples += [
+            Sample(sample_id, loose_label, FileImage(f"{root}/{file}"))
+            for sample_id, file in zip(ids, loose, strict=True)
+        ]
     elif samples:
         problems.extend(Problem(file, "the image lies in no class folder") for file in loose)
     return sorted(samples, key=lambda sample: sample.sample_id), sorted(classes)
@@ -99,7 +102,10 @@ def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> 
 def _read_class(root: Path, folder: str, label: str, split: str, problems: list[Problem]) -> list[Sample]:
     files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
     ids = unique_ids([without_suffix(file) for file in files], files)
-    return [Sample(one, label, FileImage(f"{root}/{file}"), split=split) for one, file in zip(ids, files, strict=True)]
+    return [
+        Sample(sample_id, label, FileImage(f"{root}/{file}"), split=split)
+        for sample_id, file in zip(ids, files, strict=True)
+    ]
 
 
 def _loose_images(root: Path) -> list[str]:

@@ -68,18 +68,18 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     root = existing(name.name, "the folder")
     if (root / "bg_challenge").is_dir():
         root = root / "bg_challenge"
-    there = [variant for variant in VARIANTS if (root / variant / "val").is_dir()]
-    if not there:
+    variants = [variant for variant in VARIANTS if (root / variant / "val").is_dir()]
+    if not variants:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-9 layout: it has no folder original/val or mixed_rand/val"
         )
-    wanted = chosen(options.get("variants", ""), there, f"variant in {str(root)!r}")
+    wanted = chosen(options.get("variants", ""), variants, f"variant in {str(root)!r}")
     problems: list[Problem] = []
     samples = _with_donors([sample for variant in wanted for sample in _read_variant(root, variant, problems)])
     if masks is not None:
         joined = attach_masks(samples, masks, format=options.get("mask_format", "auto"), by_source=True)
         shown = [_with_object(sample) for sample in samples]
-        samples = [one if has else sample for one, sample, has in zip(joined, samples, shown, strict=True)]
+        samples = [masked if has else sample for masked, sample, has in zip(joined, samples, shown, strict=True)]
     keys = _keys(root, options.get("mapping", ""), problems)
     return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=CLASSES, keys=keys)
 
@@ -105,7 +105,7 @@ def _read_variant(root: Path, variant: str, problems: list[Problem]) -> list[Sam
             continue
         base = root / variant / "val" / folder
         files = list(walk_images(base, problems))
-        for stem, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True):
+        for stem, file in zip(unique_ids([without_suffix(file) for file in files], files), files, strict=True):
             samples.append(_sample(root, variant, folder, CLASSES[int(number[1])], stem, f"{base}/{file}"))
     return samples
 
@@ -160,30 +160,30 @@ class NumpyMask:
             values = np.load(stream, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
             raise SampleError(f"the mask {Path(self.path).name} is no NumPy array: {error}") from error
-        found: Mask = values != 0
-        return found
+        mask: Mask = values != 0
+        return mask
 
 
 def _keys(root: Path, given: str, problems: list[Problem]) -> dict[str, ClassKeys]:
     file = existing(given, "the mapping") if given else None
     places = [file] if file else [root / MAPPING, root.parent / MAPPING]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    mapping_file = next((place for place in places if place.is_file()), None)
+    if mapping_file is None:
         problems.append(
             Problem(MAPPING, "the mapping is not here: only models with these nine outputs can be tested without it")
         )
         return {}
     try:
-        mapping = json.loads(found.read_text(encoding="utf-8"))
+        mapping = json.loads(mapping_file.read_text(encoding="utf-8"))
         numbers = {int(output): number for output, number in mapping.items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{found.name} is not ImageNet-9's mapping: {error}") from error
+        raise UserError(f"{mapping_file.name} is not ImageNet-9's mapping: {error}") from error
     if any(
         type(number) is not int or not -1 <= number < len(CLASSES) or not 0 <= output < IMAGENET_OUTPUTS
         for output, number in numbers.items()
     ):
-        raise UserError(f"{found.name} is not ImageNet-9's mapping: it should lead from 0…999 to -1…8")
+        raise UserError(f"{mapping_file.name} is not ImageNet-9's mapping: it should lead from 0…999 to -1…8")
     return {
-        label: ClassKeys(imagenet_indices=tuple(sorted(one for one, other in numbers.items() if other == number)))
+        label: ClassKeys(imagenet_indices=tuple(sorted(index for index, other in numbers.items() if other == number)))
         for number, label in enumerate(CLASSES)
     }

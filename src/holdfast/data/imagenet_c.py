@@ -43,18 +43,18 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     """
     options = text_options(name, ("corruptions", "severities", "mask_format"))
     root = existing(name.name, "the folder")
-    found = _corruption_folders(root)
-    if not found:
+    folders = _corruption_folders(root)
+    if not folders:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-C layout: it has none of the folders {', '.join(CORRUPTIONS[:3])}, …"
         )
-    wanted = chosen(options.get("corruptions", ""), found, f"corruption in {str(root)!r}")
+    wanted = chosen(options.get("corruptions", ""), folders, f"corruption in {str(root)!r}")
     problems: list[Problem] = []
     samples: list[Sample] = []
     classes: set[str] = set()
     for corruption in wanted:
         for severity in _severities(options.get("severities", "")):
-            folder = found[corruption] / str(severity)
+            folder = folders[corruption] / str(severity)
             if not folder.is_dir():
                 problems.append(Problem(f"{corruption}/{severity}", "the severity has no folder"))
                 continue
@@ -90,19 +90,19 @@ def _has_severities(folder: Path) -> bool:
 def _corruption_folders(root: Path) -> dict[str, Path]:
     """Corruption → its folder, in the published order."""
     places = [root, *(root / archive for archive in ARCHIVES)]
-    found = {}
+    by_corruption = {}
     for corruption in PUBLISHED:
-        there = [place / corruption for place in places if (place / corruption).is_dir()]
-        if there:
-            found[corruption] = there[0]
-    return found
+        present = [place / corruption for place in places if (place / corruption).is_dir()]
+        if present:
+            by_corruption[corruption] = present[0]
+    return by_corruption
 
 
 def _severities(text: str) -> list[int]:
     named = split_list(text)
-    if not all(one in map(str, SEVERITIES) for one in named):
+    if not all(name in map(str, SEVERITIES) for name in named):
         raise UserError(f"severities of imagenet-c: are numbers from 1 to 5 with commas between, not {text!r}")
-    return sorted({int(one) for one in named}) or list(SEVERITIES)
+    return sorted({int(name) for name in named}) or list(SEVERITIES)
 
 
 def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problems: list[Problem]) -> list[Sample]:
@@ -117,11 +117,11 @@ def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problem
             condition=corruption,
             attributes=attributes,
         )
-        for source_id, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True)
+        for source_id, file in zip(unique_ids([without_suffix(name) for name in files], files), files, strict=True)
     ]
 
 
 def _masked(samples: list[Sample], masks: Path, mask_format: str) -> list[Sample]:
     in_place = [sample for sample in samples if sample.condition != _MOVED]
-    joined = {one.sample_id: one for one in attach_masks(in_place, masks, format=mask_format, by_source=True)}
+    joined = {sample.sample_id: sample for sample in attach_masks(in_place, masks, format=mask_format, by_source=True)}
     return [joined.get(sample.sample_id, sample) for sample in samples]

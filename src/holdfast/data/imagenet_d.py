@@ -41,7 +41,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     if not present:
         raise UserError(f"{str(root)!r} is not in the ImageNet-D layout: it has none of {', '.join(NUISANCES)}")
     problems: list[Problem] = []
-    told = _manifest(root)
+    facts = _manifest(root)
     samples: list[Sample] = []
     categories: set[str] = set()
     for nuisance in present:
@@ -50,26 +50,26 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             folder = f"{nuisance}/{category}"
             files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
             ids = unique_ids([without_suffix(file) for file in files], files)
-            found = [
-                _sample(sample_id, category, nuisance, f"{root}/{file}", questions.get(file, {}), told.get(file, {}))
+            entries = [
+                _sample(sample_id, category, nuisance, f"{root}/{file}", questions.get(file, {}), facts.get(file, {}))
                 for sample_id, file in zip(ids, files, strict=True)
             ]
-            categories |= {sample.label for sample in found} or {category}
-            samples += found
+            categories |= {sample.label for sample in entries} or {category}
+            samples += entries
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories))
 
 
 def _sample(
-    sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], told: dict[str, Any]
+    sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], facts: dict[str, Any]
 ) -> Sample:
     """What question file and manifest know of an image; its place in the folders says the rest.
 
     The category is the manifest's: a folder cannot bear every name.
     """
-    fields = sample_fields({"label": category} | told)
-    hashed = told.get("published_sha256")
+    fields = sample_fields({"label": category} | facts)
+    hashed = facts.get("published_sha256")
     fields |= {"kind": "generated", "condition": nuisance}
     fields["attributes"] = fields["attributes"] | asked
     return Sample(sample_id, image=PublishedImage(path, str(hashed)) if hashed else FileImage(path), **fields)

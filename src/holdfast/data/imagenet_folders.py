@@ -96,11 +96,11 @@ def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: s
         raise UserError(f"{str(root)!r} is not a folder")
     if any(map(fits, visible_folders(root))):
         return root
-    below = [root / one for one in visible_folders(root) if any(map(fits, visible_folders(root / one)))]
+    below = [root / folder for folder in visible_folders(root) if any(map(fits, visible_folders(root / folder)))]
     if len(below) == 1:
         return below[0]
     if below:
-        choices = ", ".join(one.name for one in below)
+        choices = ", ".join(folder.name for folder in below)
         raise UserError(f"{str(root)!r} has several test sets; name one of them: {choices}")
     raise UserError(f"{str(root)!r} is not in the {title} layout: it has no class folders {expected}")
 
@@ -115,12 +115,12 @@ def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> 
     """The images below one folder, with ids ``folder/stem``."""
     files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
     ids = unique_ids([without_suffix(file) for file in files], files)
-    return [Sample(one, label, FileImage(f"{root}/{file}")) for one, file in zip(ids, files, strict=True)]
+    return [Sample(sample_id, label, FileImage(f"{root}/{file}")) for sample_id, file in zip(ids, files, strict=True)]
 
 
 def _with_rendition(sample: Sample) -> Sample:
-    found = _RENDITION.fullmatch(sample.sample_id.rpartition("/")[2])
-    return Sample(sample.sample_id, sample.label, sample.image, attributes={"rendition": found[1]}) if found else sample
+    match = _RENDITION.fullmatch(sample.sample_id.rpartition("/")[2])
+    return Sample(sample.sample_id, sample.label, sample.image, attributes={"rendition": match[1]}) if match else sample
 
 
 def _finished(

@@ -64,13 +64,13 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
         raise UserError(
             f"the label file {file.name} needs the columns class and one or more of {', '.join(_KEY_COLUMNS)}, {shown}"
         )
-    found: dict[str, dict[str, list[str]]] = {}
+    classes: dict[str, dict[str, list[str]]] = {}
     for line, raw in enumerate(rows, start=2):
         row = {(column or "").strip(): (value or "").strip() for column, value in raw.items() if column}
         if not row["class"] or "" in raw:
             problem = "has no class" if not row["class"] else "has more fields than the header"
             raise UserError(f"line {line} of the label file {file.name} {problem}")
-        keys = found.setdefault(row["class"], {column: [] for column in _KEY_COLUMNS})
+        keys = classes.setdefault(row["class"], {column: [] for column in _KEY_COLUMNS})
         for column in _KEY_COLUMNS:
             value = row.get(column, "")
             if value and value not in keys[column]:
@@ -79,7 +79,7 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
         name: ClassKeys(
             tuple(keys["wnid"]), tuple(int(index) for index in keys["imagenet_index"]), tuple(keys["label"])
         )
-        for name, keys in found.items()
+        for name, keys in classes.items()
     }
 
 
@@ -133,9 +133,9 @@ def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: Lab
     members: list[tuple[int, ...]] = []
     lost: list[str] = []
     for name in classes:
-        found = _by_keys(name, keys.get(name, ClassKeys()), outputs) or _by_name(name, outputs)
-        members.append(tuple(sorted(found)))
-        if not found:
+        indices = _by_keys(name, keys.get(name, ClassKeys()), outputs) or _by_name(name, outputs)
+        members.append(tuple(sorted(indices)))
+        if not indices:
             lost.append(name)
     if lost:
         raise _unmappable(lost, outputs)
@@ -160,19 +160,19 @@ def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
             f"the keys of class {name!r} contradict each other: {', '.join(keys.wnids)} is output "
             f"{sorted(by_wnid)}, not {sorted(by_index)}"
         )
-    found = by_wnid | by_index
+    outputs_of_keys = by_wnid | by_index
     missing = [wnid for wnid, index in wnids.items() if index is None]
     for label in keys.labels:
         candidates = outputs.by_name.get(normalised(label), set())
         if not candidates:
             missing.append(label)
         elif len(candidates) == 1:
-            found |= candidates
-        elif not candidates & found:
+            outputs_of_keys |= candidates
+        elif not candidates & outputs_of_keys:
             raise _ambiguous(name, label, candidates, outputs)
-    if found and missing:
+    if outputs_of_keys and missing:
         raise UserError(f"class {name!r} lists {missing[0]!r}, which is no output of the model")
-    return found
+    return outputs_of_keys
 
 
 def _by_name(name: str, outputs: _Outputs) -> set[int]:
@@ -194,7 +194,7 @@ def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -
 def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
     name = lost[0]
     close = nearest(normalised(name), outputs.by_name)
-    shown = [outputs.space.names[min(outputs.by_name[one])] for one in close]
+    shown = [outputs.space.names[min(outputs.by_name[name])] for name in close]
     sample = ", ".join(outputs.space.names[:3])
     hint = f"nearest: {'; '.join(dict.fromkeys(shown))}" if shown else f"outputs are called {sample}, …"
     more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
@@ -325,4 +325,4 @@ def _topk(scores: NDArray[np.float32], label_map: LabelMap, names: NDArray[Any])
     top, values = np.take_along_axis(top, order, axis=1), np.take_along_axis(values, order, axis=1)
     lists: list[list[str]] = names[top].tolist()
     positive = (values > 0).sum(axis=1).tolist()
-    return [one[:number] for one, number in zip(lists, positive, strict=True)]
+    return [numbers[:number] for numbers, number in zip(lists, positive, strict=True)]

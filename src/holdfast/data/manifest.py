@@ -51,15 +51,17 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     short = [str(row.get("sample_id") or without_suffix(str(row.get("path") or ""))) for row in rows]
     full = [str(row.get("sample_id") or row.get("path") or "") for row in rows]
     samples = []
-    for number, (one, row) in enumerate(zip(unique_ids(short, full), rows, strict=True), start=1):
+    for number, (sample_id, row) in enumerate(zip(unique_ids(short, full), rows, strict=True), start=1):
         if row.get("status", "ok") != "ok":
             # A row of synth's that stands for no image. Without its number, so that equal reasons are counted together.
-            problems.append(Problem(one or f"row {number}", f"{row['status']}: {row.get('error', '')}".strip(": ")))
+            problems.append(
+                Problem(sample_id or f"row {number}", f"{row['status']}: {row.get('error', '')}".strip(": "))
+            )
             continue
         try:
-            samples.append(_sample(one, row, inside, options.get("mask_format", "auto")))
+            samples.append(_sample(sample_id, row, inside, options.get("mask_format", "auto")))
         except SampleError as error:
-            problems.append(Problem(one or f"row {number}", f"row {number}: {error}"))
+            problems.append(Problem(sample_id or f"row {number}", f"row {number}: {error}"))
     samples = without_repeats(samples, problems)
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))

@@ -48,8 +48,8 @@ class MaskEntry:
         Raises SampleError for another size, or a mask that cannot be read.
         """
         if self.size is not None and self.size != (height, width):
-            told = f"{self.size[1]} × {self.size[0]}"
-            raise SampleError(f"the mask is for an image of {told} pixels, this one has {width} × {height}")
+            own_size = f"{self.size[1]} × {self.size[0]}"
+            raise SampleError(f"the mask is for an image of {own_size} pixels, this one has {width} × {height}")
         if label in self.masks:
             return self.masks[label].load(height, width)
         mask = np.zeros((height, width), np.bool_)
@@ -102,12 +102,12 @@ def _coco_entries(content: Any) -> list[MaskEntry]:
     images, annotations, categories, _ = parse_coco(content)
     shapes: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     without: dict[str, int] = defaultdict(int)
-    for one in annotations:
-        image, label = record_id(one, "image_id"), categories.get(record_id(one, "category_id"))
-        if label is None or not one.get("segmentation"):
+    for annotation in annotations:
+        image, label = record_id(annotation, "image_id"), categories.get(record_id(annotation, "category_id"))
+        if label is None or not annotation.get("segmentation"):
             without[image] += 1
         else:
-            shapes[image][label].append(one["segmentation"])
+            shapes[image][label].append(annotation["segmentation"])
     entries = []
     for record in images:
         image = record_id(record, "id")
@@ -117,7 +117,7 @@ def _coco_entries(content: Any) -> list[MaskEntry]:
         notes = []
         masks: dict[str, MaskSource] = {}
         if sized:
-            masks = {label: CocoMask(tuple(found), height, width) for label, found in sorted(shapes[image].items())}
+            masks = {label: CocoMask(tuple(parts), height, width) for label, parts in sorted(shapes[image].items())}
         elif shapes[image]:
             notes.append("objects of an image without height and width left out")
         if without[image]:
@@ -136,9 +136,9 @@ def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[d
     """
     by_name: dict[str, list[int]] = defaultdict(list)
     parts = [_parts(path) for path in paths]
-    for place, one in enumerate(parts):
-        if one:
-            by_name[one[-1]].append(place)
+    for place, part in enumerate(parts):
+        if part:
+            by_name[part[-1]].append(place)
     matched: dict[int, MaskEntry] = {}
     unknown: list[str] = []
     for entry in entries:
@@ -162,8 +162,8 @@ def _parts(path: str) -> tuple[str, ...]:
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     count = 0
-    for one, other in zip(reversed(first), reversed(second), strict=False):
-        if one != other:
+    for left, other in zip(reversed(first), reversed(second), strict=False):
+        if left != other:
             break
         count += 1
     return count

@@ -66,8 +66,8 @@ def decode_mask(
     return mask
 
 
-def _other_size(found: tuple[int, ...], wanted: tuple[int, int]) -> SampleError:
-    return SampleError(f"the mask is {found[1]} × {found[0]} pixels, its image {wanted[1]} × {wanted[0]}")
+def _other_size(size: tuple[int, ...], wanted: tuple[int, int]) -> SampleError:
+    return SampleError(f"the mask is {size[1]} × {size[0]} pixels, its image {wanted[1]} × {wanted[0]}")
 
 
 def _auto(picture: Pillow.Image) -> Mask:

@@ -60,7 +60,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 def matches(root: Path) -> bool:
     """Whether a folder is unmistakably in this layout."""
     folders = visible_folders(root)
-    return _is_category(root) or (bool(folders) and all(_is_category(root / one) for one in folders))
+    return _is_category(root) or (bool(folders) and all(_is_category(root / folder) for folder in folders))
 
 
 def _is_category(folder: Path) -> bool:
@@ -70,7 +70,11 @@ def _is_category(folder: Path) -> bool:
 def _categories(root: Path) -> dict[str, Path]:
     if _is_category(root):
         return {collection_name(root): root}
-    return {one: root / one for one in visible_folders(root) if _is_category(root / one)} if root.is_dir() else {}
+    return (
+        {folder: root / folder for folder in visible_folders(root) if _is_category(root / folder)}
+        if root.is_dir()
+        else {}
+    )
 
 
 def _read(place: Path, category: str, problems: list[Problem]) -> list[Sample]:

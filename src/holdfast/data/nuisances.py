@@ -58,26 +58,26 @@ def read_categories(place: str | Path) -> list[Category]:
     if path.is_dir() or path.suffix.lower() == ".json":
         return _objectnet(path if path.is_dir() else path.parent)
     if path.suffix.lower() == ".csv":
-        found = [Category(name, keys) for name, keys in read_label_file(path).items()]
-        check_mapped(found, path.name)
+        categories = [Category(name, keys) for name, keys in read_label_file(path).items()]
+        check_mapped(categories, path.name)
     else:
-        found = [Category(line) for line in _lines(path)]
-    if not found:
+        categories = [Category(line) for line in _lines(path)]
+    if not categories:
         raise UserError(f"the list of categories {path.name} is empty")
-    return found
+    return categories
 
 
 def with_labels(categories: Iterable[Category], file: str | Path) -> list[Category]:
     """The categories with the keys of a label file, which must know every one of them."""
     keys = read_label_file(file)
-    chosen = [Category(one.name, keys.get(one.name, ClassKeys())) for one in categories]
+    chosen = [Category(category.name, keys.get(category.name, ClassKeys())) for category in categories]
     check_mapped(chosen, Path(file).name)
     return chosen
 
 
 def check_mapped(categories: Iterable[Category], file_name: str) -> None:
     """Raises UserError where a category has no key."""
-    lost = [one.name for one in categories if one.keys == ClassKeys()]
+    lost = [category.name for category in categories if category.keys == ClassKeys()]
     if lost:
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         raise UserError(
@@ -95,30 +95,30 @@ def read_nuisances(place: str | Path) -> list[Nuisance]:
     """
     path = _there(place, "list of nuisances")
     if path.is_dir():
-        found = _broden(path)
+        nuisances = _broden(path)
     elif path.suffix.lower() == ".toml":
-        found = list(_of_toml(path))
+        nuisances = list(_of_toml(path))
     elif path.suffix.lower() in (".csv", ".tsv"):
-        found = _of_csv(path)
+        nuisances = _of_csv(path)
     else:
         pairs = [line.partition(":") for line in _lines(path)]
-        found = [_nuisance(kind.strip(), name, "", path.name) for kind, _, name in pairs]
-    if not found:
+        nuisances = [_nuisance(kind.strip(), name, "", path.name) for kind, _, name in pairs]
+    if not nuisances:
         raise UserError(f"the list of nuisances {path.name} is empty")
-    return found
+    return nuisances
 
 
 def read_templates(place: str | Path) -> dict[str, str]:
     """Kind → template from TOML such as ``background = "a photo of a {category} in a {nuisance}"``; checked."""
     path = _there(place, "file of templates")
-    found = read_toml(path, "--templates")
-    for kind, template in found.items():
+    templates = read_toml(path, "--templates")
+    for kind, template in templates.items():
         if kind not in KINDS:
             raise unknown("kind of nuisance", kind, KINDS)
         if not isinstance(template, str):
             raise UserError(f"the template {kind} of {path.name} should be a text")
         check_template(kind, template)
-    return found
+    return templates
 
 
 def check_template(kind: str, template: str) -> None:
@@ -137,11 +137,11 @@ def fill(template: str, category: str, nuisance: str) -> str:
     """The prompt of a checked template. An article right before a placeholder follows the word: a car, an airship."""
     words = {"category": category, "nuisance": nuisance}
 
-    def followed(found: re.Match[str]) -> str:
-        return f"{found[1]}{article(words[found[2]])[1:]} "
+    def followed(match: re.Match[str]) -> str:
+        return f"{match[1]}{article(words[match[2]])[1:]} "
 
     with_articles = _ARTICLE.sub(followed, template)
-    return re.sub(r"\{(category|nuisance)\}", lambda found: words[found[1]], with_articles)
+    return re.sub(r"\{(category|nuisance)\}", lambda match: words[match[1]], with_articles)
 
 
 def article(name: str) -> str:
@@ -210,7 +210,7 @@ def _of_csv(path: Path) -> list[Nuisance]:
 def _broden(folder: Path) -> list[Nuisance]:
     files = [folder / f"c_{category}.csv" for category in _BRODEN]
     if all(file.is_file() for file in files):
-        return [one for file in files for one in _of_csv(file)]
+        return [nuisance for file in files for nuisance in _of_csv(file)]
     if (folder / "label.csv").is_file():
         return _of_csv(folder / "label.csv")
     raise UserError(
@@ -227,7 +227,7 @@ def _broden_labels(rows: Iterable[Mapping[str, str]], file_name: str) -> list[Nu
             if category in _BRODEN:
                 kind = _BRODEN[category]
                 by_kind[kind].append(_broden_name(kind, row, file_name))
-    return [one for found in by_kind.values() for one in found]
+    return [nuisance for kind in by_kind.values() for nuisance in kind]
 
 
 def _broden_name(kind: str, row: Mapping[str, str], file_name: str) -> Nuisance:
@@ -247,7 +247,7 @@ def _objectnet(folder: Path) -> list[Category]:
     if not file.is_file():
         raise UserError(f"{folder.name} is not ObjectNet's folder of mappings: it has no {file.name}")
     index_of = _imagenet_indices(place)
-    found = []
+    nuisances = []
     for label, names in _json_texts(file).items():
         wanted = [name.strip() for name in names.split(";") if name.strip()]
         lost = [name for name in wanted if index_of and name not in index_of]
@@ -259,14 +259,14 @@ def _objectnet(folder: Path) -> list[Category]:
             if index_of
             else ClassKeys(labels=tuple(wanted))
         )
-        found.append(Category(label.strip().lower(), keys))
+        nuisances.append(Category(label.strip().lower(), keys))
     listed = place / "folder_to_objectnet_label.json"
     if listed.is_file():
         known = {label.strip().lower() for label in _json_texts(listed).values()}
-        strange = [one.name for one in found if one.name not in known]
+        strange = [nuisance.name for nuisance in nuisances if nuisance.name not in known]
         if strange:
             raise UserError(f"{file.name} has {strange[0]!r}, which {listed.name} does not know")
-    return found
+    return nuisances
 
 
 def objectnet_folders(folder: Path) -> dict[str, str]:
@@ -282,7 +282,7 @@ def _imagenet_indices(folder: Path) -> dict[str, int]:
     names, numbers = folder / "imagenet_to_label_2012_v2", folder / "pytorch_to_imagenet_2012_id.json"
     if not names.is_file() or not numbers.is_file():
         return {}
-    line_of_output = _json_of(numbers, lambda one: isinstance(one, int) and not isinstance(one, bool))
+    line_of_output = _json_of(numbers, lambda value: isinstance(value, int) and not isinstance(value, bool))
     lines = [line.strip() for line in _text(names).splitlines()]
     first = min(line_of_output.values(), default=0)  # lines are counted from 0 in some copies and from 1 in others
     try:
@@ -292,7 +292,7 @@ def _imagenet_indices(folder: Path) -> dict[str, int]:
 
 
 def _json_texts(path: Path) -> dict[str, str]:
-    return _json_of(path, lambda one: isinstance(one, str))
+    return _json_of(path, lambda value: isinstance(value, str))
 
 
 def _json_of(path: Path, fits: Callable[[Any], bool]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     images = root / "images"
     if not images.is_dir() or not (root / "mappings").is_dir():
         raise UserError(f"{str(root)!r} is not in the ObjectNet layout: it should have the folders images and mappings")
-    categories = {one.name: one for one in read_categories(root)}
+    categories = {category.name: category for category in read_categories(root)}
     labels = objectnet_folders(root)
     problems: list[Problem] = []
     samples: list[Sample] = []
@@ -62,8 +62,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         problems.append(Problem("images", f"{elsewhere} class(es) that ImageNet does not have were passed over"))
     if masks is not None:
         samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
-    there = {labels.get(folder) for folder in visible_folders(images)}
-    present = {label: category.keys for label, category in categories.items() if label in there}
+    folder_classes = {labels.get(folder) for folder in visible_folders(images)}
+    present = {label: category.keys for label, category in categories.items() if label in folder_classes}
     return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=present, keys=present)
 
 
@@ -76,8 +76,8 @@ def _read_class(images: Path, folder: str, label: str, border: int, problems: li
     files = [f"{folder}/{relative}" for relative in walk_images(images / folder, problems)]
     ids = unique_ids([without_suffix(file) for file in files], files)
     return [
-        Sample(one, label, BorderedImage(f"{images}/{file}", border), licence=LICENCE)
-        for one, file in zip(ids, files, strict=True)
+        Sample(sample_id, label, BorderedImage(f"{images}/{file}", border), licence=LICENCE)
+        for sample_id, file in zip(ids, files, strict=True)
     ]
 
 

@@ -76,9 +76,9 @@ def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
     return options
 
 
-def chosen(text: str, there: Iterable[str], what: str) -> list[str]:
+def chosen(text: str, available: Iterable[str], what: str) -> list[str]:
     """The names of a comma list, or all that are there where it is empty; a UserError for one that is not there."""
-    known = list(there)
+    known = list(available)
     names = split_list(text) or known
     for name in names:
         if name not in known:
@@ -154,7 +154,7 @@ def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
     ids = list(short)
     while True:
         counts = Counter(ids)
-        clashing = [index for index, one in enumerate(ids) if counts[one] > 1 and one != full[index]]
+        clashing = [index for index, sample_id in enumerate(ids) if counts[sample_id] > 1 and sample_id != full[index]]
         if not clashing:
             return ids
         for index in clashing:
@@ -219,20 +219,20 @@ def attach_masks(
         by_source: masks bear the ids of the originals, not of their renderings.
     """
     listed = _listed_masks(folder)
-    found: dict[str, tuple[int, str]] = {}
+    matched: dict[str, tuple[int, str]] = {}
     for relative in walk_images(folder, []):
         stem, suffix = os.path.splitext(relative)  # noqa: PTH122
         rank = MASK_PREFERENCE.index(suffix.lower())
-        if stem not in found or rank < found[stem][0]:
-            found[stem] = (rank, f"{folder}/{relative}")
+        if stem not in matched or rank < matched[stem][0]:
+            matched[stem] = (rank, f"{folder}/{relative}")
 
     def mask_of(sample: Sample) -> str | None:
         identity = sample.source_id if by_source else sample.sample_id
         if identity in listed:
             return listed[identity]
-        if identity not in found and os.path.splitext(identity)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
+        if identity not in matched and os.path.splitext(identity)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
             identity = without_suffix(identity)  # an id that keeps its suffix: dog/a.jpg beside dog/a.png
-        return found[identity][1] if identity in found else None
+        return matched[identity][1] if identity in matched else None
 
     paths = [mask_of(sample) for sample in samples]
     if required and samples and not any(paths):

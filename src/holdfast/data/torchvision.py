@@ -99,7 +99,7 @@ def _imagenet(root: Path, split: str) -> Collection:
     if not folder.is_dir():
         raise UserError(f"imagenet needs the unpacked folder {str(folder)!r}, one folder per WordNet id in it")
     problems: list[Problem] = []
-    found, wnids = read_tree(folder, problems)
+    unsplit, wnids = read_tree(folder, problems)
     names = _imagenet_names(root, wnids)
     keys = {names[wnid]: key for wnid, key in wordnet_keys(wnids).items()}
     if len(wnids) == 1000:  # only then is a folder's place its index
@@ -112,7 +112,7 @@ def _imagenet(root: Path, split: str) -> Collection:
             label=names[sample.label],
             split=split,
         )
-        for sample in found
+        for sample in unsplit
     ]
     labels = [names[wnid] for wnid in wnids]
     return finish("imagenet", samples, problems, where=repr(str(folder)), classes=labels, keys=keys)

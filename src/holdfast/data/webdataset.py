@@ -85,10 +85,10 @@ def shards(pattern: str) -> list[Path]:
     path = existing(pattern, "the shard")
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.tar"))
-    if not found:
+    tar_files = sorted(path.glob("*.tar"))
+    if not tar_files:
         raise UserError(f"no .tar file in {pattern!r}")
-    return found
+    return tar_files
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -142,7 +142,7 @@ def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
 
 
 def _sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format: str) -> Sample:
-    image = next((one for one in group.members if f".{one}" in IMAGE_SUFFIXES), None)
+    image = next((member for member in group.members if f".{member}" in IMAGE_SUFFIXES), None)
     if image is None:
         raise SampleError(f"there is no image under this key, only {', '.join(group.members)}")
     mask: MaskSource | None = None

@@ -138,7 +138,7 @@ def write_parquet_shard(path: Path, files: Sequence[File], classes: Sequence[str
 
     The facts are the other columns. ``label`` is text, or a ClassLabel where the classes are given.
     """
-    facts = [dict(one[0]) for one in files]
+    facts = [dict(file[0]) for file in files]
     if classes:
         numbers = {label: number for number, label in enumerate(classes)}
         facts = [row | {"label": numbers[row["label"]]} for row in facts]

@@ -112,16 +112,16 @@ def _read_condition(folder: Path, condition: str, problems: list[Problem], *, ow
             problems.append(Problem(f"{folder.name}/{class_folder}", "the folder is none of the 12 classes"))
             continue
         files = [f"{class_folder}/{relative}" for relative in walk_images(folder / class_folder, problems)]
-        for source_id, file in zip(unique_ids([without_suffix(one) for one in files], files), files, strict=True):
+        for source_id, file in zip(unique_ids([without_suffix(name) for name in files], files), files, strict=True):
             sample_id = source_id if condition == ORIGINAL else f"{condition}/{source_id}"
             yield Sample(sample_id, label, FileImage(f"{folder}/{file}"), source_id=source_id, condition=condition)
 
 
 def _with_masks(root: Path, samples: list[Sample], masks: Path | None, mask_format: str) -> list[Sample]:
-    found = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
-    if masks is None and found is None:
+    mask_folder = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
+    if masks is None and mask_folder is None:
         return samples
-    folder, how = (masks, mask_format) if masks is not None else found or (root, "auto")
+    folder, how = (masks, mask_format) if masks is not None else mask_folder or (root, "auto")
     in_place = [sample for sample in samples if sample.condition not in _MOVED]
     joined = attach_masks(in_place, folder, format=how, required=masks is not None, by_source=True)
     masked = {sample.sample_id: sample for sample in joined}

@@ -181,9 +181,9 @@ class RayExecutor:
         self._join()
         if self._most:
             return self._least, self._most
-        there = ray.cluster_resources()
+        resources = ray.cluster_resources()
         wanted = [("CPU", self._cpus), ("GPU", self._gpus)]
-        room = min((int(there.get(name, 0) / share + 1e-6) for name, share in wanted if share), default=1)
+        room = min((int(resources.get(name, 0) / share + 1e-6) for name, share in wanted if share), default=1)
         return max(1, room), max(1, room)
 
     def _connect(self) -> None:
@@ -210,10 +210,10 @@ class RayExecutor:
         """A machine of its own gets no further GPU, so waiting for one would never end."""
         import ray
 
-        there = ray.cluster_resources().get("GPU", 0)
-        if self._gpus > there:
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if self._gpus > gpus:
             self.close()
-            raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {there:g}")
+            raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {gpus:g}")
 
 
 def _own_token() -> None:
@@ -331,15 +331,15 @@ def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
             began = time.monotonic()
             if done.wait(_PATIENCE):
                 return
-            there = ray.cluster_resources()
+            resources = ray.cluster_resources()
             # Where there is enough in all, workers may only be slow to start, or others are about to be finished.
-            if all(there.get(name, 0) >= value for name, value in wanted.items()) and done.wait(3 * _PATIENCE):
+            if all(resources.get(name, 0) >= value for name, value in wanted.items()) and done.wait(3 * _PATIENCE):
                 return
             if ray.get(feeder.any_begun.remote()):
                 return
-            there, free = ray.cluster_resources(), ray.available_resources()
+            resources, free = ray.cluster_resources(), ray.available_resources()
             needs = ", ".join(
-                f"{value:g} {name} (the cluster has {there.get(name, 0):g}, {free.get(name, 0):g} of them free)"
+                f"{value:g} {name} (the cluster has {resources.get(name, 0):g}, {free.get(name, 0):g} of them free)"
                 for name, value in wanted.items()
                 if value
             )

@@ -177,9 +177,9 @@ def _share(surroundings: Surroundings) -> float:
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    there: dict[str, float] = next((one["Resources"] for one in ray.nodes() if one["NodeID"] == here), {})
+    resources: dict[str, float] = next((node["Resources"] for node in ray.nodes() if node["NodeID"] == here), {})
     wanted = (("CPU", surroundings.cpus), ("GPU", surroundings.gpus))
-    return min(1.0, max(share / max(there.get(name, 0), share) if share else 0.0 for name, share in wanted) or 1.0)
+    return min(1.0, max(share / max(resources.get(name, 0), share) if share else 0.0 for name, share in wanted) or 1.0)
 
 
 def _end_without(token: Path) -> None:

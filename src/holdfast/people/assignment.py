@@ -142,7 +142,7 @@ def _new(connection: Connection, campaign: Campaign, person_id: int, now: float,
         for item_id in _sentinels(connection, campaign.id, role, person_id, count)
     }
     order = arrange(judged, list(sentinels), min(settings.repeats, len(judged)), rng)
-    made = insert(tasks).values(
+    new_task = insert(tasks).values(
         campaign_id=campaign.id,
         person_id=person_id,
         token=new_token(),
@@ -151,7 +151,7 @@ def _new(connection: Connection, campaign: Campaign, person_id: int, now: float,
         created_at=now,
         expires_at=now + 60 * settings.minutes,
     )
-    task = connection.execute(made.returning(*tasks.c)).one()
+    task = connection.execute(new_task.returning(*tasks.c)).one()
     first: dict[int, int] = {}
     again: list[int] = []
     for position, item_id in enumerate(order):
@@ -195,7 +195,7 @@ def arrange(judged: Sequence[int], sentinels: Sequence[int], repeats: int, rng: 
     order = [*judged, *sentinels, *rng.sample(judged, repeats)]
     while True:
         rng.shuffle(order)
-        if len(order) < 4 or all(one != other for one, other in pairwise(order)):
+        if len(order) < 4 or all(first != other for first, other in pairwise(order)):
             return order
 
 

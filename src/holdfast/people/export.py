@@ -109,12 +109,12 @@ def export_campaign(
 
 def results(votes: Votes) -> dict[str, pd.DataFrame]:
     """Every table of a campaign by name; the page of the server and the export show the same."""
-    found = {"images": accept(votes), "answers": answers(votes), "people": reliability(votes)}
-    found["acceptance"] = acceptance(found["images"])
-    found["agreement"] = agreement_of(votes)
+    tables = {"images": accept(votes), "answers": answers(votes), "people": reliability(votes)}
+    tables["acceptance"] = acceptance(tables["images"])
+    tables["agreement"] = agreement_of(votes)
     if any(question.is_rating for question in votes.questions):
-        found["naturalness"] = naturalness(votes, resamples=2000)
-    return found
+        tables["naturalness"] = naturalness(votes, resamples=2000)
+    return tables
 
 
 def as_csv(table: pa.Table, *, for_spreadsheets: bool = False) -> bytes:
@@ -135,12 +135,12 @@ def as_csv(table: pa.Table, *, for_spreadsheets: bool = False) -> bytes:
 
 def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) -> dict[str, bytes]:
     """Small JPEGs of the images that can be read, by sample_id."""
-    made = {}
+    jpegs = {}
     for sample_id, image_id in judged.items():
         if sample_id in wanted:
             with suppress(HoldfastError):
-                made[sample_id] = encode_image(_small(shelf.sample(image_id).image.load()), format="jpeg", quality=80)
-    return made
+                jpegs[sample_id] = encode_image(_small(shelf.sample(image_id).image.load()), format="jpeg", quality=80)
+    return jpegs
 
 
 def _small(image: Image) -> Image:
@@ -157,11 +157,11 @@ def _judged(database: Database, campaign_id: int) -> dict[str, int]:
 
 
 def _check_out(out: Path, votes: Votes) -> None:
-    if not out.exists() or (out.is_dir() and all(one.name.startswith(".") for one in out.iterdir())):
+    if not out.exists() or (out.is_dir() and all(path.name.startswith(".") for path in out.iterdir())):
         return
     try:
-        there = json.loads((out / SUMMARY).read_text(encoding="utf8"))
-        campaign = there["campaign"] if there.get("verb") == "review" else None
+        summary = json.loads((out / SUMMARY).read_text(encoding="utf8"))
+        campaign = summary["campaign"] if summary.get("verb") == "review" else None
     except (OSError, ValueError, KeyError, AttributeError):
         campaign = None
     if campaign is None:

@@ -92,14 +92,14 @@ def invite(
     values = {"name": one_line(name), "role": role, "created_at": now}
     person_id = connection.execute(insert(people).values(values).returning(people.c.id)).scalar_one()
     token = new_token()
-    made = insert(invitations).values(
+    new_invitation = insert(invitations).values(
         person_id=person_id,
         token_sha256=_hashed(token),
         note=one_line(note),
         created_at=now,
         expires_at=now + days * DAY,
     )
-    return connection.execute(made.returning(invitations.c.id)).scalar_one(), token
+    return connection.execute(new_invitation.returning(invitations.c.id)).scalar_one(), token
 
 
 def one_line(text: str, most: int = 200) -> str:

@@ -60,24 +60,24 @@ class LiveResults:
             known = self._kept.get(campaign_id)
             if known is not None and known[0] == state:
                 self._kept.move_to_end(campaign_id)
-                _, told, tables = known
+                _, votes, tables = known
             else:
-                told, tables = self._computed(campaign_id, state, now)
+                votes, tables = self._computed(campaign_id, state, now)
         with self._database.reading() as connection:
             names = person_names(connection, campaign_id) if tables else {}  # people may change theirs
-        return Results(campaign, told, tables, names)
+        return Results(campaign, votes, tables, names)
 
     def _computed(self, campaign_id: int, state: str, now: float) -> tuple[Votes, Tables]:
-        told, whole = votes_as_seen(self._database, self._shelf, campaign_id, now=now, hashes=False)
-        frames = results(told) if told.table.num_rows else {}
+        votes, whole = votes_as_seen(self._database, self._shelf, campaign_id, now=now, hashes=False)
+        frames = results(votes) if votes.table.num_rows else {}
         tables = {name: _plain(frame.to_dict("records")) for name, frame in frames.items() if name != "images"}
-        told = replace(told, table=VOTES.empty_table())
+        votes = replace(votes, table=VOTES.empty_table())
         self._kept.pop(campaign_id, None)
         if whole:  # else the source may be there again at the next call, and say what belongs together
-            self._kept[campaign_id] = state, told, tables
+            self._kept[campaign_id] = state, votes, tables
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return told, tables
+        return votes, tables
 
 
 def _state(connection: Connection, campaign: Campaign, now: float) -> str:
@@ -100,8 +100,8 @@ def _state(connection: Connection, campaign: Campaign, now: float) -> str:
         .where(items.c.campaign_id == campaign.id)
         .order_by(items.c.id)
     )
-    told = canonical_json([campaign, [*voted], ended, [[*row] for row in connection.execute(shown)]])
-    return hashlib.sha256(told.encode()).hexdigest()
+    state = canonical_json([campaign, [*voted], ended, [[*row] for row in connection.execute(shown)]])
+    return hashlib.sha256(state.encode()).hexdigest()
 
 
 def _plain(rows: Any) -> list[dict[str, Any]]:

@@ -87,10 +87,10 @@ def make_campaign(
     kind = spec.kind or ("oracle" if pool.walked else "quality")
     name = spec.name.strip() or _named(pool, kind, spec.only)
     with database.reading() as connection:
-        there = _find(connection, name)
-        about = "" if there is None else _reference(connection, there.source_id)
-    if there is not None:
-        return _continued(there, spec.kind, about, pool.reference)
+        existing = _find(connection, name)
+        about = "" if existing is None else _reference(connection, existing.source_id)
+    if existing is not None:
+        return _continued(existing, spec.kind, about, pool.reference)
     settings = replace(spec.settings, rule=_rule(spec.settings.rule, kind))
     known = _known_answers(spec, pool)
     wanted = _evenly(pool.collection.samples, spec.limit, settings.seed)
@@ -99,7 +99,7 @@ def make_campaign(
     if not samples:
         raise UserError(f"none of the images of {spec.pool} can be read ({troubles[0]})")
     most = math.ceil(len(samples) / settings.judged_per_task) + settings.most_failures  # tasks that one person may meet
-    classes = sorted({one.label for one in samples})
+    classes = sorted({sample.label for sample in samples})
     each = most * max(settings.positives, settings.negatives)
     chosen = sentinels.choose(known, classes, kind=kind, each=each, seed=settings.seed)
     copies = folder / "sentinels" / fingerprint([name, now])[:16]
@@ -140,8 +140,8 @@ def _create(
         source_id=source,
         image_ids=[ids[sample.sample_id] for sample in samples],
         sentinels=[
-            Sentinel(control_ids[copy], one.role, one.asked, sentinels.expected(kind, right=one.right))
-            for copy, one in copied.items()
+            Sentinel(control_ids[copy], chosen.role, chosen.asked, sentinels.expected(kind, right=chosen.right))
+            for copy, chosen in copied.items()
         ],
         settings=settings,
         now=now,
@@ -150,12 +150,14 @@ def _create(
 
 def _rule(text: str, kind: str) -> str:
     """The rule, checked against what is asked."""
-    questions = [votes.Question(one.id, one.text, one.answers, one.tolerance) for one in KINDS[kind]]
-    return votes.parse_rule(text or "|".join(one.id for one in questions), questions).text
+    questions = [
+        votes.Question(question.id, question.text, question.answers, question.tolerance) for question in KINDS[kind]
+    ]
+    return votes.parse_rule(text or "|".join(question.id for question in questions), questions).text
 
 
 def _find(connection: Connection, name: str) -> Campaign | None:
-    return next((one for one in list_campaigns(connection) if one.name == name), None)
+    return next((campaign for campaign in list_campaigns(connection) if campaign.name == name), None)
 
 
 def _named(pool: Pool, kind: str, only: str) -> str:
@@ -168,15 +170,17 @@ def _reference(connection: Connection, source_id: int) -> str:
     return str(connection.scalar(select(sources.c.reference).where(sources.c.id == source_id)))
 
 
-def _continued(there: Campaign, kind: str, about: str, wanted: str) -> Made:
+def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Made:
     """The campaign of that name, if it is about the same images: two pools may lie in folders of one name."""
     if about != wanted:
-        raise UserError(f"the campaign {there.name!r} is about other images ({about}); give another --name")
-    if kind and there.kind != kind:
-        raise UserError(f"the campaign {there.name!r} is of the kind {there.kind}, not {kind}; give another --name")
-    said = f"the campaign {there.name!r} is there and goes on as it was opened"
-    said += "" if there.status == "open" else f"; it is {there.status}: the administration page opens it again"
-    return Made(there.id, there.name, (said,))
+        raise UserError(f"the campaign {existing.name!r} is about other images ({about}); give another --name")
+    if kind and existing.kind != kind:
+        raise UserError(
+            f"the campaign {existing.name!r} is of the kind {existing.kind}, not {kind}; give another --name"
+        )
+    said = f"the campaign {existing.name!r} is there and goes on as it was opened"
+    said += "" if existing.status == "open" else f"; it is {existing.status}: the administration page opens it again"
+    return Made(existing.id, existing.name, (said,))
 
 
 def _known_answers(spec: CampaignSpec, pool: Pool) -> Collection:
@@ -199,8 +203,8 @@ def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
         except SampleError:
             return ""
 
-    there = {content(sample) for sample in judged}
-    return replace(known, samples=tuple(one for one in known.samples if content(one) not in there))
+    shown = {content(sample) for sample in judged}
+    return replace(known, samples=tuple(sample for sample in known.samples if content(sample) not in shown))
 
 
 def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
@@ -237,12 +241,12 @@ def _readable(
     readable, shapes, troubles = [], [], []
     progress("look through", 0, len(samples))
     with ThreadPoolExecutor(_THREADS) as threads:
-        for done, (sample, found) in enumerate(zip(samples, threads.map(shape, samples), strict=True), start=1):
-            if isinstance(found, str):
-                troubles.append(found)
+        for done, (sample, outcome) in enumerate(zip(samples, threads.map(shape, samples), strict=True), start=1):
+            if isinstance(outcome, str):
+                troubles.append(outcome)
             else:
                 readable.append(sample)
-                shapes.append(found)
+                shapes.append(outcome)
             progress("look through", done, len(samples))
     return readable, shapes, troubles
 
@@ -251,8 +255,8 @@ def _told(
     samples: Sequence[Sample], copied: dict[str, sentinels.Chosen], troubles: Sequence[str], most: int, kind: str
 ) -> list[str]:
     """What a user should know."""
-    right = sum(one.role == sentinels.POSITIVE for one in copied.values())
-    wrong = sum(one.role == sentinels.NEGATIVE for one in copied.values())
+    right = sum(sentinel.role == sentinels.POSITIVE for sentinel in copied.values())
+    wrong = sum(sentinel.role == sentinels.NEGATIVE for sentinel in copied.values())
     how = "copies that are plainly destroyed" if kind == "naturalness" else "asked with another class"
     images = "1 image" if len(samples) == 1 else f"{len(samples)} images"
     said = [f"{images} to judge; controls: {right} with their own answer, {wrong} {how}"]

@@ -43,7 +43,7 @@ def _silent(step: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _MaskFile:
     """What there is of a sample's mask before anybody draws."""
 
     sample: Sample
@@ -99,10 +99,10 @@ def open_set(
     progress("masks", 0, len(new))
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as threads:
         for batch in (places[start : start + _BATCH] for start in range(0, len(places), _BATCH)):
-            found = list(threads.map(lambda place: _load(place, folder), batch))
+            loaded = list(threads.map(lambda place: _load(place, folder), batch))
             with database.writing() as connection:
-                for one in found:
-                    _insert(connection, set_id, numbers[one.sample.sample_id], one, now)
+                for mask_file in loaded:
+                    _insert(connection, set_id, numbers[mask_file.sample.sample_id], mask_file, now)
             done += len(batch)
             progress("masks", done, len(new))
     reconcile(database, set_id, now=now, progress=progress)
@@ -111,10 +111,10 @@ def open_set(
 
 def _make_set(connection: Connection, source_id: int, folder: Path, guide: str, now: float) -> int:
     of = mask_sets.c
-    there = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))
-    if there is not None:
-        connection.execute(mask_sets.update().where(of.id == there).values(guide=guide))
-        return int(there)
+    existing = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))
+    if existing is not None:
+        connection.execute(mask_sets.update().where(of.id == existing).values(guide=guide))
+        return int(existing)
     row = mask_sets.insert().values(source_id=source_id, folder=str(folder), guide=guide, created_at=now)
     return int(connection.execute(row.returning(of.id)).scalar_one())
 
@@ -148,7 +148,7 @@ def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Dr
 
 def _places(
     samples: Sequence[Sample], folder: Path, name_file: Callable[[Sample], str], taken: set[str]
-) -> list[_Found]:
+) -> list[_MaskFile]:
     """Where each sample's mask is or will be; two samples never share a file."""
     listed = {row["sample_id"]: row for row in _read_list(folder) if row.get("status") == "ok"}
     plain = [dataclasses.replace(sample, mask=None) for sample in samples]
@@ -158,15 +158,17 @@ def _places(
         if isinstance(attached.mask, FileMask):
             relative = Path(attached.mask.path).relative_to(folder).as_posix()
             path = f"{without_suffix(relative)}.png"
-            found = _Found(attached, path, _number(row), row.get("annotator") or LIST if row else "found in the folder")
+            mask_file = _MaskFile(
+                attached, path, _number(row), row.get("annotator") or LIST if row else "found in the folder"
+            )
         elif sample.mask is not None:
-            found = _Found(sample, f"{name_file(sample)}.png", None, "the dataset's own")
+            mask_file = _MaskFile(sample, f"{name_file(sample)}.png", None, "the dataset's own")
         else:
-            found = _Found(sample, f"{name_file(sample)}.png")
-        if found.path in taken:
-            found = dataclasses.replace(found, path=f"{name_file(sample)}.png")
-        taken.add(found.path)
-        places.append(found)
+            mask_file = _MaskFile(sample, f"{name_file(sample)}.png")
+        if mask_file.path in taken:
+            mask_file = dataclasses.replace(mask_file, path=f"{name_file(sample)}.png")
+        taken.add(mask_file.path)
+        places.append(mask_file)
     return places
 
 
@@ -178,32 +180,32 @@ def _number(row: dict[str, str] | None) -> float | None:
     return value if 0 <= value <= 1 else None
 
 
-def _load(found: _Found, folder: Path) -> _Found:
+def _load(mask_file: _MaskFile, folder: Path) -> _MaskFile:
     """The mask itself; a file that cannot be read counts as none."""
-    source = found.sample.mask
+    source = mask_file.sample.mask
     if source is None:
-        return found
+        return mask_file
     try:
-        if isinstance(source, FileMask) and Path(source.path) == folder / found.path:
+        if isinstance(source, FileMask) and Path(source.path) == folder / mask_file.path:
             data = Path(source.path).read_bytes()
             mask = decode_mask(data, format=source.format)
-            return dataclasses.replace(found, mask=mask, sha256=bytes_sha256(data))
-        height, width = found.sample.image.load(max_pixels=DEFAULT_MAX_PIXELS).shape[:2]
+            return dataclasses.replace(mask_file, mask=mask, sha256=bytes_sha256(data))
+        height, width = mask_file.sample.image.load(max_pixels=DEFAULT_MAX_PIXELS).shape[:2]
         mask = source.load(height, width)
     except (SampleError, OSError):
-        return dataclasses.replace(found, confidence=NO_MASK)
-    return dataclasses.replace(found, mask=mask, sha256=write_png(folder / found.path, mask))
+        return dataclasses.replace(mask_file, confidence=NO_MASK)
+    return dataclasses.replace(mask_file, mask=mask, sha256=write_png(folder / mask_file.path, mask))
 
 
-def _insert(connection: Connection, set_id: int, image_id: int, found: _Found, now: float) -> None:
+def _insert(connection: Connection, set_id: int, image_id: int, mask_file: _MaskFile, now: float) -> None:
     row = mask_images.insert().values(
-        mask_set_id=set_id, image_id=image_id, path=found.path, file_name=_file_name(found.sample),
-        status="new" if found.mask is None else "automatic", confidence=found.confidence,
-        version=0 if found.mask is None else 1, sha256=found.sha256,
+        mask_set_id=set_id, image_id=image_id, path=mask_file.path, file_name=_file_name(mask_file.sample),
+        status="new" if mask_file.mask is None else "automatic", confidence=mask_file.confidence,
+        version=0 if mask_file.mask is None else 1, sha256=mask_file.sha256,
     )  # fmt: skip
     number = int(connection.execute(row.returning(mask_images.c.id)).scalar_one())
-    if found.mask is not None:
-        insert_version(connection, number, 0, found.mask, found.how, now)
+    if mask_file.mask is not None:
+        insert_version(connection, number, 0, mask_file.mask, mask_file.how, now)
 
 
 def _file_name(sample: Sample) -> str:
@@ -221,15 +223,15 @@ def _read_list(folder: Path) -> list[dict[str, str]]:
         return []
 
 
-def _list_places(folder: Path, places: Sequence[_Found]) -> None:
+def _list_places(folder: Path, places: Sequence[_MaskFile]) -> None:
     """Add to the list what ``eval --masks`` would not find by its name alone."""
     rows: list[dict[str, Any]] = list(_read_list(folder))
     listed = {row["sample_id"]: row["path"] for row in rows if row.get("status") == "ok"}
     owed = [
-        {"path": one.path, "sample_id": one.sample.sample_id, "label": one.sample.label, "confidence": 0, "area": 0,
-         "annotator": "people", "status": "ok", "error": ""}
-        for one in places
-        if listed.get(one.sample.sample_id, f"{one.sample.sample_id}.png") != one.path
+        {"path": mask_file.path, "sample_id": mask_file.sample.sample_id, "label": mask_file.sample.label,
+         "confidence": 0, "area": 0, "annotator": "people", "status": "ok", "error": ""}
+        for mask_file in places
+        if listed.get(mask_file.sample.sample_id, f"{mask_file.sample.sample_id}.png") != mask_file.path
     ]  # fmt: skip
     if not owed:
         return

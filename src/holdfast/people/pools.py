@@ -97,9 +97,9 @@ def _rejected(run: Run) -> Iterator[dict[str, Any]]:
     """A row of a manifest per walk that ended with a rejection and was kept image by image: the rejected image."""
     details = run.path / "details"
     walks = {row["row_id"] for row in Parts(details / "walks", WALKS).rows(["row_id"]).to_pylist()}
-    told = {row["row_id"]: row for row in run.rows().to_pylist() if row["condition"] == _PERTURBED}
+    perturbed = {row["row_id"]: row for row in run.rows().to_pylist() if row["condition"] == _PERTURBED}
     for frame in Parts(details / "frames", FRAMES).rows().to_pylist():
-        row = told.get(frame["row_id"])
+        row = perturbed.get(frame["row_id"])
         if row is None or frame["row_id"] not in walks or frame["accepted"] or frame["step"] < 1:
             continue
         yield {name: row[name] for name in ("label", "source_id", "split", "fold", "parameters", "seed")} | {
@@ -123,5 +123,7 @@ def _originals(run: Run) -> Collection | None:
         collection = load_collection(str(run.spec().get("data", "")))
     except UserError:
         return None
-    samples = tuple(one for one in collection.samples if one.sample_id in known and one.condition == ORIGINAL)
+    samples = tuple(
+        sample for sample in collection.samples if sample.sample_id in known and sample.condition == ORIGINAL
+    )
     return replace(collection, samples=samples) if samples else None

@@ -61,7 +61,7 @@ def votes_as_seen(
     seen = look_at(shelf, {row["image_id"] for row in rows}, hashes=hashes)
     numbers = {name: _numbered(row[name] for row in rows) for name in ("task_id", "person_id", "vote_id")}
     last = {row["place_id"]: row["vote_id"] for row in rows}  # rows come in the order of the votes
-    made = []
+    records = []
     for row in rows:
         common = _facts(campaign, row, seen[row["image_id"]], now) | {
             "task": numbers["task_id"][row["task_id"]],
@@ -72,9 +72,9 @@ def votes_as_seen(
         common["counts"] = row["role"] == "judge" and common["task_status"] == "finished" and not common["superseded"]
         for question, answer in row["answers"].items():
             allowed = "|".join(row["expected"].get(question, ()))
-            made.append(common | {"question": question, "answer": str(answer), "expected": allowed})
-    table = pa.Table.from_pylist(made, schema=VOTES)
-    whole = all(one.sample is not None for one in seen.values())
+            records.append(common | {"question": question, "answer": str(answer), "expected": allowed})
+    table = pa.Table.from_pylist(records, schema=VOTES)
+    whole = all(image.sample is not None for image in seen.values())
     return _votes(campaign, table, now=now, images=len(judged)), whole
 
 
@@ -103,7 +103,7 @@ def rule_of(campaign: Campaign) -> str:
     """The campaign's rule; a kind with one question is judged by that one where the rule names another kind's."""
     questions = _questions(campaign)
     try:
-        return parse_rule(campaign.settings.rule or "|".join(one.id for one in questions), questions).text
+        return parse_rule(campaign.settings.rule or "|".join(question.id for question in questions), questions).text
     except UserError:
         if len(questions) > 1:
             raise
@@ -125,7 +125,9 @@ def person_names(connection: Connection, campaign_id: int) -> dict[int, str]:
 
 
 def _questions(campaign: Campaign) -> tuple[Question, ...]:
-    return tuple(Question(one.id, one.text, one.answers, one.tolerance) for one in KINDS[campaign.kind])
+    return tuple(
+        Question(question.id, question.text, question.answers, question.tolerance) for question in KINDS[campaign.kind]
+    )
 
 
 def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> Votes:
@@ -153,7 +155,7 @@ def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
         .join(images, images.c.id == items.c.image_id)
         .where(items.c.campaign_id == campaign_id)
     )  # fmt: skip
-    found = connection.execute(
+    result = connection.execute(
         select(
             votes.c.id.label("vote_id"), votes.c.answers, votes.c.seconds, votes.c.created_at,
             places.c.id.label("place_id"), places.c.role, places.c.item_id,
@@ -164,28 +166,28 @@ def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
         .where(tasks.c.campaign_id == campaign_id)
         .order_by(votes.c.id)
     )  # fmt: skip
-    names = [*found.keys()]
-    rows = [dict(zip(names, row, strict=True)) for row in found]
+    names = [*result.keys()]
+    rows = [dict(zip(names, row, strict=True)) for row in result]
     # after the votes, so that whatever somebody has voted on is there
     shown = {row["item_id"]: dict(row) for row in connection.execute(pictures).mappings()}
     return [shown[row["item_id"]] | row for row in rows]
 
 
 def _facts(campaign: Campaign, row: Mapping[str, Any], seen: Seen, now: float) -> dict[str, Any]:
-    told = row["attributes"]
+    attributes = row["attributes"]
     over = row["status"] == "open" and row["expires_at"] <= now
     return {
         "campaign": campaign.name,
         "kind": campaign.kind,
         "sample_id": row["sample_id"],
         # Images of one prompt are one cluster; without the source each stands for itself.
-        "source_id": str(told.get("prompt_id") or (seen.sample.source_id if seen.sample else row["sample_id"])),
+        "source_id": str(attributes.get("prompt_id") or (seen.sample.source_id if seen.sample else row["sample_id"])),
         "label": row["label"],
         "asked": row["asked"],
         "condition": row["condition"],
-        "nuisance": str(told.get("nuisance") or ""),
-        "generator": str(told.get("generator") or ""),
-        "model": str(told.get("made_against") or ""),
+        "nuisance": str(attributes.get("nuisance") or ""),
+        "generator": str(attributes.get("generator") or ""),
+        "model": str(attributes.get("made_against") or ""),
         "sha256": seen.sha256,
         "pixels_sha256": seen.pixels_sha256,
         "role": row["role"],
@@ -202,4 +204,4 @@ def _moment(seconds: float) -> datetime:
 
 def _numbered(ids: Iterable[int]) -> dict[int, int]:
     """1, 2, … in the order of first appearance: votes are only ever added, so a number stays what it is."""
-    return {one: number for number, one in enumerate(dict.fromkeys(ids), start=1)}
+    return {item: number for number, item in enumerate(dict.fromkeys(ids), start=1)}

@@ -60,7 +60,7 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
     """
     rng = generator(seed, "sentinels", data.name)
     spelled = {_plain(name): name for name in classes}
-    originals = [one for one in data.samples if one.condition == ORIGINAL] or list(data.samples)
+    originals = [sample for sample in data.samples if sample.condition == ORIGINAL] or list(data.samples)
     chosen: list[Chosen] = []
     wanted = {True: each + 1, False: each + 1}  # one of each is set aside to learn from
     for place in rng.permutation(len(originals)):
@@ -85,9 +85,12 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
             f"asked with their own class and {counts[False]} with another; {_FEW + 1} of each are needed at least, "
             "and a person's every task uses up one of each: take a larger or another dataset for them"
         )
-    first = [next(one for one in chosen if one.right), next(one for one in chosen if not one.right)]
-    rest = [one for one in chosen if one not in first]
-    return [*(Chosen(one.sample, TRAINING, one.asked, one.right) for one in first), *rest]
+    first = [
+        next(picture for picture in chosen if picture.right),
+        next(picture for picture in chosen if not picture.right),
+    ]
+    rest = [picture for picture in chosen if picture not in first]
+    return [*(Chosen(picture.sample, TRAINING, picture.asked, picture.right) for picture in first), *rest]
 
 
 def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
@@ -121,27 +124,27 @@ def write_copies(
     rng = generator(seed, "copies", str(len(chosen)))
     common = sorted(set(shapes))
     rows, copies, troubles = [], {}, []
-    for number, one in enumerate(chosen):
+    for number, picture in enumerate(chosen):
         try:
-            image = one.sample.image.load()
+            image = picture.sample.image.load()
         except SampleError as error:
-            troubles.append(f"{one.sample.sample_id}: {error}")
+            troubles.append(f"{picture.sample.sample_id}: {error}")
             continue
         image = fitted(image, *_nearest(image, common))
-        destroyed = kind == "naturalness" and not one.right
+        destroyed = kind == "naturalness" and not picture.right
         name = f"{number:05d}"
         write_atomic(folder / f"{name}.png", encode_image(destroy(image, rng) if destroyed else image))
         rows.append(
             {
                 "path": f"{name}.png",
-                "label": one.sample.label,
+                "label": picture.sample.label,
                 "sample_id": name,
                 "condition": DESTROYED if destroyed else ORIGINAL,
-                "copy_of": one.sample.sample_id,
-                "licence": one.sample.licence,
+                "copy_of": picture.sample.sample_id,
+                "licence": picture.sample.licence,
             }
         )
-        copies[name] = one
+        copies[name] = picture
     write_table(folder / "manifest.parquet", pa.Table.from_pylist(rows))
     return f"manifest:{(folder / 'manifest.parquet').resolve()}", copies, troubles
 
@@ -166,16 +169,16 @@ def destroy(image: Image, rng: np.random.Generator) -> Image:
     order = rng.permutation(_TILES * _TILES)
     source = np.empty_like(order)
     source[order] = np.roll(order, 1)  # one ring through all places: no tile stays
-    made = image.copy()
+    shuffled = image.copy()
     for place, origin in enumerate(source):
         (row, column), (from_row, from_column) = divmod(place, _TILES), divmod(int(origin), _TILES)
         tile = image[rows[from_row] : rows[from_row + 1], columns[from_column] : columns[from_column + 1]]
-        there = made[rows[row] : rows[row + 1], columns[column] : columns[column + 1]]
-        if not there.size or not tile.size:  # an image of fewer than four pixels a side
+        target = shuffled[rows[row] : rows[row + 1], columns[column] : columns[column + 1]]
+        if not target.size or not tile.size:  # an image of fewer than four pixels a side
             continue
-        fit = cv2.resize(tile, (there.shape[1], there.shape[0]), interpolation=cv2.INTER_NEAREST)
-        there[...] = 255 - fit if (row + column) % 2 else fit
-    return made
+        fit = cv2.resize(tile, (target.shape[1], target.shape[0]), interpolation=cv2.INTER_NEAREST)
+        target[...] = 255 - fit if (row + column) % 2 else fit
+    return shuffled
 
 
 def _nearest(image: Image, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -90,9 +90,9 @@ class Shelf:
             UserError: there is no such image, or its source cannot be read any more.
             SampleError: the source no longer has it.
         """
-        found = self._samples.get(image_id)
-        if found is not None:
-            return found
+        known = self._samples.get(image_id)
+        if known is not None:
+            return known
         if not is_id(image_id):
             raise UserError(f"there is no image {image_id}")
         with self._database.reading() as connection:

@@ -143,8 +143,9 @@ def _failure(rows: Sequence[Row[Any]], questions: Sequence[Question]) -> str:
     return ""
 
 
-def _agree(one: Mapping[str, str], other: Mapping[str, str], questions: Sequence[Question]) -> bool:
+def _agree(first: Mapping[str, str], other: Mapping[str, str], questions: Sequence[Question]) -> bool:
     return all(
-        abs(question.answers.index(one[question.id]) - question.answers.index(other[question.id])) <= question.tolerance
+        abs(question.answers.index(first[question.id]) - question.answers.index(other[question.id]))
+        <= question.tolerance
         for question in questions
     )

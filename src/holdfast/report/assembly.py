@@ -95,12 +95,12 @@ def build(
         library = thread.submit(chart_library)
         sections = _sections(read, settings, pictures, votes)
         library.result()
-    alone, told = read.alone, read.told
+    alone, shown = read.alone, read.told
     return write_page(
         sections,
         out,
-        title=alone.title if alone else TITLE if len(told.models) != 1 else _ONE_MODEL,
-        facts=alone.facts() if alone else _facts(told),
+        title=alone.title if alone else TITLE if len(shown.models) != 1 else _ONE_MODEL,
+        facts=alone.facts() if alone else _facts(shown),
         limits=alone.limits() if alone else _limits(read.whole, walks=read.walks),
         **about_runs(runs, note),
     )

@@ -100,8 +100,8 @@ def random_background(
     scale = rng.uniform(min(scale_low, scale_high), max(scale_low, scale_high))
     moved, moved_mask, corner = _moved(image, mask, background, scale, rng)
     blended = cast(Image, cv2.addWeighted(moved, opacity, background, 1 - opacity, 0))
-    made = composite(blended, background, moved_mask, feather=feather, context=None)
-    return Rendered(made, moved_mask, {**details, "scale": scale, "moved_to": corner})
+    composed = composite(blended, background, moved_mask, feather=feather, context=None)
+    return Rendered(composed, moved_mask, {**details, "scale": scale, "moved_to": corner})
 
 
 def _moved(

@@ -38,7 +38,7 @@ def grey(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context
 def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rendered | Image]:
     """The body of ``red``, ``green`` and ``blue``: keep a channel, or draw one of the hues."""
     keep = tuple(255 if index == channel else 0 for index in range(4))
-    choices = [hue for one in hues for hue in one]
+    choices = [hue for group in hues for hue in group]
 
     def single(
         image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, method: str, feather: float

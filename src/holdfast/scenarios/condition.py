@@ -50,10 +50,10 @@ class Condition:
 
 def find_scenario(name: str) -> Scenario:
     """The scenario of an id or an alias, however it is cased or spaced; UserError with the nearest names if none is."""
-    found = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
-    if not isinstance(found, Scenario):
+    definition = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
+    if not isinstance(definition, Scenario):
         raise UserError(f"{name!r} is registered as a scenario but was not made with @scenario")
-    return found
+    return definition
 
 
 def make_condition(
@@ -88,14 +88,14 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     twice counts once; the order is the reader's.
     """
     FEATHER.checked(feather, of="the scenarios")
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for part in split_list(text):
         for condition in _parse_one(part, feather):
-            if condition not in found:
-                found.append(condition)
-    if not found:
+            if condition not in conditions:
+                conditions.append(condition)
+    if not conditions:
         raise UserError(f"no scenario is named; try {', '.join(GROUPS)} or a name from holdfast ls scenarios")
-    return found
+    return conditions
 
 
 def _parse_one(text: str, feather: float) -> list[Condition]:
@@ -107,12 +107,12 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         if parsed.options:
             raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
         wanted = ("static", "diagnostic") if group == "all" else (group,)
-        members = [one for one in _all_scenarios() if one.group in wanted]
+        members = [scenario for scenario in _all_scenarios() if scenario.group in wanted]
         if parsed.tag:
-            members = [one for one in members if _has(one, parsed.tag)]
+            members = [scenario for scenario in members if _has(scenario, parsed.tag)]
         if not members:
             raise UserError(f"no scenario of {group} has a variant or severity {parsed.tag!r}")
-        return [make_condition(one, parsed.tag, feather=feather) for one in members]
+        return [make_condition(scenario, parsed.tag, feather=feather) for scenario in members]
     if parsed.name not in registry.scenarios and group not in registry.scenarios:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise registry.unknown(registry.scenarios.kind, parsed.name, known)

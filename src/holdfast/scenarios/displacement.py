@@ -48,10 +48,10 @@ def filled_behind(image: Image, mask: Mask, context: Context) -> Image:
         hole = cv2.dilate(mask.view(np.uint8), np.ones((2 * rim + 1, 2 * rim + 1), np.uint8))
         return None if hole.all() else _inpainted(image, cast("NDArray[np.uint8]", hole))
 
-    made = context.memo("filled behind the object", make)
-    if made is None:
+    filled = context.memo("filled behind the object", make)
+    if filled is None:
         raise RejectedError("too large: nothing of the scene is left around the object to fill its place with")
-    return cast(Image, made)
+    return cast(Image, filled)
 
 
 def _inpainted(image: Image, hole: NDArray[np.uint8]) -> Image:
@@ -120,8 +120,8 @@ def shift_object(
         x, y = round(length * dx), round(length * dy)
         moved_mask = _shifted(mask, x, y)
         if np.count_nonzero(moved_mask) >= wanted and moved_mask.any():
-            made = composite(_shifted(image, x, y), background, moved_mask, feather=feather, context=None)
-            return Rendered(made, moved_mask, {"moved_by": [x, y]})
+            composed = composite(_shifted(image, x, y), background, moved_mask, feather=feather, context=None)
+            return Rendered(composed, moved_mask, {"moved_by": [x, y]})
     raise RejectedError(
         f"no room: shifted by {100 * distance:g} % of the shorter side, less than {100 * visible:g} % of the object "
         "would be visible, or its cut edge would be"
@@ -144,12 +144,12 @@ def _directions(first: float, touched: tuple[bool, bool, bool, bool]) -> Iterato
 def _shifted(array: NDArray[Any], x: int, y: int) -> Any:
     """By whole pixels to the right and down; what comes in is 0."""
     height, width = array.shape[:2]
-    made = np.zeros_like(array)
+    shifted = np.zeros_like(array)
     if abs(x) < width and abs(y) < height:
-        made[max(0, y) : height + min(0, y), max(0, x) : width + min(0, x)] = array[
+        shifted[max(0, y) : height + min(0, y), max(0, x) : width + min(0, x)] = array[
             max(0, -y) : height + min(0, -y), max(0, -x) : width + min(0, -x)
         ]
-    return made
+    return shifted
 
 
 @scenario(
@@ -200,8 +200,8 @@ def scale_object(
         raise RejectedError(
             f"no room: at {factor:g} times its size, the object is less than {100 * visible:g} % visible"
         )
-    made = composite(pasted, background, moved_mask, feather=feather, context=None)
-    return Rendered(made, moved_mask, {"scale": factor, "moved_to": [x, y]})
+    composed = composite(pasted, background, moved_mask, feather=feather, context=None)
+    return Rendered(composed, moved_mask, {"scale": factor, "moved_to": [x, y]})
 
 
 def _anchored(low: int, high: int, length: int, touches_low: bool, touches_high: bool) -> int:

@@ -52,14 +52,14 @@ def run_scenario(
     check_input(definition, image, mask)
     image = np.ascontiguousarray(image)
     guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)
-    made: Any = definition(
+    returned: Any = definition(
         guarded,
         guarded_mask,  # type: ignore[arg-type]  # None only where the scenario declares that it needs no mask
         rng=rng,
         context=context,
         **condition.parameters,
     )
-    result = made if isinstance(made, Rendered) else Rendered(made, mask)
+    result = returned if isinstance(returned, Rendered) else Rendered(returned, mask)
     if result.image is guarded:  # the caller's own array, writeable if it was
         result = Rendered(image, result.mask, result.details)
     if result.mask is guarded_mask:
@@ -102,26 +102,31 @@ def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
 
 def _check_output(definition: Scenario, result: Rendered, image: Image, promise: Leaves, *, masked: bool) -> None:
     """A picture of another size is right only with its own mask, if it had one, and where nothing is promised."""
-    made, mask = result.image, result.mask
-    if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] not in (3, 4):
+    picture, mask = result.image, result.mask
+    if (
+        not isinstance(picture, np.ndarray)
+        or picture.dtype != np.uint8
+        or picture.ndim != 3
+        or picture.shape[2] not in (3, 4)
+    ):
         raise PromiseError(f"scenario {definition.id} did not return an HWC uint8 image of 3 or 4 channels")
-    if not made.flags.c_contiguous:
+    if not picture.flags.c_contiguous:
         raise PromiseError(f"scenario {definition.id} returned an image that is not contiguous in memory")
-    fits = mask is not None and mask.dtype == np.bool_ and mask.shape == made.shape[:2]
-    if made.shape[:2] != image.shape[:2] and ((masked and not fits) or promise != "nothing"):
+    fits = mask is not None and mask.dtype == np.bool_ and mask.shape == picture.shape[:2]
+    if picture.shape[:2] != image.shape[:2] and ((masked and not fits) or promise != "nothing"):
         raise PromiseError(
-            f"scenario {definition.id} made {_size(made)} of {_size(image)} pixels without a mask that says so"
+            f"scenario {definition.id} made {_size(picture)} of {_size(image)} pixels without a mask that says so"
         )
     if mask is not None and not fits:
         raise PromiseError(f"scenario {definition.id} returned a mask that does not fit its image")
 
 
-def _check_promise(definition: Scenario, made: Image, image: Image, mask: Mask | None, promise: Leaves) -> None:
-    if promise == "nothing" or made is image:
+def _check_promise(definition: Scenario, picture: Image, image: Image, mask: Mask | None, promise: Leaves) -> None:
+    if promise == "nothing" or picture is image:
         return
     step = max(1, image.shape[0] * image.shape[1] // CHECKED_PIXELS)
     before = image[::step]
-    after: Any = made[::step]
+    after: Any = picture[::step]
     where: Any = None
     if promise != "everything":
         assert mask is not None, "a promise about a part needs a mask"

@@ -58,12 +58,16 @@ def _check_batches(generator: LatentGenerator, batch: torch.Tensor, latent: torc
         _require(torch.equal(generator.encode(batch).cpu(), latent), "the same images get another latent")
         _require(torch.equal(generator.decode(latent, batch).cpu(), image), "the same latent gets another image")
         for index in range(len(batch)):
-            one = slice(index, index + 1)
-            alone = generator.encode(batch[one]).cpu()
+            single = slice(index, index + 1)
+            alone = generator.encode(batch[single]).cpu()
             # The mean over an image's own numbers: a rounding that tips one code over is no influence of a neighbour.
-            _require(_apart(alone, latent[one]) < TOLERANCE, f"image {index} alone gets another latent than in a batch")
-            shown = generator.decode(latent[one], batch[one]).cpu()
-            _require(_apart(shown, image[one]) < TOLERANCE, f"latent {index} alone gets another image than in a batch")
+            _require(
+                _apart(alone, latent[single]) < TOLERANCE, f"image {index} alone gets another latent than in a batch"
+            )
+            shown = generator.decode(latent[single], batch[single]).cpu()
+            _require(
+                _apart(shown, image[single]) < TOLERANCE, f"latent {index} alone gets another image than in a batch"
+            )
 
 
 def _check_gradients(generator: LatentGenerator, batch: torch.Tensor, latent: torch.Tensor) -> None:
@@ -102,8 +106,8 @@ def _check_quantiser(generator: Any, batch: torch.Tensor, latent: torch.Tensor) 
         codes = generator.quantise(latent).cpu()
         _require(codes.shape == latent.shape, "quantise keeps the latent's shape")
         _require(_apart(generator.quantise(codes).cpu(), codes) < TOLERANCE, "quantising twice is quantising once")
-        made = generator.decode(codes, batch).cpu()
-    _require(bool(made.isfinite().all()), "quantised latents make finite images")
+        decoded = generator.decode(codes, batch).cpu()
+    _require(bool(decoded.isfinite().all()), "quantised latents make finite images")
 
 
 def _side(generator: Any) -> int:

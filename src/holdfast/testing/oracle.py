@@ -70,11 +70,11 @@ def _check_tensors(oracle: TensorOracle) -> None:
 
 def _same(first: list[Verdict], second: list[Verdict]) -> bool:
     return all(
-        one.accepted == other.accepted
-        and one.saw == other.saw
-        and abs(one.score - other.score) < TOLERANCE
-        and abs(one.margin - other.margin) < TOLERANCE
-        for one, other in zip(first, second, strict=True)
+        left.accepted == right.accepted
+        and left.saw == right.saw
+        and abs(left.score - right.score) < TOLERANCE
+        and abs(left.margin - right.margin) < TOLERANCE
+        for left, right in zip(first, second, strict=True)
     )
 
 

@@ -78,37 +78,44 @@ def _check_one(definition: Scenario, condition: Condition, image: Image, mask: M
     before, before_mask = image.copy(), mask.copy()
     context = MemoryContext("own", _donors())
     try:
-        made = _run(definition, condition, image, mask, seed=1, context=context)
+        rendered = _run(definition, condition, image, mask, seed=1, context=context)
     except SampleError as error:
         # A tiny picture may lack what a scenario needs; one of ordinary size may not.
         assert min(image.shape[:2]) < 8, f"{where} gave up: {error}"
         return
     assert np.array_equal(image, before) and np.array_equal(mask, before_mask), f"{where} changed its input"
-    assert made.image.dtype == np.uint8 and made.image.ndim == 3 and made.image.shape[2] in (3, 4), (
-        f"{where} made {made.image.dtype} of shape {made.image.shape}, not an HWC uint8 image of 3 or 4 channels"
+    assert rendered.image.dtype == np.uint8 and rendered.image.ndim == 3 and rendered.image.shape[2] in (3, 4), (
+        f"{where} made {rendered.image.dtype} of shape {rendered.image.shape}, not an HWC uint8 image with 3 or 4 "
+        "channels"
     )
-    assert made.mask is not None and made.mask.dtype == np.bool_ and made.mask.shape == made.image.shape[:2], (
-        f"{where} gave no mask that fits its image"
+    assert (
+        rendered.mask is not None
+        and rendered.mask.dtype == np.bool_
+        and rendered.mask.shape == rendered.image.shape[:2]
+    ), f"{where} gave no mask that fits its image"
+    assert json.loads(canonical_json(rendered.details)) == dict(rendered.details), (
+        f"{where} has details that JSON changes"
     )
-    assert json.loads(canonical_json(made.details)) == dict(made.details), f"{where} has details that JSON changes"
-    _check_promise(definition, condition, image, mask, made, where)
+    _check_promise(definition, condition, image, mask, rendered, where)
     again = _run(definition, condition, image, mask, seed=1, context=context)
     fresh = _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()))
-    assert _same(made, again) and _same(made, fresh), f"{where} made two pictures from one seed"
+    assert _same(rendered, again) and _same(rendered, fresh), f"{where} made two pictures from one seed"
 
 
 def _check_promise(
-    definition: Scenario, condition: Condition, image: Image, mask: Mask, made: Rendered, where: str
+    definition: Scenario, condition: Condition, image: Image, mask: Mask, rendered: Rendered, where: str
 ) -> None:
     """Every pixel, where the run-time check may look at a grid."""
     promise = definition.promise(condition.parameters)
     if promise == "nothing":
         return
-    assert made.image.shape[:2] == image.shape[:2], f"{where} promises to leave the {promise} and made another size"
+    assert rendered.image.shape[:2] == image.shape[:2], f"{where} promises to leave the {promise} and made another size"
     kept = {"foreground": mask, "background": ~mask, "everything": np.ones_like(mask)}[promise]
-    assert np.array_equal(made.image[..., :3][kept], image[kept]), f"{where} changed the {promise} it promised to leave"
-    if made.image.shape[2] == 4 and promise != "background":
-        assert (made.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
+    assert np.array_equal(rendered.image[..., :3][kept], image[kept]), (
+        f"{where} changed the {promise} it promised to leave"
+    )
+    if rendered.image.shape[2] == 4 and promise != "background":
+        assert (rendered.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
 
 
 def _check_random(definition: Scenario, condition: Condition) -> None:
@@ -168,9 +175,9 @@ def _rng(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def _same(one: Rendered, other: Rendered) -> bool:
-    masks_agree = one.mask is not None and other.mask is not None and np.array_equal(one.mask, other.mask)
-    return np.array_equal(one.image, other.image) and masks_agree and one.details == other.details
+def _same(first: Rendered, other: Rendered) -> bool:
+    masks_agree = first.mask is not None and other.mask is not None and np.array_equal(first.mask, other.mask)
+    return np.array_equal(first.image, other.image) and masks_agree and first.details == other.details
 
 
 def _examples() -> Iterator[tuple[Image, Mask]]:

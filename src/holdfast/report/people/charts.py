@@ -22,12 +22,12 @@ def divided(frame: pd.DataFrame, width: int) -> Chart:
         frame: ``yes`` (the share, a label in order), ``images``, ``decision``.
         width: of the figure.
     """
-    there = [name for name in DECISIONS if name in set(frame.loc[frame["images"] > 0, "decision"])]
+    present = [name for name in DECISIONS if name in set(frame.loc[frame["images"] > 0, "decision"])]
     names = list(dict.fromkeys(frame["yes"]))
     colour = {
         "field": "decision",
         "type": "nominal",
-        "scale": {"domain": there, "range": [DECISIONS[name] for name in there]},
+        "scale": {"domain": present, "range": [DECISIONS[name] for name in present]},
         "legend": {"orient": "top", "title": None, "direction": "horizontal", "symbolType": "square"},
     }
     x = {"field": "yes", "type": "nominal", "scale": in_order(names), "title": "people who say yes"}

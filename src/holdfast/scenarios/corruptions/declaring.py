@@ -67,8 +67,8 @@ def corruption(
             image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, size: int, **values: Any
         ) -> Rendered:
             image, mask = shrunk(image, mask, size)
-            made = function(image, mask, rng=rng, scale=scale_of(*image.shape[:2]), **values)
-            return made if isinstance(made, Rendered) else Rendered(made, mask)
+            result = function(image, mask, rng=rng, scale=scale_of(*image.shape[:2]), **values)
+            return result if isinstance(result, Rendered) else Rendered(result, mask)
 
         declare = scenario(
             id=id,
@@ -114,9 +114,9 @@ def layer(image: Image, scale: float, make: Callable[[int, int], NDArray[Any]]) 
     height, width = image.shape[:2]
     if scale == 1:
         return make(height, width).astype(np.float32, copy=False)
-    made = make(max(2, round(height / scale)), max(2, round(width / scale))).astype(np.float32, copy=False)
+    small = make(max(2, round(height / scale)), max(2, round(width / scale))).astype(np.float32, copy=False)
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    return cast(Values, cv2.resize(made, (width, height), interpolation=method))
+    return cast(Values, cv2.resize(small, (width, height), interpolation=method))
 
 
 def values_of(image: Image) -> Values:
@@ -162,6 +162,6 @@ def zoomed(values: Values, factor: float) -> Values:
 def _axis(length: int, factor: float) -> tuple[float, float]:
     """Step and start, in pixels of the input, of the enlarged middle along one axis."""
     kept = int(np.ceil(length / factor))
-    made = round(kept * factor)
-    step = (kept - 1) / (made - 1) if made > 1 else 1.0
-    return step, (length - kept) // 2 + (made - length) // 2 * step
+    scaled = round(kept * factor)
+    step = (kept - 1) / (scaled - 1) if scaled > 1 else 1.0
+    return step, (length - kept) // 2 + (scaled - length) // 2 * step

@@ -68,12 +68,12 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
         hue = (torch.where(hue < 0, hue + 180, hue) + shifts.view(-1, 1, 1)) % wrap % 180
     chroma = (value * saturation).div_(255)
     sector = hue.div_(30)
-    made = torch.empty_like(images)
+    result = torch.empty_like(images)
     for channel, offset in enumerate((5, 3, 1)):  # how far each falls short of the value goes round with the hue
         turned = (sector + offset).remainder_(6)
         short = torch.minimum(turned, 4 - turned, out=turned).clamp_(0, 1).mul_(chroma)
-        made[:, channel] = torch.sub(value, short, out=short)  # bytes round down
-    return made
+        result[:, channel] = torch.sub(value, short, out=short)  # bytes round down
+    return result
 
 
 def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weight: float, offset: float) -> Tensor:

@@ -158,15 +158,15 @@ def _bright_object(batch: _Batch, condition: Condition) -> Tensor:
 
 def _channel(batch: _Batch, condition: Condition) -> Tensor:
     channel = CHANNELS[condition.scenario]
-    made = batch.black().clone()
-    made[:, channel] = batch.images[:, channel]
-    return made
+    picture = batch.black().clone()
+    picture[:, channel] = batch.images[:, channel]
+    return picture
 
 
 def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
     shifts = rainbow_shifts(condition, batch.sample_ids, batch.seed)
-    there = arithmetic.on_device(shifts, batch.images.device)
-    return batch.over(batch.call(arithmetic.turn_hue, batch.images, there, wrap=int(condition.parameters["wrap"])))
+    shift = arithmetic.on_device(shifts, batch.images.device)
+    return batch.over(batch.call(arithmetic.turn_hue, batch.images, shift, wrap=int(condition.parameters["wrap"])))
 
 
 def _transparent(batch: _Batch, _: Condition) -> Tensor:

@@ -33,8 +33,8 @@ class Compiled:
         key = function, *fixed.items()
         if key not in self._made:
             self._made[key] = torch.compile(_bound(function, fixed), dynamic=False, fullgraph=True)
-        made: Tensor = self._made[key](images, *others)
-        return made
+        result: Tensor = self._made[key](images, *others)
+        return result
 
 
 def _bound(function: Callable[..., Tensor], fixed: dict[str, Any]) -> Any:

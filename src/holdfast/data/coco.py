@@ -61,7 +61,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
-    """Images, annotations, category names by id and licence names by id."""
+    """Return images, annotations, category names by id and licence names by id."""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -73,7 +73,7 @@ def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dic
 
 
 def parse_coco(content: Any) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
-    """Images, annotations, category names by id and licence names by id, of COCO's JSON; ids are ``record_id``'s."""
+    """Return images, annotations, category names by id and licence names by id of COCO's JSON; see ``record_id``."""
     parts = [
         content.get(part) if isinstance(content, dict) else None for part in ("images", "annotations", "categories")
     ]
@@ -90,12 +90,12 @@ def parse_coco(content: Any) -> tuple[list[_Record], list[_Record], dict[str, st
 
 
 def record_id(record: _Record, field: str) -> str:
-    """An id as text that sorts like the number it nearly always is; JSON may hold anything there."""
+    """Return an id as text that sorts like a number; JSON may hold any type."""
     return str(record.get(field)).rjust(20)
 
 
 def _image_root(file: Path, images: Sequence[_Record]) -> Path:
-    """The first likely folder that holds one of the first images; the JSON's own where none does."""
+    """Return the first likely folder that holds one of the first images; else the JSON's own folder."""
     split = file.stem.removeprefix("instances_")
     here, above = file.parent, resolved(file).parent.parent
     names = [str(image.get("file_name") or "") for image in images[:20]]
@@ -141,7 +141,7 @@ def _sample(
 
 
 def _area(instance: _Record) -> float:
-    """Its area as given, or that of its box; nothing where neither makes sense."""
+    """Return the stated area, or that of the box; 0 where neither is valid."""
     box = instance.get("bbox")
     width, height = box[2:] if isinstance(box, list) and len(box) == 4 else (0, 0)
     for size, other in ((instance.get("area", "none"), 1), (width, height)):

@@ -1,4 +1,4 @@
-"""Masks as COCO instances JSON, one object an image."""
+"""Masks as COCO instances JSON, one object per image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.core.types import Mask
 
 
 def mask_rle(mask: Mask) -> str:
-    """A mask as COCO's compressed run lengths (the ``counts``): small text that a table can hold."""
+    """Return a mask as COCO's compressed run lengths (the ``counts``), a short text for tables."""
     from pycocotools import mask as coco_mask
 
     by_columns: Any = cv2.transpose(mask.view(np.uint8))  # four times as fast as np.asfortranarray
@@ -24,7 +24,7 @@ def mask_rle(mask: Mask) -> str:
 
 
 def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON object that pycocotools reads. Ids count from 1; an image with an empty mask has no annotation.
+    """Return the JSON object that pycocotools reads. Ids count from 1; an empty mask has no annotation.
 
     Args:
         rows: Each with ``path``, ``label``, ``height``, ``width``, ``mask_rle`` and perhaps ``licence``.
@@ -35,7 +35,7 @@ def coco_document(rows: Iterable[Mapping[str, Any]], classes: Sequence[str] = ()
 
 
 def coco_text(rows: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[str]:
-    """The canonical JSON of ``coco_document``, piece by piece: of a million images, memory holds one.
+    """Return the canonical JSON of ``coco_document`` in pieces, so that memory holds one image at a time.
 
     Args:
         rows: Begins with the first row whenever it is called.
@@ -52,7 +52,7 @@ def coco_text(rows: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[str]:
 def _sections(
     rows: Callable[[], Iterable[Mapping[str, Any]]], classes: Sequence[str] = ()
 ) -> dict[str, Iterable[dict[str, Any]]]:
-    """The lists of the document, each entry made when it is asked for."""
+    """Return the lists of the document, each entry made when it is needed."""
     labels, named = set(), set()
     for row in rows():
         labels.add(row["label"])
@@ -96,7 +96,7 @@ def _annotations(
 
 @lru_cache(maxsize=1 << 16)  # most conditions leave the foreground where it is
 def _area_and_box(counts: str, height: int, width: int) -> tuple[int, tuple[float, ...]]:
-    """How many pixels, and their left, top, width and height."""
+    """Return the number of pixels, and their left, top, width and height."""
     from pycocotools import mask as coco_mask
 
     segmentation = {"size": [height, width], "counts": counts}

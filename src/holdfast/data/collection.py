@@ -1,4 +1,4 @@
-"""From what a user types to a collection: ``scheme:name`` or a plain path."""
+"""Collections from what a user types: ``scheme:name`` or a plain path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAYOUTS = {
     "objectnet": objectnet,
     "mvtec": mvtec,
 }
-"""Those that a folder shows by itself."""
+"""Layouts that a folder's contents show."""
 
 
 def load_collection(text: str, *, masks: str | Path | None = None) -> Collection:
@@ -75,7 +75,7 @@ def _parse(text: str) -> Name:
 
 
 def _guess(path: str) -> tuple[str, str]:
-    """The scheme and the path that a plain path means."""
+    """Return the scheme and the path that a plain path means."""
     if "{" in path and not place(path).exists():
         first = PurePosixPath(expand_braces(path)[0])
         if first.suffix.lower() == ".tar":

@@ -1,4 +1,4 @@
-"""V7's Darwin JSON 2.0: one file an image, objects as polygons or as a layer of run lengths.
+"""V7's Darwin JSON 2.0: one file per image, objects as polygons or as a layer of run lengths.
 
 Polygons are drawn as V7's own darwin-py draws them: corners rounded to pixels, the outline part of the object, and what
 an even number of paths encloses left out. So holes are further paths along the pixels around them.
@@ -26,7 +26,7 @@ from holdfast.data.images import check_size
 SCHEMA = "https://darwin-public.s3.eu-west-1.amazonaws.com/darwin_json/2.0/schema.json"  # a name, never fetched
 SLOT = "0"
 MAX_POINTS = 2_000_000
-"""Of all polygons of a file together."""
+"""Limit for all polygons of a file together."""
 
 _NAMESPACE = uuid.UUID("6f6b3a52-5c1e-5d7b-9a52-0c52f1f3a7d1")  # ours: the same mask gets the same id every time
 _OUTLINES = ("polygon", "mask", "raster_layer")
@@ -41,11 +41,11 @@ class DarwinMask:
     layers: tuple[Any, ...] = field(repr=False)
 
     def fingerprint(self) -> str:
-        """SHA-256 of what it is made of."""
+        """Return the SHA-256 of polygons and layers."""
         return fingerprint([self.polygons, self.layers])
 
     def load(self, height: int, width: int) -> Mask:
-        """Drawn on an image of this size."""
+        """Return the mask drawn on an image of this size."""
         check_size(width, height, max_pixels=DEFAULT_MAX_PIXELS)
         mask = np.zeros((height, width), np.bool_)
         for paths in self.polygons:
@@ -75,7 +75,7 @@ class DarwinItem:
 
 
 def draw_paths(paths: Iterable[Iterable[tuple[float, float]]], height: int, width: int) -> Mask:
-    """Closed paths of x, y as a mask HW: outlines and what an odd number of paths encloses."""
+    """Return closed paths of x, y as a mask HW: outlines, and what an odd number of paths encloses."""
     last = np.array([width - 1, height - 1])
     corners = [np.clip(np.rint(np.asarray(path, np.float64)), 0, last).astype(np.int32) for path in paths]
     drawn = np.zeros((height, width), np.uint8)
@@ -85,7 +85,7 @@ def draw_paths(paths: Iterable[Iterable[tuple[float, float]]], height: int, widt
 
 
 def trace_paths(mask: Mask) -> list[list[tuple[int, int]]]:
-    """Closed paths of x, y that ``draw_paths`` makes into the same mask, to the pixel; corners only."""
+    """Return closed paths of corners x, y that ``draw_paths`` turns into exactly the same mask."""
     contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
     paths = [[(int(x), int(y)) for x, y in contour[:, 0]] for contour in contours]
     # Single pixels and lines: V7 leaves out paths of fewer than three points.
@@ -93,7 +93,7 @@ def trace_paths(mask: Mask) -> list[list[tuple[int, int]]]:
 
 
 def darwin_document(path: str, label: str, mask: Mask, *, dataset: str = "") -> dict[str, Any]:
-    """The JSON object of one image with its mask; no annotation where that is empty.
+    """Return the JSON object of one image with its mask; without an annotation where it is empty.
 
     Args:
         path: The image's path in the dataset, with forward slashes.
@@ -136,12 +136,12 @@ def darwin_document(path: str, label: str, mask: Mask, *, dataset: str = "") -> 
 
 
 def is_darwin(content: Any) -> bool:
-    """Whether a JSON value looks like a Darwin file, of any version."""
+    """Return whether a JSON value looks like a Darwin file, of any version."""
     return isinstance(content, Mapping) and "annotations" in content and ("item" in content or "image" in content)
 
 
 def read_darwin(data: bytes | str) -> DarwinItem:
-    """The annotations of a Darwin JSON file; UserError where it is none."""
+    """Return the annotations of a Darwin JSON file; UserError where it is none."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -150,7 +150,7 @@ def read_darwin(data: bytes | str) -> DarwinItem:
 
 
 def parse_darwin(content: Any) -> DarwinItem:
-    """``read_darwin`` for JSON that is read already."""
+    """Run ``read_darwin`` on parsed JSON."""
     if not is_darwin(content):
         raise UserError("this is no Darwin JSON: it has no item and no annotations")
     item, annotations = content.get("item"), content["annotations"]
@@ -192,7 +192,7 @@ def parse_darwin(content: Any) -> DarwinItem:
 
 
 def _slot(item: _Record) -> _Record:
-    """The first slot that shows an image; files made for import need not have any."""
+    """Return the first slot that shows an image; files made for import may have none."""
     slots: Any = item.get("slots") or [{"type": "image", "slot_name": SLOT}]
     if not isinstance(slots, list) or not all(isinstance(slot, Mapping) for slot in slots):
         raise UserError("the slots of this Darwin JSON are no list")
@@ -253,7 +253,7 @@ def _point(point: Any) -> tuple[float, float]:
 
 
 def _layer(layer: _Record) -> tuple[NDArray[np.int64], NDArray[np.int64], Mapping[str, Any]]:
-    """Values and run lengths along the rows, and which mask has which value."""
+    """Return values and run lengths along the rows, and the value of each mask."""
     runs, mapping = layer.get("dense_rle"), layer.get("mask_annotation_ids_mapping")
     good = isinstance(runs, list) and len(runs) % 2 == 0 and isinstance(mapping, Mapping)
     if not good or not all(type(run) is int and 0 <= run <= DEFAULT_MAX_PIXELS for run in runs or ()):
@@ -269,7 +269,7 @@ def _by_label(
     labels: Mapping[str, str],
     layers: Iterable[tuple[NDArray[np.int64], NDArray[np.int64], Mapping[str, Any]]],
 ) -> dict[str, DarwinMask]:
-    """Polygons and the parts of the raster layers, by class."""
+    """Return polygons and the parts of the raster layers, by class."""
     parts: dict[str, list[Any]] = defaultdict(list)
     for values, runs, mapping in layers:
         of: dict[str, list[int]] = defaultdict(list)

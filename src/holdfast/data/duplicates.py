@@ -9,19 +9,22 @@ from numpy.typing import NDArray
 from holdfast.core.types import Image
 
 Hashes = NDArray[np.uint64]
-"""(n, 4): 256 bits an image."""
+"""Hashes (n, 4): 256 bits per image."""
 
 DEFAULT_MAX_DISTANCE = 48
-"""Bits, of 255. On 120 photos, re-encoded, halved or brightened copies differ by at most 22, copies cropped by a
-fiftieth by at most 46, different photos by at least 95."""
+"""Largest distance of duplicates in bits, of 255.
+
+On 120 photos, re-encoded, halved or brightened copies differ by at most 22, copies cropped by a fiftieth by at most
+46, different photos by at least 95.
+"""
 
 _SIDE, _KEPT = 64, 16
 _BLOCK_PAIRS = 1 << 22
-"""Pairs compared at a time: a few dozen megabytes."""
+"""Pairs compared at a time; they take a few dozen megabytes."""
 
 
 def perceptual_hash(image: Image) -> Hashes:
-    """The 256-bit hash of an image, as four words (4,).
+    """Return the 256-bit hash of an image, as four words (4,).
 
     The signs of the 16 × 16 lowest frequencies (DCT) of its luminance at 64 × 64. Brightness and contrast do not
     enter (the mean's bit is 0); resizing and re-encoding move high frequencies only.
@@ -45,14 +48,14 @@ def _odd_columns() -> Hashes:
 
 
 def mirrored(hashes: Hashes) -> Hashes:
-    """The hashes of the left-right flipped images: a flip changes the sign of every odd horizontal frequency."""
+    """Return the hashes of mirrored images: a flip changes the sign of every odd horizontal frequency."""
     return hashes ^ _odd_columns()
 
 
 def near_duplicates(
     first: Hashes, second: Hashes, *, max_distance: int = DEFAULT_MAX_DISTANCE, flips: bool = False
 ) -> list[tuple[int, int, int]]:
-    """Pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart, nearest first.
+    """Return pairs (i, j, distance) of ``first[i]`` and ``second[j]`` at most ``max_distance`` bits apart.
 
     With ``flips`` the distance is the smaller of those to the image and to its mirror image.
 

@@ -55,7 +55,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def collection_name(root: Path) -> str:
-    """What a folder's collection is called: the folder's own name, which survives moving it."""
+    """Return a collection's name: the folder's own name, which survives moving it."""
     folder = resolved(root)
     return last_name(folder.parent if last_name(folder) in _IMAGE_FOLDERS else folder) or "images"
 
@@ -75,7 +75,7 @@ def _folder_or_none(path: Path) -> Path | None:
 
 
 def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> tuple[list[Sample], list[str]]:
-    """Samples of a class-per-folder tree in order of their ids, and the class folders, empty ones among them."""
+    """Return the samples of a class-per-folder tree in order of their ids, and all class folders."""
     folders = [folder for folder in visible_folders(root) if folder != _MASK_FOLDER]
     splits = (
         folders if folders and _SPLITS.issuperset(folders) and all(visible_folders(root / f) for f in folders) else []

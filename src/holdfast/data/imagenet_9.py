@@ -32,7 +32,7 @@ from holdfast.data.reading import (
 CLASSES = (
     *("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish"),
 )
-"""In the order of the numbers that their folders begin with."""
+"""Classes in the order of the numbers with which their folders begin."""
 
 VARIANTS = {
     "original": ORIGINAL,
@@ -85,7 +85,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     return any(
         (root / variant / "val").is_dir() and any(map(_FOLDER.fullmatch, visible_folders(root / variant / "val")))
         for variant in VARIANTS
@@ -127,7 +127,7 @@ def _sample(root: Path, variant: str, folder: str, label: str, stem: str, path: 
 
 
 def _with_donors(samples: list[Sample]) -> list[Sample]:
-    """With the class of the background, which a file's name gives as a WordNet id: that of the photos beside it."""
+    """Return samples with the class of the background, whose WordNet id is part of the file's name."""
     classes = {sample.source_id.rpartition("/")[2].partition("_")[0]: sample.label for sample in samples}
 
     def with_donor(sample: Sample) -> Sample:
@@ -144,11 +144,11 @@ class NumpyMask:
     path: str | Path
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes."""
+        """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(read_file(self.path))
 
     def load(self, height: int, width: int) -> Mask:
-        """HW bool of exactly this size. The header is checked before anything is reserved; objects are refused."""
+        """Return HW bool of exactly this size; the header is checked first, and pickled objects are refused."""
         stream = io.BytesIO(read_file(self.path))
         try:
             version = np.lib.format.read_magic(stream)

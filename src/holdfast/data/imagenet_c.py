@@ -24,10 +24,10 @@ from holdfast.data.reading import (
 )
 
 PUBLISHED = CORRUPTIONS + SPARE_CORRUPTIONS
-"""Also the ids of our own scenarios."""
+"""Conditions, which are also the ids of our own scenarios."""
 
 ARCHIVES = ("noise", "blur", "weather", "digital", "extra")
-"""The archives they come in, whose names some keep as folders."""
+"""Names of the published archives, which some keep as folders."""
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _MOVED = "elastic_transform"  # where the original's mask does not fit
@@ -77,7 +77,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     folders = visible_folders(root)
     known = {*PUBLISHED, *ARCHIVES}
     return bool(folders) and known.issuperset(folders) and any(map(_has_severities, _corruption_folders(root).values()))
@@ -88,7 +88,7 @@ def _has_severities(folder: Path) -> bool:
 
 
 def _corruption_folders(root: Path) -> dict[str, Path]:
-    """Corruption → its folder, in the published order."""
+    """Return the folder of each corruption, in the published order."""
     places = [root, *(root / archive for archive in ARCHIVES)]
     by_corruption = {}
     for corruption in PUBLISHED:

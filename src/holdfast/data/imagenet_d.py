@@ -64,7 +64,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 def _sample(
     sample_id: str, category: str, nuisance: str, path: str, asked: dict[str, Any], facts: dict[str, Any]
 ) -> Sample:
-    """What question file and manifest know of an image; its place in the folders says the rest.
+    """Return a sample with what its folders, the question file and the manifest say.
 
     The category is the manifest's: a folder cannot bear every name.
     """
@@ -76,7 +76,7 @@ def _sample(
 
 
 def _manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """``nuisance/category/file`` → its row in the folder's own manifest, where there is one."""
+    """Return the manifest's rows by ``nuisance/category/file``, where there is a manifest."""
     for name in ("manifest.parquet", "manifest.csv"):
         if (root / name).is_file():
             return {str(row["path"]): row for row in read_rows(root / name) if "path" in row}
@@ -84,14 +84,14 @@ def _manifest(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     folders = set(visible_folders(root)) - {"mining"}
     nuisances = folders & set(NUISANCES)
     return folders == set(NUISANCES) or (bool(nuisances) and folders == nuisances | {"questions"})
 
 
 def _questions(file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
-    """``nuisance/category/file`` → what the question file says; a file that cannot be read is a problem."""
+    """Return the question file's rows by ``nuisance/category/file``; an unreadable file is a problem."""
     if not file.is_file():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Test sets of ImageNet's classes, a folder a class: ImageNet-R, -A and -Sketch by WordNet id, ImageNet-V2 by index."""
+"""Test sets with a folder per ImageNet class: ImageNet-R, -A and -Sketch by WordNet id, ImageNet-V2 by index."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def imagenet_wnids() -> list[str]:
-    """WordNet ids of ImageNet-1k's thousand outputs, in their order."""
+    """Return the WordNet ids of ImageNet-1k's thousand outputs, in order."""
     from timm.data import ImageNetInfo
 
     return list(ImageNetInfo("imagenet-1k").label_names())
 
 
 def is_wnid(folder: str) -> bool:
-    """Whether a folder is named as a class of ImageNet is: n01443537."""
+    """Return whether a folder has the name of an ImageNet class: n01443537."""
     return _WNID.fullmatch(folder) is not None
 
 
@@ -89,7 +89,7 @@ def _is_index(folder: str) -> bool:
 
 
 def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: str) -> Path:
-    """The folder whose folders are classes: the one that was named, or the only one below it that has some."""
+    """Return the folder that holds the class folders: the named one, or the only one below it that does."""
     text_options(name, ("mask_format",))
     root = existing(name.name, "the folder")
     if not root.is_dir():
@@ -112,7 +112,7 @@ def _expected(root: Path, fits: Callable[[str], bool], fault: str, problems: lis
 
 
 def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> list[Sample]:
-    """The images below one folder, with ids ``folder/stem``."""
+    """Return the images below one folder, with ids ``folder/stem``."""
     files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
     ids = unique_ids([without_suffix(file) for file in files], files)
     return [Sample(sample_id, label, FileImage(f"{root}/{file}")) for sample_id, file in zip(ids, files, strict=True)]

@@ -1,4 +1,4 @@
-"""Stored images to RGB arrays, whatever the camera or the editor made of them.
+"""Decoding of stored images to RGB arrays.
 
 One decoder, Pillow, reads every format: on JPEG it is within a few per cent of OpenCV, says when a file is cut short,
 and never writes to stderr. What OpenCV's bundled libjpeg prints about damaged files cannot be turned off.
@@ -27,12 +27,12 @@ from holdfast.core.places import address, read_object
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""The only parsers that untrusted bytes reach; Pillow has others, some of which start programs."""
+"""The only parsers that get untrusted bytes; some of Pillow's others start programs."""
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
 )
-"""File names in FORMATS end so, in either case."""
+"""Suffixes of FORMATS, in either case."""
 
 _ORIENTATION = 0x0112  # the EXIF tag
 
@@ -45,7 +45,7 @@ assert TiffImagePlugin.TiffImageFile.format in FORMATS and WebPImagePlugin.WebPI
 
 
 def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-    """Stored bytes to HWC uint8 RGB, upright.
+    """Return stored bytes as HWC uint8 RGB, upright.
 
     Greyscale, CMYK, palette, 16-bit (its high byte), EXIF-rotated and animated files (their first frame) are normal;
     transparency is composited over white. The size is checked before any pixel is decoded.
@@ -57,12 +57,12 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
 
 
 def decode_image_with_alpha(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-    """Like ``decode_image``, but HWC RGBA where the file has transparency, RGB where it has none."""
+    """Return the image like ``decode_image``, but as RGBA where the file has transparency."""
     return _to_array(open_upright(data, max_pixels=max_pixels))
 
 
 def over_white(image: Image) -> Image:
-    """RGB as it is; RGBA composited over white, exact where alpha is 0 or 255."""
+    """Return RGB as it is, and RGBA composited over white, exact where alpha is 0 or 255."""
     if image.shape[2] == 3:
         return image
     alpha = image[..., 3:].astype(np.uint16)
@@ -71,12 +71,12 @@ def over_white(image: Image) -> Image:
 
 
 def open_upright(data: bytes, *, max_pixels: int) -> Pillow.Image:
-    """The decoded first frame, turned as EXIF says, in whatever mode the file has."""
+    """Return the decoded first frame, turned as EXIF says, in the file's mode."""
     return load_upright(open_header(data), max_pixels=max_pixels)
 
 
 def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
-    """``open_upright`` for a header that is read already."""
+    """Run ``open_upright`` on a header that is read already."""
     check_size(*picture.size, max_pixels=max_pixels)
     try:
         picture.load()
@@ -93,7 +93,7 @@ def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
 
 
 def open_header(data: bytes) -> Pillow.Image:
-    """The file's header, read; no pixel decoded yet.
+    """Return the file's header; no pixel is decoded yet.
 
     Pillow.open would do the same, but it refuses large images by a limit of its own, which --max-pixels must rule.
     """
@@ -134,7 +134,7 @@ def _reason(error: Exception) -> str:
 
 
 def _to_array(picture: Pillow.Image) -> Image:
-    """HWC uint8, RGB or RGBA, writeable."""
+    """Return HWC uint8, RGB or RGBA, writeable."""
     mode = picture.mode
     if mode == "RGB" and "transparency" not in picture.info:
         return _rgb_array(picture)
@@ -158,7 +158,7 @@ def _rgb_array(picture: Pillow.Image) -> Image:
 
 
 def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Greyscale of more bits to uint8: the high byte of 16-bit integers, floats of 0..1 times 255."""
+    """Return greyscale of more bits as uint8: the high byte of 16-bit integers, floats of 0..1 times 255."""
     if values.dtype.kind == "f":
         if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
             raise SampleError("the image holds floating-point values outside 0..1; store it with 8 or 16 bits")
@@ -170,7 +170,7 @@ def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def read_file(path: str | Path) -> bytes:
-    """A file's bytes; a SampleError that names the file where it cannot be read."""
+    """Return a file's bytes; a SampleError names the file where it cannot be read."""
     if address(path):
         return read_object(str(path))
     try:
@@ -181,7 +181,7 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read_range(path: str | Path, offset: int, size: int) -> bytes:
-    """``size`` bytes of a file from ``offset`` on; fewer are a SampleError."""
+    """Return ``size`` bytes of a file from ``offset`` on; SampleError where there are fewer."""
     try:
         if address(path):
             data = read_object(str(path), offset, offset + size) if size else b""
@@ -209,11 +209,11 @@ class FileImage:
     path: str | Path
 
     def read(self) -> bytes:
-        """The stored bytes."""
+        """Return the stored bytes."""
         return read_file(self.path)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes."""
+        """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(self.read())
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
@@ -223,20 +223,20 @@ class FileImage:
 
 @dataclass(frozen=True, slots=True)
 class PublishedImage:
-    """An image file of a published benchmark: whoever reads it gets the very bytes that were published, or an error."""
+    """An image file of a published benchmark; reading fails where its bytes are not the published ones."""
 
     path: str | Path
     sha256: str
 
     def read(self) -> bytes:
-        """The stored bytes."""
+        """Return the stored bytes."""
         data = read_file(self.path)
         if bytes_sha256(data) != self.sha256:
             raise SampleError(f"{Path(self.path).name} has changed since it was published: its SHA-256 is another")
         return data
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes."""
+        """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(self.read())
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
@@ -246,18 +246,18 @@ class PublishedImage:
 
 @dataclass(frozen=True, slots=True)
 class TarImage:
-    """An image inside an uncompressed tar: a range of its bytes, so that nothing is ever extracted."""
+    """An image inside an uncompressed tar, read as a range of bytes; nothing is extracted."""
 
     path: str | Path
     offset: int
     size: int
 
     def read(self) -> bytes:
-        """The stored bytes."""
+        """Return the stored bytes."""
         return read_range(self.path, self.offset, self.size)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes."""
+        """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(self.read())
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
@@ -272,11 +272,11 @@ class BytesImage:
     data: bytes = field(repr=False)
 
     def read(self) -> bytes:
-        """The stored bytes."""
+        """Return the stored bytes."""
         return self.data
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes."""
+        """Return the SHA-256 of the stored bytes."""
         return bytes_sha256(self.data)
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
@@ -291,11 +291,11 @@ class ArrayImage:
     array: NDArray[np.uint8] = field(repr=False)
 
     def fingerprint(self) -> str:
-        """SHA-256 of type, shape and values."""
+        """Return the SHA-256 of type, shape and values."""
         return array_sha256(self.array)
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """HWC uint8 RGB."""
+        """Return HWC uint8 RGB."""
         array = self.array
         if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
             raise SampleError(f"an image is HW, RGB or RGBA uint8, this is {array.dtype} of shape {array.shape}")

@@ -1,4 +1,4 @@
-"""Label spaces: which outputs of a model mean which class of a dataset, and what a prediction then counts as."""
+"""Label spaces: which outputs of a model mean which class of a dataset, and the outcome of a prediction."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class LabelMap:
     fingerprint: str
 
     def class_of(self, output: int) -> str | None:
-        """The class an output belongs to, None where it belongs to none."""
+        """Return the class of an output, None where it has none."""
         return next((name for name, own in zip(self.classes, self.members, strict=True) if output in own), None)
 
 
 def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
-    """Class → keys from a CSV with the column ``class`` and one or more of ``imagenet_index``, ``wnid``, ``label``.
+    """Return keys by class from a CSV with ``class`` and one or more of ``imagenet_index``, ``wnid``, ``label``.
 
     Several rows of one class are aliases of each other.
     """
@@ -96,12 +96,12 @@ def _is_wnid(text: str) -> bool:
 
 
 def normalised(name: str) -> str:
-    """One spelling of a name: case, underscores, hyphens and runs of spaces do not matter."""
+    """Return a name in one spelling: case, underscores, hyphens and runs of spaces do not matter."""
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 
 class _Outputs:
-    """A label space, searchable."""
+    """A label space with lookup tables."""
 
     def __init__(self, space: LabelSpace) -> None:
         self.space = space
@@ -118,7 +118,7 @@ class _Outputs:
 
 
 def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace) -> LabelMap:
-    """Which outputs mean which class: by the keys of a class where they apply to this space, else by its name.
+    """Return which outputs mean which class: by its keys where they apply to this space, else by its name.
 
     WordNet ids apply where the space knows its own, indices where it is ImageNet-1k's. A name matches an output's
     whole name or any of its comma-separated synonyms, or is itself a WordNet id.
@@ -151,7 +151,7 @@ def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: Lab
 
 
 def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
-    """The outputs of explicit keys; empty where none applies, so that the name decides."""
+    """Return the outputs of explicit keys; empty where none applies, so that the name decides."""
     wnids = {wnid: outputs.by_wnid.get(wnid) for wnid in keys.wnids} if outputs.by_wnid else {}
     by_wnid = {index for index in wnids.values() if index is not None}
     by_index = set(keys.imagenet_indices) if outputs.is_imagenet else set()
@@ -212,7 +212,7 @@ def _output_names(classes: Sequence[str], owner: Mapping[int, str], space: Label
 
 
 def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Sequence[str]) -> dict[str, list[Any]]:
-    """The outcome columns of the table, one value per row of the scores.
+    """Return the outcome columns of the table, one value per row of the scores.
 
     Full argmax: the best of all outputs; its class, else its own name. Restricted argmax: the best of the dataset's
     classes, a class scoring as its best output does, so that having many aliases is no advantage.
@@ -304,7 +304,7 @@ def _columns(scores: NDArray[np.float32], label_map: LabelMap, truth: NDArray[An
 
 
 def _topk(scores: NDArray[np.float32], label_map: LabelMap, names: NDArray[Any]) -> list[list[str]]:
-    """Names of the best outputs, best first, ties by index; of a class's aliases only its best takes part."""
+    """Return names of the best outputs, best first, ties by index; of a class's aliases only the best one."""
     scores = scores.copy()
     rows = np.arange(len(scores))
     for own in label_map.members:

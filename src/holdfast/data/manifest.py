@@ -1,4 +1,4 @@
-"""A CSV or Parquet list of images, one row each; also the manifest that ``holdfast synth`` writes."""
+"""A CSV or Parquet list of images, one row each, such as the manifest of ``holdfast synth``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows under their canonical column names; empty cells are left out."""
+    """Return the rows under their canonical column names, without empty cells."""
     try:
         columns, rows = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_csv(file)
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
@@ -106,7 +106,7 @@ def _read_columns(file: pq.ParquetFile) -> tuple[list[str], Iterable[Mapping[str
 
 
 def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row under canonical names with JSON values; what is empty or not a number is left out."""
+    """Return a row under canonical names with JSON values, without empty values and NaN."""
     plain: dict[str, Any] = {}
     for column, value in row.items():
         if not isinstance(column, str) or value is None or value == "":
@@ -119,7 +119,7 @@ def canonical(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def sample_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a canonical row says about its sample, besides image, mask and id: keyword arguments of ``Sample``."""
+    """Return the keyword arguments of ``Sample`` in a canonical row, except image, mask and id."""
     if "label" not in row:
         raise SampleError("there is no label")
     try:

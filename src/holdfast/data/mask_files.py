@@ -1,4 +1,4 @@
-"""Masks in one file for many images, as other programs write and read them: COCO instances and V7 Darwin JSON."""
+"""Files with the masks of many images: COCO instances and V7 Darwin JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.data.darwin import is_darwin, parse_darwin
 from holdfast.data.masks import CocoMask
 
 MAX_BYTES = 512 << 20
-"""Of one JSON file."""
+"""Limit for one JSON file."""
 
 MAX_FILES = 100_000
-"""Of a folder."""
+"""Limit for a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class MaskEntry:
     notes: tuple[str, ...] = field(default=())
 
     def load(self, label: str, height: int, width: int) -> Mask:
-        """The mask of a class, HW; where the file does not know the class, of everything in the image.
+        """Return the mask of a class, HW; of everything in the image where the file does not know the class.
 
         Raises SampleError for another size, or a mask that cannot be read.
         """
@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def parse_mask_file(data: bytes, *, name: str = "the file") -> list[MaskEntry]:
-    """The entries of a COCO or Darwin file's content; UserError where it is neither."""
+    """Return the entries of a COCO or Darwin file's content; UserError where it is neither."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -128,7 +128,7 @@ def _coco_entries(content: Any) -> list[MaskEntry]:
 
 
 def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[dict[int, MaskEntry], list[str]]:
-    """Which entry speaks of which of these images (by place), and the entries' paths that no image has.
+    """Return which entry belongs to which image (by place), and the paths of entries without an image.
 
     The folders need not be the same: an entry is that of the image whose path, less its suffix, shares most of its last
     parts with it, the name at least; where two share as many, that with the same suffix, and else it is neither's. The

@@ -1,4 +1,4 @@
-"""Stored masks to HW bool arrays, true on the foreground."""
+"""Decoding of stored masks to HW bool arrays, true on the foreground."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decode_mask(
     size: tuple[int, int] | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Mask:
-    """Stored bytes to an HW bool mask.
+    """Return stored bytes as an HW bool mask.
 
     What counts as foreground, by ``format``:
 
@@ -174,7 +174,7 @@ class FileMask:
     format: str = "auto"
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes and of how they are read."""
+        """Return the SHA-256 of the stored bytes and the format."""
         return _fingerprint(read_file(self.path), self.format)
 
     def load(self, height: int, width: int) -> Mask:
@@ -192,7 +192,7 @@ class TarMask:
     format: str = "auto"
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes and of how they are read."""
+        """Return the SHA-256 of the stored bytes and the format."""
         return _fingerprint(read_range(self.path, self.offset, self.size), self.format)
 
     def load(self, height: int, width: int) -> Mask:
@@ -213,11 +213,11 @@ class ArrayMask:
     array: Mask = field(repr=False)
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape and values."""
+        """Return the SHA-256 of shape and values."""
         return array_sha256(self.array)
 
     def load(self, height: int, width: int) -> Mask:
-        """A fresh copy, if it has this size."""
+        """Return a copy; SampleError for another size."""
         if self.array.dtype != np.bool_ or self.array.ndim != 2:
             raise SampleError(f"a mask is HW bool, this is {self.array.dtype} of shape {self.array.shape}")
         if self.array.shape != (height, width):
@@ -234,7 +234,7 @@ class CocoMask:
     width: int
 
     def fingerprint(self) -> str:
-        """SHA-256 of the segmentations and their size."""
+        """Return the SHA-256 of the segmentations and their size."""
         try:
             return fingerprint([self.segmentations, self.height, self.width])
         except ValueError:  # JSON as Python reads it may hold infinities
@@ -252,7 +252,7 @@ class CocoMask:
 
 
 def decode_coco(segmentation: Any, height: int, width: int) -> Mask:
-    """One COCO segmentation (a list of polygons, or run lengths) to HW bool.
+    """Return one COCO segmentation (a list of polygons, or run lengths) as HW bool.
 
     Run lengths are decoded here rather than by pycocotools, whose C code trusts them; polygons go there checked.
     """
@@ -298,7 +298,7 @@ def _decode_runs(segmentation: Mapping[str, Any], height: int, width: int) -> Ma
 
 
 def _uncompress(text: bytes) -> list[int]:
-    """COCO's compressed counts: five bits a character, each run from the third on less the one two before."""
+    """Return COCO's compressed counts: five bits per character, from the third run on minus the one two before."""
     counts: list[int] = []
     value = shift = 0
     for character in text:

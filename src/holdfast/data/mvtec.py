@@ -58,7 +58,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     folders = visible_folders(root)
     return _is_category(root) or (bool(folders) and all(_is_category(root / folder) for folder in folders))
 

@@ -1,4 +1,4 @@
-"""What prompts are made of: categories, nuisances by kind, templates; Broden's and ObjectNet's lists among them."""
+"""Parts of prompts: categories, nuisances by kind, templates; also Broden's and ObjectNet's lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHOTO_TEMPLATES: Mapping[str, str] = {
     "texture": "a photo of a {category} with a {nuisance} texture",
     "material": "a photo of a {category} made of {nuisance}",
 }
-"""Our own: those of ImageNet-D are not published."""
+"""Our own templates; those of ImageNet-D are not published."""
 
 _BRODEN = {"scene": "background", "texture": "texture", "material": "material"}
 _PLACEHOLDERS = ("category", "nuisance")
@@ -33,7 +33,7 @@ _VOWEL_SOUND = re.compile(r"(?!eu|one\b)[aeio]|u(?!n[iu]|t[ei]|k|s[eu]|ri)", re.
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What an image should show: its label, and where known the model outputs that mean it."""
+    """The class that an image should show, and the model outputs that mean it, where known."""
 
     name: str
     keys: ClassKeys = field(default_factory=ClassKeys)
@@ -41,7 +41,7 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class Nuisance:
-    """What else is in the prompt: background, texture or material, its value, and how a prompt says it."""
+    """A background, texture or material, its kind, and the words for it in a prompt."""
 
     kind: str
     name: str
@@ -49,7 +49,7 @@ class Nuisance:
 
 
 def read_categories(place: str | Path) -> list[Category]:
-    """The categories of a file or folder, in its order.
+    """Return the categories of a file or folder, in order.
 
     Text has one a line (``#`` begins a comment). CSV is a label file (see ``read_label_file``): a class and its
     aliases. A folder, or a JSON file in one, is ObjectNet's ``mappings``.
@@ -68,7 +68,7 @@ def read_categories(place: str | Path) -> list[Category]:
 
 
 def with_labels(categories: Iterable[Category], file: str | Path) -> list[Category]:
-    """The categories with the keys of a label file, which must know every one of them."""
+    """Return the categories with the keys of a label file, which must have all of them."""
     keys = read_label_file(file)
     chosen = [Category(category.name, keys.get(category.name, ClassKeys())) for category in categories]
     check_mapped(chosen, Path(file).name)
@@ -76,7 +76,7 @@ def with_labels(categories: Iterable[Category], file: str | Path) -> list[Catego
 
 
 def check_mapped(categories: Iterable[Category], file_name: str) -> None:
-    """Raises UserError where a category has no key."""
+    """Raise UserError where a category has no key."""
     lost = [category.name for category in categories if category.keys == ClassKeys()]
     if lost:
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
@@ -87,7 +87,7 @@ def check_mapped(categories: Iterable[Category], file_name: str) -> None:
 
 
 def read_nuisances(place: str | Path) -> list[Nuisance]:
-    """The nuisances of a file or folder, in its order.
+    """Return the nuisances of a file or folder, in order.
 
     TOML has a table or list a kind (``[background]``, ``beach = "on a beach"``, or ``background = ["beach"]``); CSV the
     columns kind, name and, if a prompt should say it differently, words; text ``kind: name`` a line. A folder is
@@ -109,7 +109,7 @@ def read_nuisances(place: str | Path) -> list[Nuisance]:
 
 
 def read_templates(place: str | Path) -> dict[str, str]:
-    """Kind → template from TOML such as ``background = "a photo of a {category} in a {nuisance}"``; checked."""
+    """Return checked templates by kind from TOML: ``background = "a photo of a {category} in a {nuisance}"``."""
     path = _there(place, "file of templates")
     templates = read_toml(path, "--templates")
     for kind, template in templates.items():
@@ -122,7 +122,7 @@ def read_templates(place: str | Path) -> dict[str, str]:
 
 
 def check_template(kind: str, template: str) -> None:
-    """Raises UserError unless a template has both placeholders and no other."""
+    """Raise UserError unless a template has both placeholders and no other."""
     said = re.findall(r"\{([^{}]*)\}", template)
     strange = [name for name in said if name not in _PLACEHOLDERS]
     if strange or re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", template)):
@@ -134,7 +134,7 @@ def check_template(kind: str, template: str) -> None:
 
 
 def fill(template: str, category: str, nuisance: str) -> str:
-    """The prompt of a checked template. An article right before a placeholder follows the word: a car, an airship."""
+    """Return the prompt of a checked template; an article before a placeholder fits the word: a car, an airship."""
     words = {"category": category, "nuisance": nuisance}
 
     def followed(match: re.Match[str]) -> str:
@@ -145,7 +145,7 @@ def fill(template: str, category: str, nuisance: str) -> str:
 
 
 def article(name: str) -> str:
-    """``a`` or ``an``, as the name sounds: an airship, a unicycle."""
+    """Return ``a`` or ``an`` by the sound of a name: an airship, a unicycle."""
     return "an" if _VOWEL_SOUND.match(name) else "a"
 
 
@@ -220,7 +220,7 @@ def _broden(folder: Path) -> list[Nuisance]:
 
 
 def _broden_labels(rows: Iterable[Mapping[str, str]], file_name: str) -> list[Nuisance]:
-    """``label.csv`` says in a cell like ``material(36);object(3)`` what a label occurs as, and how often."""
+    """Return what each label occurs as, and how often, from cells like ``material(36);object(3)``."""
     by_kind: dict[str, list[Nuisance]] = {kind: [] for kind in _BRODEN.values()}
     for row in rows:
         for category in re.findall(r"(\w+)(?:\(\d+\))?", row["category"]):
@@ -231,13 +231,13 @@ def _broden_labels(rows: Iterable[Mapping[str, str]], file_name: str) -> list[Nu
 
 
 def _broden_name(kind: str, row: Mapping[str, str], file_name: str) -> Nuisance:
-    """Scenes are called ``living_room-s`` there, the ending telling them from things of the same name."""
+    """Return a scene's name without Broden's ending ``-s``, which marks scenes."""
     name = row["name"].removesuffix("-s") if kind == "background" else row["name"]
     return _nuisance(kind, re.sub(r"[_-]+", " ", name), "", file_name)
 
 
 def _objectnet(folder: Path) -> list[Category]:
-    """The classes that ObjectNet shares with ImageNet, by the files of its ``mappings`` folder.
+    """Return the classes that ObjectNet shares with ImageNet, from its ``mappings`` folder.
 
     ``objectnet_to_imagenet_1k.json`` has the names of ImageNet classes, joined by ";". Which outputs these are, the
     files ``imagenet_to_label_2012_v2`` and ``pytorch_to_imagenet_2012_id.json`` say, where they are there.
@@ -270,7 +270,7 @@ def _objectnet(folder: Path) -> list[Category]:
 
 
 def objectnet_folders(folder: Path) -> dict[str, str]:
-    """ObjectNet's image folder → its category, by the file of its ``mappings`` folder that says so."""
+    """Return the category of each image folder of ObjectNet, from its ``mappings`` folder."""
     file = folder / "mappings" / "folder_to_objectnet_label.json"
     if not file.is_file():
         raise UserError(f"{folder.name}/mappings has no {file.name}, so nothing says which class a folder is")
@@ -278,7 +278,7 @@ def objectnet_folders(folder: Path) -> dict[str, str]:
 
 
 def _imagenet_indices(folder: Path) -> dict[str, int]:
-    """ImageNet's name of a class → its output; empty where the files that say so are not there."""
+    """Return the output of each ImageNet class name; empty where the files are missing."""
     names, numbers = folder / "imagenet_to_label_2012_v2", folder / "pytorch_to_imagenet_2012_id.json"
     if not names.is_file() or not numbers.is_file():
         return {}

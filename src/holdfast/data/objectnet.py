@@ -68,7 +68,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     return (root / "images").is_dir() and (root / "mappings" / "objectnet_to_imagenet_1k.json").is_file()
 
 
@@ -83,13 +83,13 @@ def _read_class(images: Path, folder: str, label: str, border: int, problems: li
 
 @dataclass(frozen=True, slots=True)
 class BorderedImage:
-    """An image file of which so many pixels on every side are not part of the picture."""
+    """An image file whose outermost pixels on every side are not part of the picture."""
 
     path: str | Path
     border: int
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored bytes and of what is cut off."""
+        """Return the SHA-256 of the stored bytes and the border."""
         return bytes_sha256(read_file(self.path) + f"\0border {self.border}".encode())
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:

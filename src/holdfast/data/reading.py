@@ -1,4 +1,4 @@
-"""What the readers share: finding files, keeping ids unique and paths inside, joining masks, closing a collection."""
+"""Shared by the readers: finding files, unique ids, paths inside a root, joining masks, making a collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.data.masks import MASK_FORMATS, FileMask
 from holdfast.registry import nearest, unknown
 
 MASK_PREFERENCE = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".pgm", ".pbm", ".ppm", ".jpg", ".jpeg", ".jpe")
-"""Which mask of a name wins where there are several: lossless ones first."""
+"""Order of preference among several masks of one name: lossless ones first."""
 
 _UNREADABLE_IMAGES = frozenset(
     {
@@ -45,7 +45,7 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def existing(path: str | Path, what: str) -> Path:
-    """The path, if there is something; otherwise a UserError with the nearest names beside it."""
+    """Return the path if it exists; otherwise a UserError names the nearest names beside it."""
     path = place(path)
     if url := address(path):
         with reaching(url):
@@ -66,7 +66,7 @@ def existing(path: str | Path, what: str) -> Path:
 
 
 def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
-    """The options of a name as text; one that the reader does not know is a UserError."""
+    """Return the options of a name as text; UserError for one that the reader does not know."""
     for option in name.options:
         if option not in known:
             raise unknown(f"{name.scheme or 'data'} option", option, known)
@@ -77,7 +77,7 @@ def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
 
 
 def chosen(text: str, available: Iterable[str], what: str) -> list[str]:
-    """The names of a comma list, or all that are there where it is empty; a UserError for one that is not there."""
+    """Return the names of a comma list, or all available ones where it is empty; UserError for unknown names."""
     known = list(available)
     names = split_list(text) or known
     for name in names:
@@ -87,7 +87,7 @@ def chosen(text: str, available: Iterable[str], what: str) -> list[str]:
 
 
 def walk_images(folder: Path, problems: list[Problem]) -> Iterator[str]:
-    """Image files under a folder, as sorted relative paths with forward slashes; no stat per file.
+    """Return image files under a folder, as sorted relative paths with forward slashes; no stat per file.
 
     Hidden files and folders and files of other kinds are passed over; images in formats that cannot be read are a
     problem per suffix. Links to files are followed, links to folders below ``folder`` are not: they may form rings.
@@ -123,7 +123,7 @@ def _walk(folder: str, prefix: str, problems: list[Problem]) -> Iterator[str]:
 
 
 def visible_folders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, hidden ones left out."""
+    """Return names of the folders in a folder, sorted, without hidden ones."""
     if address(folder):
         return [name for name in folders_and_files(folder)[0] if not name.startswith(".")]
     try:
@@ -134,7 +134,7 @@ def visible_folders(folder: Path) -> list[str]:
 
 
 def visible_files(folder: Path) -> list[str]:
-    """Names of the files in a folder, sorted, hidden ones left out."""
+    """Return names of the files in a folder, sorted, without hidden ones."""
     if address(folder):
         return [name for name in folders_and_files(folder)[1] if not name.startswith(".")]
     with os.scandir(folder) as entries:
@@ -142,12 +142,12 @@ def visible_files(folder: Path) -> list[str]:
 
 
 def without_suffix(relative: str) -> str:
-    """A relative path less its file suffix."""
+    """Return a relative path without its file suffix."""
     return os.path.splitext(relative)[0]  # noqa: PTH122
 
 
 def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
-    """The short id where it is unique, the full one (unique by nature) where it is not.
+    """Return the short id where it is unique, else the full one.
 
     So ``dog/a.jpg`` is ``dog/a``, unless there is a ``dog/a.png`` too: then both keep their suffix.
     """
@@ -162,7 +162,7 @@ def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
 
 
 class InsideRoot:
-    """Relative paths of an untrusted list to files that really lie under a root folder."""
+    """Resolves relative paths of an untrusted list to files that really lie under a root folder."""
 
     def __init__(self, root: Path) -> None:
         self._url = address(root)
@@ -171,7 +171,7 @@ class InsideRoot:
         self._there: dict[str, frozenset[str]] = {}
 
     def file(self, relative: str) -> str:
-        """The file's path. Raises SampleError where it leaves the root (``..``, absolute, a link) or is not there."""
+        """Return the file's path; SampleError where it leaves the root (``..``, absolute, a link) or is missing."""
         pure = PurePosixPath(relative.replace("\\", "/"))
         if "\0" in relative or not relative.strip():
             raise SampleError("the path is empty")
@@ -192,7 +192,7 @@ class InsideRoot:
         return path
 
     def _object(self, relative: str, parent: str, name: str) -> str:
-        """The address of an object below the root; there are no links, and what is not listed there is not read."""
+        """Return the address of an object below the root, if it is listed there."""
         folder = self._url if parent == "." else f"{self._url}/{parent}"
         if folder not in self._there:
             try:
@@ -247,7 +247,7 @@ def attach_masks(
 
 
 def _listed_masks(folder: Path) -> dict[str, str]:
-    """Sample id → mask file, from the ``masks.csv`` that ``holdfast mask`` leaves; other lists say nothing."""
+    """Return the mask file of each sample id from the ``masks.csv`` of ``holdfast mask``; other lists are ignored."""
     masks: dict[str, str] = {}
     inside = InsideRoot(folder)
     try:
@@ -262,12 +262,12 @@ def _listed_masks(folder: Path) -> dict[str, str]:
 
 
 def wordnet_keys(classes: Iterable[str]) -> dict[str, ClassKeys]:
-    """Keys of the classes whose names are WordNet ids, such as n01689811."""
+    """Return the keys of classes whose names are WordNet ids, such as n01689811."""
     return {name: ClassKeys(wnids=(name,)) for name in classes if _WNID.fullmatch(name)}
 
 
 def without_repeats(samples: Iterable[Sample], problems: list[Problem]) -> list[Sample]:
-    """The first sample of every id; the others become problems."""
+    """Return the first sample of every id; the others become problems."""
     kept: dict[str, Sample] = {}
     repeats: Counter[str] = Counter()
     for sample in samples:
@@ -292,7 +292,7 @@ def finish(
     classes: Iterable[str] | None = None,
     keys: Mapping[str, ClassKeys] | None = None,
 ) -> Collection:
-    """The collection; without a single sample, a UserError.
+    """Return the collection; UserError where it has no sample.
 
     ``classes`` gives the order of classes (sorted by name where there is none); those without a sample are left out
     and become problems.

@@ -20,7 +20,7 @@ TRAIN, TEST = "train", "test"
 
 
 def stratified_split(samples: Sequence[Sample], *, test_fraction: float = 0.2, seed: int = 0) -> tuple[Sample, ...]:
-    """The samples, in their order, with ``split`` set to ``train`` or ``test``.
+    """Return the samples, in their order, with ``split`` set to ``train`` or ``test``.
 
     Of a class with n sources, n × ``test_fraction`` go to test, rounded to the nearest whole number, halves up; but at
     least one and at most n − 1 where n is two or more, so that such a class is in both. A single source is for
@@ -36,7 +36,7 @@ def stratified_split(samples: Sequence[Sample], *, test_fraction: float = 0.2, s
 
 
 def stratified_folds(samples: Sequence[Sample], *, folds: int, seed: int = 0) -> tuple[Sample, ...]:
-    """The samples, in their order, with ``fold`` set to 0 … folds − 1.
+    """Return the samples, in their order, with ``fold`` set to 0 … folds − 1.
 
     Each class is spread evenly: its numbers of sources in two folds differ by at most one, and so do the folds'
     totals. A class with fewer sources than folds is an error, as it would be missing from some.
@@ -53,7 +53,7 @@ def stratified_folds(samples: Sequence[Sample], *, folds: int, seed: int = 0) ->
 
 
 def _shuffled_by_class(samples: Iterable[Sample], purpose: str, seed: int) -> dict[str, list[str]]:
-    """Class → its sources in an order drawn from the seed; classes in alphabetical order."""
+    """Return the sources of each class in an order drawn from the seed; classes in alphabetical order."""
     labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sample in samples:
         labels[sample.source_id][sample.label] += 1

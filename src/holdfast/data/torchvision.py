@@ -94,7 +94,7 @@ def _from_arrays(
 
 
 def _imagenet(root: Path, split: str) -> Collection:
-    """``root/<split>/<wnid>/…``; names come from torchvision's ``meta.bin``, else the WordNet ids are the names."""
+    """Return the collection of ``root/<split>/<wnid>/…``; names come from ``meta.bin``, else from the WordNet ids."""
     folder = root / split
     if not folder.is_dir():
         raise UserError(f"imagenet needs the unpacked folder {str(folder)!r}, one folder per WordNet id in it")
@@ -119,7 +119,7 @@ def _imagenet(root: Path, split: str) -> Collection:
 
 
 def _imagenet_names(root: Path, wnids: Sequence[str]) -> dict[str, str]:
-    """WordNet id → first synonym, with the id behind it where two classes share one (crane, maillot)."""
+    """Return the first synonym of each WordNet id, with the id behind it where two classes share one."""
     if not (root / "meta.bin").is_file():
         return {wnid: wnid for wnid in wnids}
     from torchvision.datasets.imagenet import load_meta_file

@@ -1,4 +1,4 @@
-"""WebDataset tar shards, indexed in place: an image is a range of bytes, nothing is ever extracted."""
+"""WebDataset tar shards, indexed in place: an image is a range of bytes, nothing is extracted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The members of a shard that share a key: extension → (offset, size)."""
+    """The members of a shard that share a key: (offset, size) by extension."""
 
     shard: Path
     key: str
@@ -79,7 +79,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def shards(pattern: str) -> list[Path]:
-    """The shard files that a path, a folder or a brace pattern names; all must exist."""
+    """Return the shard files that a path, a folder or a brace pattern names; all must exist."""
     if _BRACES.search(pattern) and not place(pattern).exists():
         return [existing(path, "the shard") for path in expand_braces(pattern)]
     path = existing(pattern, "the shard")
@@ -92,7 +92,7 @@ def shards(pattern: str) -> list[Path]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """``a-{000..003}.tar`` and ``{a,b}.tar`` → every path, in order."""
+    """Return every path of ``a-{000..003}.tar`` or ``{a,b}.tar``, in order."""
     parts = _BRACES.split(pattern)  # text and brace contents in turn
     choices = [[part] if index % 2 == 0 else _alternatives(part) for index, part in enumerate(parts)]
     paths = list(itertools.islice(itertools.product(*choices), _SHARD_LIMIT + 1))
@@ -120,7 +120,7 @@ def _title(pattern: str) -> str:
 
 
 def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
-    """The shard's groups in order; a shard that breaks off gives what came before, and a problem."""
+    """Return the shard's groups in order; a damaged shard gives what came before the damage, and a problem."""
     group: _Group | None = None
     try:
         with shard.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
@@ -161,7 +161,7 @@ def _sample(key: str, group: _Group, classes: Sequence[str] | None, mask_format:
 
 
 def _row(group: _Group, classes: Sequence[str] | None) -> dict[str, Any]:
-    """What the label members say, as a row of a manifest."""
+    """Return the label members as a row of a manifest."""
     row: dict[str, Any] = {}
     if "json" in group.members:
         try:

@@ -50,11 +50,11 @@ _MASK_PNG = (
 _ROW_GROUP = 100  # rows; small, so that readers of images can go straight to some of them
 
 File = tuple[Mapping[str, Any], bytes, bytes]
-"""Facts (JSON values, among them ``sample_id`` and ``path``), the encoded image, the encoded mask or nothing."""
+"""Facts (JSON values with ``sample_id`` and ``path``), the encoded image, and the encoded mask or None."""
 
 
 def encode_image(image: Image, *, format: ImageFormat = "png", quality: int = 95) -> bytes:
-    """An image as a file's bytes. RGBA is always PNG, whatever the format: JPEG has no alpha.
+    """Return an image as a file's bytes. RGBA is always PNG: JPEG has no alpha.
 
     Args:
         image: HWC, RGB or RGBA, 0..255.
@@ -74,12 +74,12 @@ def encode_image(image: Image, *, format: ImageFormat = "png", quality: int = 95
 
 
 def image_suffix(image: Image, *, format: ImageFormat = "png") -> str:
-    """The ending that fits what ``encode_image`` makes of the same arguments: ``.png`` or ``.jpg``."""
+    """Return the suffix of what ``encode_image`` makes of the same arguments: ``.png`` or ``.jpg``."""
     return ".jpg" if format == "jpeg" and image.shape[2] == 3 else ".png"
 
 
 def encode_mask(mask: Mask) -> bytes:
-    """A mask as an 8-bit greyscale PNG of 0 and 255.
+    """Return a mask as an 8-bit greyscale PNG of 0 and 255.
 
     One bit a pixel would save a kilobyte and a tenth of a millisecond, but readers then disagree on 1 and 255.
     """
@@ -94,7 +94,7 @@ def _encoded(suffix: str, pixels: Any, options: Sequence[int]) -> bytes:
 
 
 def shard_key(sample_id: str) -> str:
-    """An id as a WebDataset key: dots end a key there, so they are spelled %2E (and % as %25)."""
+    """Return an id as a WebDataset key: dots end a key there, so they become %2E (and % becomes %25)."""
     return sample_id.replace("%", "%25").replace(".", "%2E")
 
 
@@ -120,7 +120,7 @@ def write_tar_shard(path: Path, files: Iterable[File]) -> int:
 
 
 def tar_images(path: Path) -> dict[str, bytes]:
-    """Sample id → encoded image, of a tar that ``write_tar_shard`` wrote; empty where it cannot be read."""
+    """Return the encoded images by sample id of a tar of ``write_tar_shard``; empty where it is unreadable."""
     images: dict[str, bytes] = {}
     try:
         with tarfile.open(path, "r:") as archive:
@@ -162,5 +162,5 @@ def write_parquet_shard(path: Path, files: Sequence[File], classes: Sequence[str
 
 
 def _value_name(kind: pa.DataType) -> str:
-    """What the ``datasets`` library calls a type."""
+    """Return the ``datasets`` library's name of a type."""
     return {"double": "float64", "float": "float32"}.get(str(kind), str(kind))

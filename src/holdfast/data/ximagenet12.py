@@ -37,7 +37,7 @@ CLASSES = {
     "n02992211": ("cello", 486),
     "n07614500": ("ice cream", 928),
 }
-"""WordNet id → name and ImageNet-1k index, in the dataset's order."""
+"""Name and ImageNet-1k index by WordNet id, in the dataset's order."""
 
 MASK_FOLDERS = (("standard_masks", "auto"), ("masks", "red"))
 """Mask folders, best first, and how their files are read."""
@@ -80,7 +80,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def matches(root: Path) -> bool:
-    """Whether a folder is unmistakably in this layout."""
+    """Return whether a folder clearly has this layout."""
     folders = set(visible_folders(root))
     if "image" not in folders or not set(visible_folders(root / "image")) <= CLASSES.keys():
         return False
@@ -88,7 +88,7 @@ def matches(root: Path) -> bool:
 
 
 def _condition_folders(root: Path) -> dict[str, str]:
-    """Folder → condition, originals first. The dataset's folder names are aliases of the registered scenarios."""
+    """Return the condition of each folder, originals first; folder names are aliases of our scenarios."""
     folders = {"image": ORIGINAL}
     for folder in visible_folders(root):
         if folder == _GENERATED:

@@ -1,4 +1,4 @@
-"""Where work runs."""
+"""Executors: where work runs."""
 
 from holdfast.engine.executor import ENGINES, Executor, open_executor
 from holdfast.engine.local import LocalExecutor, Processes, core_count, end_with_parent, few_threads, share_of

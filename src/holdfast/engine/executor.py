@@ -1,4 +1,4 @@
-"""What every verb hands its work to, and the choice among those who do it."""
+"""The interface of executors, and the choice among them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST = 0.001  # Ray itself counts to four digits
 
 
 class Executor(Protocol):
-    """Does work shard by shard, somewhere. Nothing of the results may depend on where.
+    """Does work shard by shard; results never depend on where.
 
     A shard may be done twice (its worker was killed after the work, before the answer), so work writes whole files
     under names that follow from the shard.
@@ -25,21 +25,21 @@ class Executor(Protocol):
 
     @property
     def width(self) -> int:
-        """Workers that compute at once, at most: sizes of shards follow from it."""
+        """The most workers that compute at once; it decides the size of shards."""
         ...
 
     @property
     def shares_memory(self) -> bool:
-        """Whether work runs in this very process and may use what is loaded here."""
+        """Whether work runs in this process and may use what is loaded here."""
         ...
 
     @property
     def remote(self) -> bool:
-        """Whether workers may be on other machines, each with cores and a GPU of its own."""
+        """Whether workers may be on other machines, each with its own cores and GPU."""
         ...
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Results as they are ready, in any order.
+        """Yield results as they are ready, in any order.
 
         ``work`` travels to each worker once, and what cannot travel is loaded there on first use; shards and results
         are small things that can be pickled.
@@ -47,7 +47,7 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what was taken; until then it may serve the next ``map``."""
+        """Release all workers; until then they may serve the next ``map``."""
         ...
 
 
@@ -60,7 +60,7 @@ def open_executor(
     cpus: float = 1.0,
     folder: Path | None = None,
 ) -> Executor:
-    """An executor by name.
+    """Return an executor by name.
 
     Args:
         engine: ``local`` or ``ray``.
@@ -91,7 +91,7 @@ def open_executor(
 
 
 def worker_range(workers: int | str) -> tuple[int, int]:
-    """``4`` and ``2:16`` as two numbers."""
+    """Return ``4`` or ``2:16`` as two numbers."""
     first, _, last = str(workers).partition(":")
     try:
         least, most = int(first), int(last or first)

@@ -26,13 +26,13 @@ _share = 1.0
 
 
 def take_share(share: float) -> None:
-    """Be one of several workers on a machine, with so much of it."""
+    """Record that this process is one of several workers with this share of the machine."""
     global _share  # noqa: PLW0603
     _share = share
 
 
 def share_of(amount: float) -> int:
-    """What a worker has of something its machine has so much of, 1 at least; all of it where it is not one of several.
+    """Return this worker's share of a count of its machine, at least 1.
 
     The small part more is for what fractions lose: 49 · (1 / 49) is less than 1.
     """
@@ -40,12 +40,12 @@ def share_of(amount: float) -> int:
 
 
 def core_count() -> int:
-    """The cores this process may use, which a container may limit, and of which a worker has its share."""
+    """Return the cores that this process may use: a container's limit, and a worker's share of it."""
     return share_of(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def keep_memory() -> None:
-    """Have glibc keep freed image buffers instead of handing them back to the kernel.
+    """Make glibc keep freed image buffers instead of returning them to the kernel.
 
     By default every array above 128 KB is mapped and unmapped, so each new image pays a page fault for every 4 KB:
     on 500 × 375 images that is a third of the time of rendering them. Elsewhere than on glibc this does nothing.
@@ -61,7 +61,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # as in malloc.h
 
 
 def few_threads(count: int = 1) -> AbstractContextManager[object]:
-    """Matrices multiplied in so many threads, from now on or until the end of the ``with`` that this stands in.
+    """Multiply matrices in this many threads from now on, or until the end of a ``with`` block.
 
     Ours are small, and threads without work wait for it at full speed. Libraries that are loaded already no longer look
     at OPENBLAS_NUM_THREADS and its like: they are told.
@@ -72,14 +72,14 @@ def few_threads(count: int = 1) -> AbstractContextManager[object]:
 
 @cache
 def _libraries() -> Any:
-    """What multiplies matrices here; looking for it takes a millisecond."""
+    """Return the controller of the libraries that multiply matrices; finding them takes a millisecond."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 def limit_process(threads: int) -> None:
-    """Have this process, a worker among others, compute in so many threads: in libraries that are loaded, and later."""
+    """Limit this process to this many threads, in libraries that are loaded and in later ones."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, str(threads))
     import cv2
@@ -97,7 +97,7 @@ def _start_worker() -> None:
 
 
 def end_with_parent() -> None:
-    """In a process that this machine's Python has started: end when the one that started it does, however it ends.
+    """End this child process when its parent ends, however that happens.
 
     A parent that was killed closes no queue: its processes would wait for ever, compute for nobody, or write into the
     next run's folder. One that has died before this is called is noticed as well.
@@ -130,7 +130,7 @@ def _do(shard: Shard) -> object:
 
 @contextmanager
 def _workers_deaf_to_ctrl_c() -> Iterator[None]:
-    """A worker inherits what is blocked here, so that Ctrl-C finds none in the middle of its imports; ours is kept."""
+    """Block Ctrl-C while workers start, since they inherit the block; this process still gets it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -142,7 +142,7 @@ def _workers_deaf_to_ctrl_c() -> Iterator[None]:
 
 
 class Processes(Generic[Shard, Result]):
-    """Processes that keep one piece of work between its shards. They start as shards come and end with this."""
+    """Processes that keep one piece of work between its shards; they start with the shards."""
 
     def __init__(self, work: Callable[[Shard], Result], workers: int) -> None:
         # spawn, not fork: torch and OpenCV keep threads that do not survive a fork.
@@ -151,18 +151,18 @@ class Processes(Generic[Shard, Result]):
         )
 
     def submit(self, shard: Shard) -> Future[Result]:
-        """Have a shard done; its result raises BrokenProcessPool where a process was killed."""
+        """Submit a shard; its result raises BrokenProcessPool where a process was killed."""
         with _workers_deaf_to_ctrl_c():
             return cast(Future[Result], self._pool.submit(_do, shard))
 
     def close(self) -> None:
-        """Forget what is not done yet."""
+        """Cancel what is not done yet."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """``workers`` processes; 0 means one a core, 1 means none but this one."""
+    """``workers`` processes; 0 means one per core, 1 means this process only."""
 
     workers: int = 0
 
@@ -173,19 +173,19 @@ class LocalExecutor:
 
     @property
     def shares_memory(self) -> bool:
-        """True where this process is the one that works."""
+        """Whether this process does the work."""
         return self.width == 1
 
     @property
     def remote(self) -> bool:
-        """They are all here."""
+        """Always False: all workers are on this machine."""
         return False
 
     def close(self) -> None:
-        """Nothing is kept between two calls of ``map``."""
+        """Do nothing: no worker is kept between two calls of ``map``."""
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Results as they are ready. At most two shards a worker are in flight, so memory stays flat."""
+        """Yield results as they are ready, with at most two shards per worker in flight, so memory stays flat."""
         workers = self.width
         if self.shares_memory:
             keep_memory()

@@ -1,4 +1,4 @@
-"""Who gets which pictures: tasks, the sentinels in them, and what goes back when time is up.
+"""Which pictures a person gets: tasks, the sentinels in them, and tasks that expire.
 
 A person never gets an image of a campaign a second time, except as a repeat within a task; the database says so as
 well (``uq_places_judged``). Positives and negatives are used again once a person has seen all there are.
@@ -25,7 +25,7 @@ TRAINING_PICTURES = 2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One picture of a task, as its person may know it: nothing tells a sentinel from the others."""
+    """One picture of a task as its person sees it; a sentinel looks like any other."""
 
     token: str
     position: int
@@ -46,7 +46,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPicture:
-    """A picture with the answers that would be right."""
+    """A picture with its right answers."""
 
     token: str
     asked: str
@@ -56,7 +56,7 @@ class TrainingPicture:
 def next_task(
     connection: Connection, campaign_id: int, person_id: int, *, now: float, rng: Random = _RANDOM
 ) -> Task | None:
-    """The person's open task, or else a new one.
+    """Return the person's open task, or else a new one.
 
     Somebody who comes back after the time limit gets the same task with the same answers, if all its images are still
     wanted.
@@ -84,7 +84,7 @@ def next_task(
 
 
 def _barred(connection: Connection, campaign: Campaign, person_id: int) -> str:
-    """Why the person gets no task, whatever images there are; empty if nothing is in the way."""
+    """Return why the person gets no task at all; empty if nothing prevents it."""
     if campaign.status != "open":
         return f"this campaign is {campaign.status}"
     failed = select(func.count()).where(
@@ -100,7 +100,7 @@ def _full(settings: Settings) -> ColumnElement[bool]:
 
 
 def _reopened(connection: Connection, campaign: Campaign, person_id: int, now: float) -> Row[Any] | None:
-    """An expired task of the person, all of whose images may still be held, opened again."""
+    """Open an expired task of the person again, if all its images may still be held."""
     judged = (places.c.task_id == tasks.c.id, places.c.role == "judge", places.c.item_id == items.c.id)
     taken = exists().where(*judged, _full(campaign.settings))
     query = select(tasks.c.id).where(
@@ -121,7 +121,7 @@ def _hold(connection: Connection, task_id: int) -> None:
 
 
 def _wanted(campaign: Campaign, person_id: int) -> Select[Any]:
-    """The images that a person may get, those that fewest people had first."""
+    """Return the images that a person may get, those that fewest people had first."""
     seen = exists().where(places.c.person_id == person_id, places.c.item_id == items.c.id)
     return (
         select(items.c.id)
@@ -174,7 +174,7 @@ def _new(connection: Connection, campaign: Campaign, person_id: int, now: float,
 
 
 def _sentinels(connection: Connection, campaign_id: int, role: str, person_id: int, count: int) -> list[int]:
-    """Random ones among those that the person has seen least often."""
+    """Return random sentinels among those that the person has seen least often."""
     if not count:
         return []
     query = (
@@ -188,7 +188,7 @@ def _sentinels(connection: Connection, campaign_id: int, role: str, person_id: i
 
 
 def arrange(judged: Sequence[int], sentinels: Sequence[int], repeats: int, rng: Random) -> list[int]:
-    """All pictures of a task in random order; of two that are the same, the second is the repeat.
+    """Return all pictures of a task in random order; of two equal ones, the second is the repeat.
 
     The two never follow each other where there are four pictures or more.
     """
@@ -200,7 +200,7 @@ def arrange(judged: Sequence[int], sentinels: Sequence[int], repeats: int, rng: 
 
 
 def shown(connection: Connection, task_id: int) -> Sequence[Row[Any]]:
-    """The places of a task in order, each with its item's ``asked`` and ``expected`` and its newest ``answers``."""
+    """Return the places of a task in order, with ``asked``, ``expected`` and the newest ``answers``."""
     later = votes.alias()
     newest = select(func.max(later.c.id)).where(later.c.place_id == places.c.id).scalar_subquery()
     query: Select[Any] = (
@@ -220,7 +220,7 @@ def _task(connection: Connection, row: Row[Any]) -> Task:
 
 
 def get_task(connection: Connection, token: str, person_id: int) -> Task:
-    """A task of this person.
+    """Return a task of this person.
 
     Raises:
         UserError: there is none of that token.
@@ -233,7 +233,7 @@ def get_task(connection: Connection, token: str, person_id: int) -> Task:
 
 
 def why_nothing(connection: Connection, campaign_id: int, person_id: int) -> str:
-    """Why ``next_task`` gave None, in a sentence for the person."""
+    """Return why ``next_task`` gave None, in a sentence for the person."""
     campaign = get_campaign(connection, campaign_id)
     if reason := _barred(connection, campaign, person_id):
         return reason
@@ -253,14 +253,14 @@ def why_nothing(connection: Connection, campaign_id: int, person_id: int) -> str
 
 
 def training(connection: Connection, campaign_id: int) -> tuple[TrainingPicture, ...]:
-    """The pictures shown with their answers before a task; as many as the campaign has, at most two."""
+    """Return the pictures that are shown with their answers before a task, at most two."""
     query = select(items.c.token, items.c.asked, items.c.expected)
     query = query.where(items.c.campaign_id == campaign_id, items.c.role == "training").order_by(items.c.id)
     return tuple(TrainingPicture(*row) for row in connection.execute(query.limit(TRAINING_PICTURES)))
 
 
 def expire_tasks(connection: Connection, *, now: float) -> int:
-    """Take back all open tasks whose time is up; how many there were."""
+    """Expire all open tasks whose time is up; return how many."""
     overdue = (tasks.c.status == "open", tasks.c.expires_at <= now)
     concerned = sorted(connection.scalars(select(tasks.c.campaign_id).where(*overdue).distinct()))
     for campaign_id in concerned:  # in one order everywhere, so that two who do this never wait for each other
@@ -269,7 +269,7 @@ def expire_tasks(connection: Connection, *, now: float) -> int:
 
 
 def image_of_place(connection: Connection, place_token: str, person_id: int) -> int | None:
-    """The image at a place of one of this person's tasks."""
+    """Return the image at a place of one of this person's tasks."""
     if not is_token(place_token):
         return None
     query = select(items.c.image_id).join(places, places.c.item_id == items.c.id)
@@ -277,5 +277,5 @@ def image_of_place(connection: Connection, place_token: str, person_id: int) -> 
 
 
 def image_of_training(connection: Connection, token: str) -> int | None:
-    """The image behind a training picture."""
+    """Return the image of a training picture."""
     return connection.scalar(select(items.c.image_id).where(items.c.token == token)) if is_token(token) else None

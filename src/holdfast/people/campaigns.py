@@ -1,4 +1,4 @@
-"""What people are asked, about which images, and how far it has come."""
+"""Campaigns: what people are asked, about which images, by which rules, and the progress."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[Question, ...]] = {
     "naturalness": (Question("natural", "How natural does this picture look?", _STEPS, _STEPS, tolerance=1),),
     "oracle": (_yes_no("shows", "Does this picture show a {category}?"),),
 }
-"""The kinds of campaign and what each asks about every picture."""
+"""Kinds of campaign, and the questions of each about every picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def judged_per_task(self) -> int:
-        """How many pictures of a task are new ones whose votes count."""
+        """How many new pictures, whose votes count, a task has."""
         return self.images_per_task - self.repeats - self.positives - self.negatives
 
 
@@ -113,7 +113,7 @@ class Sentinel:
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign as it stands."""
+    """A campaign."""
 
     id: int
     name: str
@@ -125,7 +125,7 @@ class Campaign:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What is asked about every picture."""
+        """The questions about every picture."""
         return KINDS[self.kind]
 
 
@@ -140,7 +140,7 @@ def create_campaign(
     settings: Settings,
     now: float,
 ) -> int:
-    """Begin a campaign, open at once.
+    """Create a campaign, which is open at once; return its id.
 
     Args:
         connection: a transaction.
@@ -234,7 +234,7 @@ def _campaign(row: Row[Any]) -> Campaign:
 
 
 def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False) -> Campaign:
-    """One campaign.
+    """Return one campaign.
 
     Args:
         connection: to read from, or a transaction.
@@ -255,12 +255,12 @@ def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False
 
 
 def list_campaigns(connection: Connection) -> list[Campaign]:
-    """All campaigns, newest first."""
+    """Return all campaigns, newest first."""
     return [_campaign(row) for row in connection.execute(select(campaigns).order_by(campaigns.c.id.desc()))]
 
 
 def set_status(connection: Connection, campaign_id: int, status: str, now: float) -> None:
-    """Open, pause or close.
+    """Open, pause or close a campaign.
 
     A paused campaign gives out no new tasks, and open ones may be finished; a closed one takes its open tasks back.
     """
@@ -296,7 +296,7 @@ def take_back(connection: Connection, campaign_id: int, which: ColumnElement[boo
 
 
 def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
-    """How far a campaign is.
+    """Return how far a campaign is.
 
     Returns:
         ``images``, ``wanted`` and ``counted`` votes (a vote: one person's answers about one image), ``held`` (in open

@@ -1,4 +1,4 @@
-"""Where it is kept: SQLite by default, PostgreSQL by URL; opened by a migration to the newest tables."""
+"""The database: SQLite by default, PostgreSQL by URL; opening it migrates its tables to the newest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from holdfast.core.errors import HoldfastError, UserError, first_line
 
 BUSY_S = 5.0
-"""How long a request waits for another's write before it answers that the database is busy."""
+"""Seconds that a request waits for another write before it answers that the database is busy."""
 
 _BUSY = "the database is busy with another write"
 
 
 class DatabaseUnavailable(HoldfastError):  # noqa: N818 - a state of affairs, not a mistake
-    """The database cannot answer now (locked, full, gone); nothing was saved, and asking again may help.
+    """The database cannot answer now (locked, full, unreachable); nothing was saved, and a retry may help.
 
     Attributes:
         detail: what the driver said, which may name hosts and users: for the server's own output, not for visitors.
@@ -36,7 +36,7 @@ class DatabaseUnavailable(HoldfastError):  # noqa: N818 - a state of affairs, no
 
 
 class Database:
-    """An engine and the two ways to use it."""
+    """An engine with a context manager for reading and one for writing."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection to read from."""
+        """Give a connection to read from."""
         with _available(), self.engine.connect() as connection:
             if not self.is_sqlite:  # each statement sees what is committed either way; this saves two trips
                 connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -59,7 +59,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all that the block did is on the disk when it ends well, nothing otherwise.
+        """Give a transaction: it is stored when the block ends well, and undone otherwise.
 
         In SQLite it takes the write lock at once, so that what it read still holds when it writes.
         """
@@ -81,7 +81,7 @@ class Database:
             self._writer.release()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self.engine.dispose()
 
 
@@ -107,7 +107,7 @@ def _reason(text: str) -> str:
 
 
 def open_database(where: str | Path) -> Database:
-    """Open, and migrate where needed.
+    """Open a database, and migrate it where needed.
 
     Args:
         where: a URL of SQLAlchemy (``postgresql://…``, ``sqlite:///…``), or the path of a SQLite file.
@@ -158,7 +158,7 @@ def open_database(where: str | Path) -> Database:
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str]) -> Any:
-    """An INSERT that does nothing where the table has a row with the same values in these (unique) columns."""
+    """Return an INSERT that skips rows whose values in these (unique) columns exist already."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table).on_conflict_do_nothing(index_elements=columns)
 
@@ -171,7 +171,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _keep_private(path: Path) -> None:
-    """Let only the owner read the votes: the file is made here, since SQLite would follow the umask."""
+    """Create the file so that only its owner can read it; SQLite would follow the umask."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o077:

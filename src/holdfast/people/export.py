@@ -1,4 +1,4 @@
-"""A campaign's results on disk: every vote, the accepted images as a dataset, and the tables of the page."""
+"""Export of a campaign: every vote, the accepted images as a dataset, and the tables of the page."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _BEGUN = "begun.json"
 _THUMBNAIL = 160  # pixels of the longer side
 
 Pictures = Callable[[Container[str]], dict[str, bytes]]
-"""JPEG thumbnails of some images, by sample_id."""
+"""Makes JPEG thumbnails of some images, by sample_id."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote; ``problems``: images that could not be read, each with the reason."""
+    """What an export wrote; ``problems`` names the images that could not be read, each with the reason."""
 
     path: Path
     accepted: int
@@ -108,7 +108,7 @@ def export_campaign(
 
 
 def results(votes: Votes) -> dict[str, pd.DataFrame]:
-    """Every table of a campaign by name; the page of the server and the export show the same."""
+    """Return every table of a campaign by name; the server's page and the export show the same ones."""
     tables = {"images": accept(votes), "answers": answers(votes), "people": reliability(votes)}
     tables["acceptance"] = acceptance(tables["images"])
     tables["agreement"] = agreement_of(votes)
@@ -134,7 +134,7 @@ def as_csv(table: pa.Table, *, for_spreadsheets: bool = False) -> bytes:
 
 
 def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) -> dict[str, bytes]:
-    """Small JPEGs of the images that can be read, by sample_id."""
+    """Return small JPEGs of the images that can be read, by sample_id."""
     jpegs = {}
     for sample_id, image_id in judged.items():
         if sample_id in wanted:
@@ -223,12 +223,12 @@ def _copy(sample: Sample, judged: Mapping[str, Any], path: str, out: Path) -> di
 
 
 def _cell(value: Any) -> Any:
-    """What fits into a cell: lists and tables as JSON."""
+    """Return a value for a cell of the manifest: lists and tables as JSON."""
     return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
 
 
 def _paths(samples: Mapping[str, Sample]) -> dict[str, str]:
-    """``condition/class/id.png`` for every image, with nothing in it that a file system could misread."""
+    """Return ``condition/class/id.png`` for every image, with only safe characters."""
     paths: dict[str, str] = {}
     taken: set[str] = set()
     for name, sample in samples.items():
@@ -240,7 +240,7 @@ def _paths(samples: Mapping[str, Sample]) -> dict[str, str]:
 
 
 def _suffix(sample: Sample) -> str:
-    """The file's own; what lies in a tar or Parquet file is named by what it is."""
+    """Return the suffix of the image's file, or that of its format where it lies in a tar or Parquet file."""
     own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
     if own in IMAGE_SUFFIXES:
         return own
@@ -251,7 +251,7 @@ def _suffix(sample: Sample) -> str:
 
 
 def _remove_stale(out: Path, kept: set[str]) -> None:
-    """Take back what an earlier export published, or began to, and no longer is accepted."""
+    """Remove files that an earlier export published, or began to publish, and that are no longer accepted."""
     file, begun = out / "manifest.parquet", out / _BEGUN
     old = {str(row.get(key) or "") for row in (read_rows(file) if file.is_file() else ()) for key in ("path", "mask")}
     old |= set(json.loads(begun.read_text(encoding="utf8"))["paths"]) if begun.is_file() else set()

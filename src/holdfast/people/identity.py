@@ -1,4 +1,4 @@
-"""Who may come in: people, the links that invite them, their sessions, and the record of who did what.
+"""Identity: people, their invitations and sessions, and the audit log.
 
 Tokens are random, shown once, and stored as SHA-256 only: whoever reads the database cannot log in with it.
 """
@@ -19,7 +19,7 @@ from holdfast.people.tables import audit, invitations, people, sessions
 
 DAY = 86_400.0
 SESSION_DAYS = 30.0
-"""How long a browser stays logged in; the link lets its person in again while it holds."""
+"""Days that a browser stays logged in; afterwards the link opens a new session while it is valid."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 _NO_LINK = "this link is not valid (any more); ask whoever sent it to you for a new one"
@@ -27,7 +27,7 @@ _NO_LINK = "this link is not valid (any more); ask whoever sent it to you for a 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who is logged in."""
+    """A person who is logged in."""
 
     id: int
     name: str
@@ -41,7 +41,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A link that lets one person in, on as many devices as they like, until it expires or is revoked."""
+    """A link that lets one person in, on any number of devices, until it expires or is revoked."""
 
     id: int
     person: Person
@@ -51,17 +51,17 @@ class Invitation:
 
 
 def new_token() -> str:
-    """43 characters that nobody can guess."""
+    """Return a random token of 43 characters."""
     return secrets.token_urlsafe(32)
 
 
 def is_id(number: int) -> bool:
-    """Whether a row may have this number; larger ones the databases do not take."""
+    """Return whether a row can have this number; both databases refuse larger ones."""
     return 0 < number < 2**63
 
 
 def is_token(text: str) -> bool:
-    """Whether it may be one of ours; nothing else is worth asking the database for, which takes not every text."""
+    """Return whether a text looks like one of our tokens; no other text is looked up in the database."""
     return _TOKEN.fullmatch(text) is not None
 
 
@@ -103,12 +103,12 @@ def invite(
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Without line breaks and other characters that nobody sees or no database takes."""
+    """Return the text as one line of visible characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:most]
 
 
 def find_invitation(connection: Connection, token: str, *, now: float) -> Invitation | None:
-    """The invitation that a token opens; None if it is unknown, expired or revoked. Does not use it up."""
+    """Return the invitation of a token, without using it up; None if it is unknown, expired or revoked."""
     query = (
         select(invitations, people.c.name, people.c.role)
         .join(people, people.c.id == invitations.c.person_id)
@@ -123,13 +123,13 @@ def find_invitation(connection: Connection, token: str, *, now: float) -> Invita
 
 
 def was_invitation(connection: Connection, token: str) -> bool:
-    """Whether a token has ever opened one: whoever comes with an old link does not guess."""
+    """Return whether a token was ever an invitation: an old link is no guess."""
     known = select(invitations.c.id).where(invitations.c.token_sha256 == _hashed(token))
     return connection.scalar(known) is not None
 
 
 def open_invitation(connection: Connection, token: str, *, name: str, now: float) -> str:
-    """Let a person in: the token of a new session.
+    """Let a person in: return the token of a new session.
 
     Args:
         connection: a transaction.
@@ -164,7 +164,7 @@ def open_invitation(connection: Connection, token: str, *, name: str, now: float
 
 
 def person_of_session(connection: Connection, token: str, *, now: float) -> Person | None:
-    """Who is logged in; None once the session has ended or its invitation was revoked."""
+    """Return who is logged in; None once the session has ended or its invitation was revoked."""
     query = (
         select(people.c.id, people.c.name, people.c.role)
         .join(sessions, sessions.c.person_id == people.c.id)
@@ -180,7 +180,7 @@ def _invited() -> ColumnElement[bool]:
 
 
 def end_session(connection: Connection, token: str) -> None:
-    """Log out; unknown tokens are nothing."""
+    """End a session; unknown tokens are ignored."""
     connection.execute(delete(sessions).where(sessions.c.token_sha256 == _hashed(token)))
 
 
@@ -194,7 +194,7 @@ def revoke(connection: Connection, invitation_id: int, *, now: float) -> None:
 
 
 def list_invitations(connection: Connection, *, now: float) -> list[dict[str, Any]]:
-    """All invitations, newest first: id, person_id, name, role, note, times, and ``status``.
+    """Return all invitations, newest first: id, person_id, name, role, note, times, and ``status``.
 
     ``status`` is ``new``, ``opened``, ``expired`` or ``revoked``.
     """
@@ -239,7 +239,7 @@ def record(
 
 
 def audit_log(connection: Connection, *, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-    """The newest lines first: id, at, person_id, name, action, subject, detail, address.
+    """Return the newest lines first: id, at, person_id, name, action, subject, detail, address.
 
     Args:
         connection: to read from.

@@ -1,4 +1,4 @@
-"""The results of campaigns as pages show them: computed again only when something that they rest on has changed."""
+"""Results of campaigns for the server's pages; they are computed again only when their data has changed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items, places, tasks, votes
 
 KEPT = 8
-"""Campaigns whose results are kept: some 100 kB each."""
+"""Campaigns whose results are kept, at about 100 kB each."""
 
 Tables = dict[str, list[dict[str, Any]]]
-"""Name of a table → its rows; None where there is no number."""
+"""Rows of each table by name; None where there is no number."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """What came out of a campaign: its votes without their rows, the tables, and the names behind people's numbers."""
+    """Results of a campaign: its votes without their rows, the tables, and the names behind people's numbers."""
 
     campaign: Campaign
     votes: Votes
@@ -38,7 +38,7 @@ class Results:
 
 
 class LiveResults:
-    """Results of campaigns by what they rest on; seconds where there are ten thousands of votes."""
+    """Cache of results by the state of their data; computing them takes seconds for ten thousands of votes."""
 
     def __init__(self, database: Database, shelf: Shelf) -> None:
         self._database, self._shelf = database, shelf
@@ -46,7 +46,7 @@ class LiveResults:
         self._kept: OrderedDict[int, tuple[str, Votes, Tables]] = OrderedDict()
 
     def of(self, campaign_id: int, *, now: float) -> Results:
-        """The results at a moment, in UTC seconds: every vote that was there when this was called is in them.
+        """Return the results at a moment, in UTC seconds, with every vote that was stored before this call.
 
         Raises:
             UserError: there is no such campaign.
@@ -81,7 +81,7 @@ class LiveResults:
 
 
 def _state(connection: Connection, campaign: Campaign, now: float) -> str:
-    """A hash of everything that results rest on.
+    """Return a hash of everything that results depend on.
 
     Votes are never changed, only added; tasks open, end and expire; an image has other facts once its source is read
     anew. Attributes stay text: to compare them there is no need to parse them.
@@ -105,7 +105,7 @@ def _state(connection: Connection, campaign: Campaign, now: float) -> str:
 
 
 def _plain(rows: Any) -> list[dict[str, Any]]:
-    """With None where there is no number."""
+    """Return the records with None where there is no number."""
     return [
         {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
         for row in rows

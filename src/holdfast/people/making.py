@@ -1,4 +1,4 @@
-"""A campaign made of what a user names: its pictures, the controls among them, and the rules."""
+"""Campaigns from a user's command: its pictures, the controls among them, and the rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_SENTINELS = (
 
 @dataclass(frozen=True)
 class CampaignSpec:
-    """What ``holdfast review`` opens a campaign with.
+    """The options with which ``holdfast review`` opens a campaign.
 
     Attributes:
         pool: a dataset, or a run directory of ``holdfast perturb``.
@@ -59,7 +59,7 @@ class CampaignSpec:
 
 @dataclass(frozen=True)
 class Made:
-    """A campaign that is open, and what a user should know of it, a sentence each."""
+    """An open campaign, and sentences that its user should know."""
 
     campaign_id: int
     name: str
@@ -69,7 +69,7 @@ class Made:
 def make_campaign(
     database: Database, spec: CampaignSpec, folder: Path, *, now: float, progress: Progress = lambda *_: None
 ) -> Made:
-    """Open a campaign, or find the one of that name.
+    """Open a campaign, or return the one of that name.
 
     Args:
         database: where it is kept.
@@ -149,7 +149,7 @@ def _create(
 
 
 def _rule(text: str, kind: str) -> str:
-    """The rule, checked against what is asked."""
+    """Return the rule after checking it against the questions."""
     questions = [
         votes.Question(question.id, question.text, question.answers, question.tolerance) for question in KINDS[kind]
     ]
@@ -171,7 +171,7 @@ def _reference(connection: Connection, source_id: int) -> str:
 
 
 def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Made:
-    """The campaign of that name, if it is about the same images: two pools may lie in folders of one name."""
+    """Return the campaign of that name if it has the same images; two pools may have one name."""
     if about != wanted:
         raise UserError(f"the campaign {existing.name!r} is about other images ({about}); give another --name")
     if kind and existing.kind != kind:
@@ -184,7 +184,7 @@ def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Made:
 
 
 def _known_answers(spec: CampaignSpec, pool: Pool) -> Collection:
-    """Pictures whose label is certain."""
+    """Return the pictures whose labels are certain."""
     if spec.sentinels:
         return load_collection(spec.sentinels)
     if pool.originals is not None:
@@ -195,7 +195,7 @@ def _known_answers(spec: CampaignSpec, pool: Pool) -> Collection:
 
 
 def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
-    """Less the pictures that are judged themselves: nobody should meet one twice."""
+    """Return the pictures without those that are judged, so that nobody sees one twice."""
 
     def content(sample: Sample) -> str:
         try:
@@ -208,7 +208,7 @@ def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
 
 
 def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
-    """At most ``limit``, as many of every class as there are, drawn by chance within a class; in their old order.
+    """Return at most ``limit`` samples in their order, drawn at random and evenly over the classes.
 
     By chance: the first ones of a run would be all of one model, and what people say of them is taken for the others.
     """
@@ -226,7 +226,7 @@ def _evenly(samples: Sequence[Sample], limit: int, seed: int) -> list[Sample]:
 def _readable(
     samples: Sequence[Sample], max_pixels: int, progress: Progress
 ) -> tuple[list[Sample], list[tuple[int, int]], list[str]]:
-    """Those that can be decoded, height and width of each, and why the others cannot.
+    """Return the samples that can be decoded, their heights and widths, and why the others cannot.
 
     A picture that does not appear would stop a person in the middle of a task, so every one is tried before.
     """
@@ -254,7 +254,7 @@ def _readable(
 def _told(
     samples: Sequence[Sample], copied: dict[str, sentinels.Chosen], troubles: Sequence[str], most: int, kind: str
 ) -> list[str]:
-    """What a user should know."""
+    """Return what a user should know."""
     right = sum(sentinel.role == sentinels.POSITIVE for sentinel in copied.values())
     wrong = sum(sentinel.role == sentinels.NEGATIVE for sentinel in copied.values())
     how = "copies that are plainly destroyed" if kind == "naturalness" else "asked with another class"

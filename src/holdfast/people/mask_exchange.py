@@ -1,4 +1,4 @@
-"""A set's masks as COCO or V7 Darwin files, and such files taken in."""
+"""Export of a set's masks as COCO or V7 Darwin files, and import of such files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from holdfast.people.masks import Conflict, Drawing, drawings, get_version, save
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions
 
 COCO = "coco.json"
-"""Beside the PNGs."""
+"""File name beside the PNGs."""
 
 
 def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
-    """The newest mask of every image that has one: path, file, label, height, width, mask_rle."""
+    """Return the newest mask of every image that has one: path, file, label, height, width, mask_rle."""
     of, drawn = mask_images.c, mask_versions.c
     query = (
         select(
@@ -46,7 +46,7 @@ def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
 
 
 def set_folder(connection: Connection, set_id: int) -> Path:
-    """Where a set's masks lie."""
+    """Return the folder of a set's masks."""
     folder = connection.scalar(select(mask_sets.c.folder).where(mask_sets.c.id == set_id))
     if folder is None:
         raise UserError(f"there is no set of masks {set_id}")
@@ -54,18 +54,18 @@ def set_folder(connection: Connection, set_id: int) -> Path:
 
 
 def coco_bytes(connection: Connection, set_id: int) -> tuple[int, bytes]:
-    """How many masks there are, and all of them as COCO instances."""
+    """Return the number of masks, and all of them as COCO instances."""
     rows = mask_rows(connection, set_id)
     return len(rows), json.dumps(coco_document(rows), ensure_ascii=False).encode()
 
 
 def write_coco(connection: Connection, set_id: int) -> None:
-    """Bring the COCO file beside a set's PNGs up to date."""
+    """Write the COCO file beside a set's PNGs."""
     write_atomic(set_folder(connection, set_id) / COCO, coco_bytes(connection, set_id)[1])
 
 
 def darwin_files(connection: Connection, set_id: int) -> Iterator[tuple[str, bytes]]:
-    """Relative path and content of a Darwin file for every mask."""
+    """Return relative path and content of a Darwin file for every mask."""
     for row in mask_rows(connection, set_id):
         size = (row["height"], row["width"])
         mask = decode_coco({"size": list(size), "counts": row["mask_rle"]}, *size)
@@ -74,7 +74,7 @@ def darwin_files(connection: Connection, set_id: int) -> Iterator[tuple[str, byt
 
 
 def darwin_zip(connection: Connection, set_id: int) -> bytes:
-    """All Darwin files of a set in one archive."""
+    """Return all Darwin files of a set as one archive."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, data in darwin_files(connection, set_id):
@@ -101,7 +101,7 @@ def export_masks(connection: Connection, set_id: int, path: Path, *, format: str
 
 @dataclass
 class Taken:
-    """What became of an import."""
+    """Counts of an import."""
 
     changed: int = 0
     same: int = 0

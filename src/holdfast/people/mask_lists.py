@@ -1,4 +1,4 @@
-"""Which images of a set still need a person, the most doubtful first."""
+"""Lists of images by what they still need, the most doubtful first."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.people.masks import Drawing, drawings_query
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, sources
 
 DOUBTFUL = 0.5
-"""Automatic masks less sure than this are doubtful."""
+"""Automatic masks below this confidence are doubtful."""
 
 SHOWN = ("all", "unfinished", "doubtful", "mine", "done")
-"""What a list of images can be narrowed to."""
+"""Choices for which images a list shows."""
 
 _ORDER = (func.coalesce(mask_images.c.confidence, 2.0), mask_images.c.id)  # the most doubtful first
 
@@ -31,7 +31,7 @@ def list_images(
     offset: int = 0,
     limit: int = 50,
 ) -> tuple[int, list[Drawing]]:
-    """How many images there are of a kind, and a page of them, the most doubtful first."""
+    """Return the number of images of a kind, and a page of them, the most doubtful first."""
     wanted = _narrowed(set_id, person_id=person_id, show=show, label=label, text=text)
     total = connection.scalar(select(func.count()).select_from(wanted.subquery())) or 0
     return total, [Drawing(*row) for row in connection.execute(wanted.order_by(*_ORDER).offset(offset).limit(limit))]
@@ -68,7 +68,7 @@ def neighbour(
     text: str = "",
     skip: Container[int] = (),
 ) -> int | None:
-    """The next image of a kind in the list's order, from its beginning again after the last; None if there is none.
+    """Return the next image of a kind in the list's order, starting over after the last; None if there is none.
 
     Args:
         connection: to read from.
@@ -95,7 +95,7 @@ def neighbour(
 
 
 def _beyond(key: float, number: int, backwards: bool) -> ColumnElement[bool]:
-    """Whether an image comes after the one at this place of the order; before it, if backwards."""
+    """Return the condition that an image comes after this place of the order, or before it if backwards."""
     its_key, its_number = _ORDER
     if backwards:
         return (its_key < key) | ((its_key == key) & (its_number < number))
@@ -103,7 +103,7 @@ def _beyond(key: float, number: int, backwards: bool) -> ColumnElement[bool]:
 
 
 def count_statuses(connection: Connection, set_id: int) -> dict[str, int]:
-    """How many images are new, automatic, draft, done, and ``all``; ``doubtful`` are among them."""
+    """Return how many images are new, automatic, draft, done, doubtful, and ``all``."""
     of = mask_images.c
     query = select(of.status, func.count()).where(of.mask_set_id == set_id).group_by(of.status)
     counts = dict.fromkeys(("new", "automatic", "draft", "done"), 0)
@@ -115,21 +115,21 @@ def count_statuses(connection: Connection, set_id: int) -> dict[str, int]:
 
 
 def list_classes(connection: Connection, set_id: int) -> Sequence[str]:
-    """The classes of a set's images, sorted."""
+    """Return the classes of a set's images, sorted."""
     joined = mask_images.join(images, mask_images.c.image_id == images.c.id)
     query = select(images.c.label).select_from(joined).where(mask_images.c.mask_set_id == set_id).distinct()
     return sorted(connection.scalars(query))
 
 
 def list_sets(connection: Connection) -> list[dict[str, Any]]:
-    """All sets, newest first: id, name of the dataset, folder, guide, and how many images have which status."""
+    """Return all sets, newest first: id, name of the dataset, folder, guide, and counts by status."""
     query = select(mask_sets.c.id, sources.c.name, mask_sets.c.folder, mask_sets.c.guide).join(sources)
     rows = connection.execute(query.order_by(mask_sets.c.id.desc())).mappings().all()
     return [dict(row) | {"counts": count_statuses(connection, row["id"])} for row in rows]
 
 
 def get_set(connection: Connection, set_id: int) -> dict[str, Any] | None:
-    """Name of the dataset, folder and guide of a set; None where there is none."""
+    """Return name of the dataset, folder and guide of a set; None where there is none."""
     query = select(sources.c.name, mask_sets.c.folder, mask_sets.c.guide).join(sources).where(mask_sets.c.id == set_id)
     row = connection.execute(query).mappings().first()
     return None if row is None else dict(row)

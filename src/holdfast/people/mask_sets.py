@@ -1,4 +1,4 @@
-"""A folder of masks taken into the database, image by image, and kept in agreement with it."""
+"""Sets of masks: a folder of masks in the database, image by image, kept in agreement with it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from holdfast.people.masks import Drawing, drawings, get_drawing, insert_version
 from holdfast.people.tables import images, mask_images, mask_sets
 
 LIST = "masks.csv"
-"""What ``holdfast mask`` leaves: which file is whose mask, and how sure it was."""
+"""The list that ``holdfast mask`` writes: which file is whose mask, and its confidence."""
 
 NO_MASK = -1.0
-"""Stands for the confidence of a mask that is not there, so that those images come first."""
+"""Confidence of a missing mask, so that images without one come first."""
 
 _COLUMNS = ("path", "sample_id", "label", "confidence", "area", "annotator", "status", "error")
 _BATCH = 64  # images a transaction, so that a running server is not kept waiting
@@ -39,12 +39,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def _silent(step: str, done: int, total: int) -> None:
-    """Nobody is watching."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MaskFile:
-    """What there is of a sample's mask before anybody draws."""
+    """The mask file of a sample before anybody draws."""
 
     sample: Sample
     path: str
@@ -65,7 +65,7 @@ def open_set(
     now: float,
     progress: Progress,
 ) -> int:
-    """Take a dataset's masks into the database, or bring them up to date; returns the number of the set.
+    """Take a dataset's masks into the database, or update them; return the number of the set.
 
     Masks come from the folder (what ``holdfast mask`` made, with its confidences, or any tree that ``eval --masks``
     reads) or else from the dataset itself; where there is none, the image waits for one. Afterwards the folder has a
@@ -135,7 +135,7 @@ def reconcile(database: Database, set_id: int, *, now: float, progress: Progress
 
 
 def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Drawing]:
-    """Those whose file is not as we left it."""
+    """Return the masks whose file has changed since we wrote it."""
     for done, drawing in enumerate(all_drawings, start=1):
         try:
             sha256 = bytes_sha256(drawing.file.read_bytes())
@@ -149,7 +149,7 @@ def _strayed(all_drawings: Sequence[Drawing], progress: Progress) -> Iterator[Dr
 def _places(
     samples: Sequence[Sample], folder: Path, name_file: Callable[[Sample], str], taken: set[str]
 ) -> list[_MaskFile]:
-    """Where each sample's mask is or will be; two samples never share a file."""
+    """Return the mask file of each sample; two samples never share a file."""
     listed = {row["sample_id"]: row for row in _read_list(folder) if row.get("status") == "ok"}
     plain = [dataclasses.replace(sample, mask=None) for sample in samples]
     places = []
@@ -181,7 +181,7 @@ def _number(row: dict[str, str] | None) -> float | None:
 
 
 def _load(mask_file: _MaskFile, folder: Path) -> _MaskFile:
-    """The mask itself; a file that cannot be read counts as none."""
+    """Return the mask file with its mask; an unreadable file counts as none."""
     source = mask_file.sample.mask
     if source is None:
         return mask_file
@@ -209,7 +209,7 @@ def _insert(connection: Connection, set_id: int, image_id: int, mask_file: _Mask
 
 
 def _file_name(sample: Sample) -> str:
-    """What COCO and Darwin call the image: its id with its file's suffix."""
+    """Return the image's name for COCO and Darwin: its id with its file's suffix."""
     suffix = Path(str(getattr(sample.image, "path", ""))).suffix
     known = suffix.lower() in IMAGE_SUFFIXES and not sample.sample_id.endswith(suffix)
     return sample.sample_id + suffix if known else sample.sample_id
@@ -224,7 +224,7 @@ def _read_list(folder: Path) -> list[dict[str, str]]:
 
 
 def _list_places(folder: Path, places: Sequence[_MaskFile]) -> None:
-    """Add to the list what ``eval --masks`` would not find by its name alone."""
+    """Add the masks that ``eval --masks`` would not match by name to the list."""
     rows: list[dict[str, Any]] = list(_read_list(folder))
     listed = {row["sample_id"]: row["path"] for row in rows if row.get("status") == "ok"}
     owed = [

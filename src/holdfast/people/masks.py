@@ -1,4 +1,4 @@
-"""Masks that people draw: versions in the database, the newest as a PNG in a folder, nobody overwritten in silence.
+"""Masks that people draw: versions in the database, the newest as a PNG, and nobody's work overwritten silently.
 
 The PNG is written before the transaction that records it ends. So after a crash the folder is never behind the
 database; where it is ahead, or somebody else changed the file, ``notice`` makes a version of what it finds.
@@ -23,7 +23,7 @@ from holdfast.data.writers import encode_mask, mask_rle
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, people
 
 COLLAPSE_S = 600.0
-"""Autosaves of one person that follow each other within this time are one version."""
+"""Autosaves of one person within this many seconds become one version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Drawing:
 
     @property
     def file(self) -> Path:
-        """Where the newest version lies."""
+        """Path of the newest version."""
         return Path(self.folder) / self.path
 
 
@@ -67,13 +67,13 @@ class Version:
     created_at: float
 
     def mask(self) -> Mask:
-        """HW bool."""
+        """The mask as HW bool."""
         return decode_coco({"size": [self.height, self.width], "counts": self.counts}, self.height, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Nothing was saved: somebody saved ``newest`` after the version that the sent mask was drawn upon."""
+    """Nothing was saved: somebody saved ``newest`` after the version that the sent mask is based on."""
 
     newest: Version
 
@@ -171,7 +171,7 @@ def notice(connection: Connection, drawing: Drawing, *, now: float) -> Drawing:
 def insert_version(
     connection: Connection, mask_image_id: int, base: int, mask: Mask, how: str, now: float, *, counts: str = ""
 ) -> None:
-    """A version that no person of the page drew, upon ``base``."""
+    """Store a version that nobody drew on the page, based on ``base``."""
     facts = {
         "mask_image_id": mask_image_id, "version": base + 1, "base": base, "person_id": None,
         "height": mask.shape[0], "width": mask.shape[1], "counts": counts or mask_rle(mask), "done": False,
@@ -186,13 +186,13 @@ def _restore(connection: Connection, drawing: Drawing) -> Drawing:
 
 
 def _put_aside(drawing: Drawing) -> None:
-    """Rename a file that is no mask of this image, so that nothing of ours replaces it."""
+    """Rename a file that is no mask of this image, so that it is not overwritten."""
     with suppress(FileNotFoundError):
         drawing.file.replace(f"{drawing.file}.unreadable")
 
 
 def write_png(path: Path, mask: Mask) -> str:
-    """A mask as a PNG, whole and on the disk (not only in the system's memory); returns its SHA-256."""
+    """Write a mask as a PNG and sync it to the disk; return its SHA-256."""
     data = encode_mask(mask)
     with whole_file(path) as temporary, temporary.open("wb") as file:
         file.write(data)
@@ -214,7 +214,7 @@ def _point(connection: Connection, drawing: Drawing, *, version: int, status: st
 
 
 def get_drawing(connection: Connection, mask_image_id: int, *, lock: bool = False) -> Drawing:
-    """One image of a set; with ``lock``, nobody else saves it until the transaction ends."""
+    """Return one image of a set; with ``lock``, nobody else can save it until the transaction ends."""
     if lock:  # in SQLite the transaction is the lock
         connection.execute(select(mask_images.c.id).where(mask_images.c.id == mask_image_id).with_for_update())
     row = connection.execute(drawings_query().where(mask_images.c.id == mask_image_id)).first()
@@ -224,7 +224,7 @@ def get_drawing(connection: Connection, mask_image_id: int, *, lock: bool = Fals
 
 
 def drawings_query() -> Select[Any]:
-    """The columns of ``Drawing``, of all sets."""
+    """Return the query for the columns of ``Drawing``, of all sets."""
     return select(
         mask_images.c.id, mask_images.c.mask_set_id, mask_images.c.image_id, images.c.sample_id, images.c.label,
         mask_sets.c.folder, mask_images.c.path, mask_images.c.file_name, mask_images.c.status,
@@ -237,7 +237,7 @@ def drawings_query() -> Select[Any]:
 
 
 def drawings(connection: Connection, set_id: int) -> list[Drawing]:
-    """All images of a set, in the order in which they were read."""
+    """Return all images of a set, in the order in which they were read."""
     query = drawings_query().where(mask_images.c.mask_set_id == set_id).order_by(mask_images.c.id)
     return [Drawing(*row) for row in connection.execute(query)]
 
@@ -251,7 +251,7 @@ def _version_columns() -> Select[Any]:
 
 
 def get_version(connection: Connection, mask_image_id: int, version: int) -> Version:
-    """One version; a UserError where there is none of this number (autosaves replace each other)."""
+    """Return one version; UserError where there is none of this number (autosaves replace each other)."""
     of = mask_versions.c
     row = connection.execute(_version_columns().where(of.mask_image_id == mask_image_id, of.version == version)).first()
     if row is None:
@@ -260,7 +260,7 @@ def get_version(connection: Connection, mask_image_id: int, version: int) -> Ver
 
 
 def list_versions(connection: Connection, mask_image_id: int, *, limit: int = 50) -> list[dict[str, Any]]:
-    """What there is to compare with, newest first, without the masks themselves."""
+    """Return the versions, newest first, without the masks themselves."""
     of = mask_versions.c
     rows = connection.execute(
         _version_columns().where(of.mask_image_id == mask_image_id).order_by(of.version.desc()).limit(limit)
@@ -269,7 +269,7 @@ def list_versions(connection: Connection, mask_image_id: int, *, limit: int = 50
 
 
 def version_facts(version: Version) -> dict[str, Any]:
-    """Who, when and how; not the mask."""
+    """Return who made a version, when and how, without the mask."""
     return {
         "version": version.version, "base": version.base, "person": version.person, "person_id": version.person_id,
         "done": version.done, "how": version.how, "created_at": version.created_at,

@@ -1,4 +1,4 @@
-"""From whatever tables a database has to the newest."""
+"""Migration of a database to the newest tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def newest() -> str:
-    """The last of our migrations."""
+    """Return the last of our migrations."""
     from alembic.script import ScriptDirectory
 
     head = ScriptDirectory.from_config(_config()).get_current_head()

@@ -1,4 +1,4 @@
-"""What people are to judge: a dataset, a generated pool, a hard set, or the images that a dynamic evaluation kept."""
+"""Pools of images to judge: a dataset, a generated pool, a hard set, or images of a dynamic evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.people.sources import absolute_reference
 from holdfast.store import Parts, Run, write_table
 
 ONLY = ("accepted", "rejected", "all")
-"""Which images of a dynamic evaluation: those that its oracle let pass, those that it did not, or both."""
+"""Which images of a dynamic evaluation to judge: accepted by its oracle, rejected, or both."""
 
 _PERTURBED = "perturbed"
 
@@ -67,7 +67,7 @@ def open_pool(text: str, *, only: str, folder: Path) -> Pool:
 
 
 def _walked(run: Run, only: str, folder: Path) -> Pool:
-    """The images that a dynamic evaluation kept: the ends of its validated walks, the rejected ones of its frames."""
+    """Return the images of a dynamic evaluation: the ends of validated walks, and rejected frames."""
     if only not in ONLY:
         raise UserError(f"--only is {', '.join(ONLY)}, not {only!r}")
     rows: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ def _walked(run: Run, only: str, folder: Path) -> Pool:
 
 
 def _rejected(run: Run) -> Iterator[dict[str, Any]]:
-    """A row of a manifest per walk that ended with a rejection and was kept image by image: the rejected image."""
+    """Return a manifest row per walk that ended with a rejected image and kept its frames."""
     details = run.path / "details"
     walks = {row["row_id"] for row in Parts(details / "walks", WALKS).rows(["row_id"]).to_pylist()}
     perturbed = {row["row_id"]: row for row in run.rows().to_pylist() if row["condition"] == _PERTURBED}
@@ -117,7 +117,7 @@ def _rejected(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _originals(run: Run) -> Collection | None:
-    """The images that the walks set out from, or nothing where they are no longer to be found."""
+    """Return the images that the walks started from, or None where they are missing."""
     known = set(run.samples()["sample_id"].to_pylist())
     try:
         collection = load_collection(str(run.spec().get("data", "")))

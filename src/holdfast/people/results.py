@@ -1,4 +1,4 @@
-"""From the database to the table of votes that every statistic reads."""
+"""The table of votes that every statistic reads, made from the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Seen:
 
 
 def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool = True) -> Votes:
-    """Every vote of a campaign, the discarded ones too.
+    """Return every vote of a campaign, also discarded ones.
 
     Args:
         database: where they are kept.
@@ -51,7 +51,7 @@ def campaign_votes(database: Database, shelf: Shelf, campaign_id: int, *, now: f
 def votes_as_seen(
     database: Database, shelf: Shelf, campaign_id: int, *, now: float, hashes: bool
 ) -> tuple[Votes, bool]:
-    """``campaign_votes``, and whether the sources still have every image."""
+    """Return ``campaign_votes``, and whether the sources still have every image."""
     with database.reading() as connection:
         campaign = get_campaign(connection, campaign_id)
         rows = _rows(connection, campaign_id)
@@ -79,7 +79,7 @@ def votes_as_seen(
 
 
 def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int, Seen]:
-    """The samples behind images, with hashes of file and pixels where they are asked for."""
+    """Return the samples of images, with hashes of file and pixels if wanted."""
 
     def look(image_id: int) -> Seen:
         try:
@@ -100,7 +100,7 @@ def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int
 
 
 def rule_of(campaign: Campaign) -> str:
-    """The campaign's rule; a kind with one question is judged by that one where the rule names another kind's."""
+    """Return the campaign's rule; a kind with one question uses that one where the rule names another kind's."""
     questions = _questions(campaign)
     try:
         return parse_rule(campaign.settings.rule or "|".join(question.id for question in questions), questions).text
@@ -111,7 +111,7 @@ def rule_of(campaign: Campaign) -> str:
 
 
 def person_names(connection: Connection, campaign_id: int) -> dict[int, str]:
-    """The names behind the numbers of ``campaign_votes``; for administrators only."""
+    """Return the names behind the numbers of ``campaign_votes``; for administrators only."""
     query = (
         select(people.c.name, func.min(votes.c.id).label("first"))
         .join(tasks, tasks.c.person_id == people.c.id)
@@ -203,5 +203,5 @@ def _moment(seconds: float) -> datetime:
 
 
 def _numbered(ids: Iterable[int]) -> dict[int, int]:
-    """1, 2, … in the order of first appearance: votes are only ever added, so a number stays what it is."""
+    """Return 1, 2, … in the order of first appearance; votes are only added, so a number never changes."""
     return {item: number for number, item in enumerate(dict.fromkeys(ids), start=1)}

@@ -1,4 +1,4 @@
-"""Pictures whose answer is known: controls that stand among a task's pictures, and two that a person learns from.
+"""Sentinels: pictures with known answers, as controls in a task and as two examples to learn from.
 
 All are copies, made once, in the shapes of the pictures to judge and beside the database: what a browser could tell
 of where a picture comes from (its shape, its format, how long it takes to read) is then the same for all of them.
@@ -25,7 +25,7 @@ from holdfast.store import write_table
 
 POSITIVE, NEGATIVE, TRAINING = "positive", "negative", "training"
 DESTROYED = "destroyed"
-"""The condition of a copy that nobody should call natural."""
+"""Condition of a copy that nobody should call natural."""
 
 _TILES = 4
 _FEW = 3  # of each role: fewer would be known by heart after two tasks
@@ -33,7 +33,7 @@ _FEW = 3  # of each role: fewer would be known by heart after two tasks
 
 @dataclass(frozen=True)
 class Chosen:
-    """A picture with a known answer: which class is asked of it, and whether that is right."""
+    """A picture with a known answer: the class that is asked about, and whether it is right."""
 
     sample: Sample
     role: str
@@ -42,7 +42,7 @@ class Chosen:
 
 
 def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, seed: int) -> list[Chosen]:
-    """Two to learn from, then controls: right ones asked with their own class, wrong ones with another.
+    """Return two examples to learn from, then controls: right ones with their own class, wrong ones with another.
 
     Every image is used once. The classes asked are those of the pictures to judge: a question that only controls ask
     would give them away. A wrong class shares no word with the right one ("lizard" is not wrong for a green lizard).
@@ -94,7 +94,7 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
 
 
 def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
-    """Question → answers that pass: yes or no; of five grades the upper three, or the lower two."""
+    """Return the answers that pass, per question: yes or no; of five grades the upper three, or the lower two."""
     passing: dict[str, list[str]] = {}
     for question in KINDS[kind]:
         if set(question.answers) == {"yes", "no"}:
@@ -108,7 +108,7 @@ def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
 def write_copies(
     chosen: Sequence[Chosen], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
 ) -> tuple[str, dict[str, Chosen], list[str]]:
-    """Copies in the shapes of the pictures to judge, with a manifest.
+    """Write copies in the shapes of the pictures to judge, with a manifest.
 
     Args:
         chosen: what ``choose`` gave.
@@ -150,7 +150,7 @@ def write_copies(
 
 
 def fitted(image: Image, height: int, width: int) -> Image:
-    """The middle of an image in other proportions, as much as fits, resized to ``height`` × ``width``."""
+    """Return the middle of an image, cropped and resized to ``height`` × ``width``."""
     rows, columns = image.shape[:2]
     scale = min(rows / height, columns / width)
     tall, wide = max(round(height * scale), 1), max(round(width * scale), 1)
@@ -163,7 +163,7 @@ def fitted(image: Image, height: int, width: int) -> Image:
 
 
 def destroy(image: Image, rng: np.random.Generator) -> Image:
-    """A copy that nobody calls natural: sixteen tiles, none in its place, every other one a negative."""
+    """Return a copy that nobody calls natural: sixteen shuffled tiles, every other one a negative."""
     height, width = image.shape[:2]
     rows, columns = (np.linspace(0, side, _TILES + 1).astype(int) for side in (height, width))
     order = rng.permutation(_TILES * _TILES)
@@ -182,7 +182,7 @@ def destroy(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _nearest(image: Image, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The shape that crops least; of several the one nearest in size."""
+    """Return the shape that crops least; among equal ones, the nearest in size."""
     height, width = image.shape[:2]
 
     def apart(shape: tuple[int, int]) -> tuple[float, float]:
@@ -193,7 +193,7 @@ def _nearest(image: Image, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]
 
 
 def _another(label: str, classes: Sequence[str], rng: np.random.Generator) -> str:
-    """A class that shares no word with the label; '' where there is none."""
+    """Return a class that shares no word with the label; '' where there is none."""
     own = set(_plain(label).split())
     others = [name for name in classes if not own & set(_plain(name).split())]
     return str(rng.choice(others)) if others else ""

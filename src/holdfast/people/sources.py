@@ -1,4 +1,4 @@
-"""The datasets that people see images of: their rows in the database, and the images behind the rows."""
+"""Sources: the datasets whose images people see, their rows in the database, and the images of the rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _facts(sample: Sample) -> dict[str, Any]:
 
 
 def absolute_reference(text: str) -> str:
-    """A dataset's name with its path made absolute; options stay as they are."""
+    """Return a dataset's name with an absolute path; options stay as they are."""
     if Path(text).expanduser().exists():
         return str(Path(text).expanduser().absolute())
     head, question, options = text.partition("?")
@@ -70,12 +70,12 @@ def absolute_reference(text: str) -> str:
 
 
 def list_sources(connection: Connection) -> list[dict[str, Any]]:
-    """All sources, oldest first: id, name, reference, created_at."""
+    """Return all sources, oldest first: id, name, reference, created_at."""
     return [dict(row) for row in connection.execute(select(sources).order_by(sources.c.id)).mappings()]
 
 
 class Shelf:
-    """From the number of an image, which is all that pages know, to the image itself."""
+    """Return images by the numbers that pages know."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -84,7 +84,7 @@ class Shelf:
         self._samples: dict[int, Sample] = {}
 
     def sample(self, image_id: int) -> Sample:
-        """The sample behind an image; its source is read at the first use.
+        """Return the sample of an image; its source is read at the first use.
 
         Raises:
             UserError: there is no such image, or its source cannot be read any more.

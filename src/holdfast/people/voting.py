@@ -1,4 +1,4 @@
-"""What people said, and whether it stands."""
+"""Votes: storing answers, finishing tasks, and checking the sentinels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cast(
     seconds: float,
     now: float,
 ) -> None:
-    """Store a person's answers about one picture; the newest of a place counts, so this is also the way back.
+    """Store a person's answers about one picture; the newest answers count, so people can change them.
 
     Args:
         connection: a transaction.
@@ -89,13 +89,13 @@ def _check_answers(answers: Mapping[str, str], questions: Sequence[Question]) ->
 
 
 def _stored(connection: Connection, key: str, place_id: int, answers: Mapping[str, str]) -> bool:
-    """Whether this very vote is there already."""
+    """Return whether this vote is stored already."""
     vote = connection.execute(select(votes.c.place_id, votes.c.answers).where(votes.c.key == key)).one_or_none()
     return vote is not None and vote.place_id == place_id and vote.answers == dict(answers)
 
 
 def finish(connection: Connection, *, task_token: str, person_id: int, now: float) -> Outcome:
-    """Close a task: its votes stand, or none of them does because a sentinel failed. Asking again tells the same.
+    """Close a task: all its votes count, or none because a sentinel failed. A repeated call returns the same.
 
     Args:
         connection: a transaction.
@@ -132,7 +132,7 @@ def finish(connection: Connection, *, task_token: str, person_id: int, now: floa
 
 
 def _failure(rows: Sequence[Row[Any]], questions: Sequence[Question]) -> str:
-    """The kind of the first sentinel that failed; empty if none did."""
+    """Return the kind of the first sentinel that failed; empty if none did."""
     answers = {row.id: row.answers for row in rows}
     for row in rows:
         if row.role in ("positive", "negative"):

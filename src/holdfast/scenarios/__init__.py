@@ -1,4 +1,4 @@
-"""Plain functions image + mask → image, one family a file.
+"""Scenarios: plain functions that make an image from an image and its mask, one family per file.
 
 Importing this package registers them all, in the order of the published table: that order is the order of the groups.
 """

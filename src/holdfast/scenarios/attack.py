@@ -1,4 +1,4 @@
-"""Attacks as conditions: what a user can set. The pictures are made against each model, where the models are.
+"""Attacks as conditions: the settings of each. ``holdfast eval`` makes the pictures against every model.
 
 A scenario knows no model, so what these return is what an attack starts from: the photo itself. ``holdfast eval`` hands
 it to the function named in ``attack``, once for every model; nothing else can make an attack's pictures.
@@ -38,7 +38,7 @@ _DECLARED: dict[str, Any] = {"family": FAMILY, "group": "attacks", "composites":
     **_DECLARED,
 )
 def fgsm(image: Image, mask: Mask, **_: Any) -> Image:
-    """The photo that the attack starts from."""
+    """Return the photo that the attack starts from."""
     return image
 
 
@@ -50,7 +50,7 @@ def fgsm(image: Image, mask: Mask, **_: Any) -> Image:
     **_DECLARED,
 )
 def pgd(image: Image, mask: Mask, **_: Any) -> Image:
-    """The photo that the attack starts from."""
+    """Return the photo that the attack starts from."""
     return image
 
 
@@ -69,7 +69,7 @@ def pgd(image: Image, mask: Mask, **_: Any) -> Image:
     **_DECLARED,
 )
 def strong_attack(image: Image, mask: Mask, **_: Any) -> Image:
-    """The photo that the attack starts from."""
+    """Return the photo that the attack starts from."""
     return image
 
 
@@ -81,5 +81,5 @@ def strong_attack(image: Image, mask: Mask, **_: Any) -> Image:
     **_DECLARED,
 )
 def decision_attack(image: Image, mask: Mask, **_: Any) -> Image:
-    """The photo that the attack starts from."""
+    """Return the photo that the attack starts from."""
     return image

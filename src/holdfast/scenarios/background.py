@@ -15,7 +15,7 @@ from holdfast.scenarios.tiles import without_object
 
 
 def donor_background(donor: Donor) -> tuple[Image, dict[str, Any]]:
-    """A donor's image without its object, and what to record of it.
+    """Return a donor's image without its object, and the facts to record about it.
 
     A donor without a mask, or so full of its object that no background can be tiled, is used as it is and flagged.
     """
@@ -25,7 +25,7 @@ def donor_background(donor: Donor) -> tuple[Image, dict[str, Any]]:
 
 
 def cover(image: Image, height: int, width: int) -> Image:
-    """Resized until it covers this size, and cropped around its centre; HWC uint8.
+    """Return the image resized until it covers this size, and cropped around its centre; HWC uint8.
 
     The crop comes first, which is the same picture in less time.
     """
@@ -38,7 +38,7 @@ def cover(image: Image, height: int, width: int) -> Image:
 def covering(
     donor_height: int, donor_width: int, height: int, width: int
 ) -> tuple[tuple[int, int], tuple[int, int], bool]:
-    """The donor's rows and columns that are resized to this size, and whether by area averaging.
+    """Return the donor's rows and columns that are resized to this size, and whether to average areas.
 
     That costs seven times as much and shows no difference until half of the pixels go.
     """
@@ -83,7 +83,7 @@ def random_background(
     opacity: float,
     feather: float,
 ) -> Rendered:
-    """The object over a donor of another class whose own object was taken out first.
+    """Put the object before a donor of another class whose own object was removed first.
 
     By default the object stays where it is, bit-identical, so that only the background differs. ``moved`` is the
     paper's resize, random position and ``addWeighted`` blending (it gives no numbers; see the parameters) and
@@ -107,7 +107,7 @@ def random_background(
 def _moved(
     image: Image, mask: Mask, background: Image, scale: float, rng: np.random.Generator
 ) -> tuple[Image, Mask, list[int]]:
-    """The background with the object's box pasted at a random place, the object's mask there, and its corner."""
+    """Return the background with the object pasted at a random place, the object's mask there, and its corner."""
     left, top, right, bottom = bounding_box(mask)
     size = (max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale)))
     share = cv2.resize(mask[top:bottom, left:right].astype(np.float32), size, interpolation=cv2.INTER_AREA)
@@ -144,7 +144,7 @@ def _summed(image: Image, mask: Mask, donor: Donor, feather: float) -> Rendered:
 def same_class_background(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float
 ) -> Rendered:
-    """As ``random_background``, from the same class: what it costs is the cost of pasting, not of the context."""
+    """Put the object before a donor of the same class: the drop is the cost of pasting, not of the context."""
     background, details = donor_background(context.donor(same_class=True))
     over = composite(image, cover(background, *mask.shape), mask, feather=feather, context=context, reuse=True)
     return Rendered(over, mask, details)

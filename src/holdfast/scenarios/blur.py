@@ -20,8 +20,10 @@ from holdfast.scenarios.definition import Parameter, Value, scenario
 
 REFERENCE = 500
 PYRAMID_SIGMA = 3.0
-"""From this σ on an image is blurred down a pyramid: the same within two grey levels but for the edges of the
-image, where another mirror image is blurred in, and in half of the time or less."""
+"""From this σ on an image is blurred in a pyramid, in half of the time or less.
+
+The result is the same within two grey levels, except at the image's edges, where another mirror image is used.
+"""
 
 PARAMETERS = (
     Parameter(
@@ -47,7 +49,7 @@ SEVERITIES: dict[int, dict[str, Value]] = {
 
 
 def pyramid(sigma: float, height: int, width: int) -> tuple[int, float]:
-    """How often an image of this size is halved before it is blurred, and the σ that is left to do there."""
+    """Return how often an image of this size is halved before the blur, and the σ that remains."""
     sigma *= max(1.0, max(height, width) / REFERENCE)
     levels = 0 if sigma < PYRAMID_SIGMA else max(1, math.floor(math.log2(sigma / 2)))
     # Going down and up again blurs by one pixel's variance each way, at every level in that level's pixels.
@@ -56,7 +58,7 @@ def pyramid(sigma: float, height: int, width: int) -> tuple[int, float]:
 
 
 def gaussian_blur(image: Image, sigma: float, radius: int) -> Image:
-    """The whole image blurred; HWC uint8 in and out. See PARAMETERS."""
+    """Return the whole image blurred; HWC uint8 in and out. See PARAMETERS."""
     if radius:
         return cast(Image, cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), sigma))
     levels, sigma = pyramid(sigma, *image.shape[:2])
@@ -88,7 +90,7 @@ def _shared_blur(image: Image, context: Context, sigma: float, radius: int) -> I
 def blur_background(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
 ) -> Image:
-    """The object over a blurred copy of the whole image, so that its colours bleed into the blur around it."""
+    """Put the object over a blurred copy of the whole image; its colours bleed into the blur around it."""
     blurred = _shared_blur(image, context, sigma, radius)
     return composite(image, blurred, mask, feather=feather, context=context)
 
@@ -107,6 +109,6 @@ def blur_background(
 def blur_object(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, sigma: float, radius: int, feather: float
 ) -> Image:
-    """The blurred copy's object in the sharp background."""
+    """Put the blurred copy's object into the sharp background."""
     blurred = _shared_blur(image, context, sigma, radius)
     return composite(blurred, image, mask, feather=feather, context=context)

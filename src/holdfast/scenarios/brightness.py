@@ -33,7 +33,7 @@ SEVERITIES: dict[int, dict[str, Value]] = {
 
 
 def brighten(image: Image, image_weight: float, blur_weight: float, offset: float, radius: int) -> Image:
-    """The whole image, HWC uint8: image_weight·image + blur_weight·blur + offset, rounded and clipped to 0..255."""
+    """Return image_weight·image + blur_weight·blur + offset of the whole image, rounded, clipped to 0..255."""
     blurred = cv2.GaussianBlur(image, (2 * radius + 1, 2 * radius + 1), 0)
     return cast(Image, cv2.addWeighted(image, image_weight, blurred, blur_weight, offset, dst=blurred))
 
@@ -68,7 +68,7 @@ def bright_background(
     radius: int,
     feather: float,
 ) -> Image:
-    """The object as it is in an overexposed scene."""
+    """Put the object as it is into an overexposed scene."""
     bright = _shared(image, context, image_weight, blur_weight, offset, radius)
     return composite(image, bright, mask, feather=feather, context=context)
 
@@ -95,6 +95,6 @@ def bright_object(
     radius: int,
     feather: float,
 ) -> Image:
-    """The overexposed object in the scene as it is."""
+    """Put the overexposed object into the scene as it is."""
     bright = _shared(image, context, image_weight, blur_weight, offset, radius)
     return composite(bright, image, mask, feather=feather, context=context)

@@ -29,14 +29,14 @@ HUES = 180
     leaves="foreground",
 )
 def grey(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
-    """Luma (0.299 R + 0.587 G + 0.114 B) in all three channels. The released code has no such scenario."""
+    """Make all three channels luma (0.299 R + 0.587 G + 0.114 B). The released code has no such scenario."""
     luma = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     plain = cast(Image, cv2.cvtColor(luma, cv2.COLOR_GRAY2RGB))
     return composite(image, plain, mask, feather=feather, context=context, reuse=True)
 
 
 def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rendered | Image]:
-    """The body of ``red``, ``green`` and ``blue``: keep a channel, or draw one of the hues."""
+    """Return the body of ``red``, ``green`` and ``blue``: keep a channel, or draw one of the hues."""
     keep = tuple(255 if index == channel else 0 for index in range(4))
     choices = [hue for group in hues for hue in group]
 
@@ -61,7 +61,7 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
 
 
 def _with_hue(image: Image, table: NDArray[np.uint8]) -> Image:
-    """The whole image with every hue looked up in a table of 256; saturation and value stay."""
+    """Return the whole image with every hue replaced by a table of 256; saturation and value stay."""
     hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
     hue = cv2.extractChannel(hsv, 0)
     cv2.LUT(hue, table, hue)  # in place: a fresh array costs more than the work
@@ -92,7 +92,7 @@ blue = _single_colour("blue", 2, range(90, 150))
 
 
 def draw_shift(rng: np.random.Generator, one_end: int, other_end: int) -> int:
-    """A shift between the two ends, both included."""
+    """Return a random shift between the two ends, both included."""
     low, high = sorted((one_end, other_end))
     return int(rng.integers(low, high + 1))
 
@@ -128,7 +128,7 @@ def rainbow(
     wrap: int,
     feather: float,
 ) -> Rendered:
-    """One shift for the whole background, drawn between the two ends, both included.
+    """Shift all hues of the background by one random number between the two ends, both included.
 
     The paper gives no range; ours keeps at least 60 degrees away from the true hue on either side. The released code
     draws 0..90 and adds in uint8: a sum over 255 starts again at 0 before the remainder by 180 is taken, so hues

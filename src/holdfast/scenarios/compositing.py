@@ -1,4 +1,4 @@
-"""Joining two images along the edge of a mask."""
+"""Compositing: join two images along the edge of a mask."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask
 
 Box = tuple[int, int, int, int]
-"""left, top, right, bottom in pixels; right and bottom lie outside."""
+"""Left, top, right, bottom in pixels; right and bottom are exclusive."""
 
 
 def composite(
     inside: Image, outside: Image, mask: Mask, *, feather: float, context: Context | None, reuse: bool = False
 ) -> Image:
-    """An image that is ``inside`` where the mask is true and ``outside`` elsewhere.
+    """Return ``inside`` where the mask is true and ``outside`` elsewhere.
 
     Args:
         inside: HWC uint8.
@@ -37,19 +37,19 @@ def composite(
 
 
 def soft_mask(mask: Mask, feather: float) -> NDArray[np.float32]:
-    """HW, 0..1: the mask with an edge that rises over about ``feather`` pixels (a Gaussian of half that width)."""
+    """Return the mask as HW, 0..1, with an edge of about ``feather`` pixels (a Gaussian of half that width)."""
     soft: Any = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), feather / 2)
     return cast("NDArray[np.float32]", np.clip(soft, 0, 1))
 
 
 def flat(like: Image, colour: tuple[float, ...]) -> Image:
-    """An image of one colour (RGB, 0..255, rounded) and of the size of another."""
+    """Return an image of one colour (RGB, 0..255, rounded) with the size of another image."""
     height, width = like.shape[:2]
     seed = np.rint(np.array([[colour]])).astype(np.uint8)
     return cast(Image, cv2.resize(seed, (width, height), interpolation=cv2.INTER_NEAREST))
 
 
 def bounding_box(mask: Mask) -> Box:
-    """The smallest box around the foreground of a mask that has some."""
+    """Return the smallest box around the foreground of a mask that has some."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     return left, top, left + width, top + height

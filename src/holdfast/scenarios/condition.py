@@ -1,4 +1,4 @@
-"""What a user writes after ``--scenarios``, read into conditions with every parameter settled."""
+"""Conditions: what a user writes after ``--scenarios``, with every parameter settled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.core.names import parse_name, split_list
 from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
 
 GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks")
-"""``all`` is the first two: the others answer other questions, some take long, and they are asked for by name."""
+"""Groups of scenarios. ``all`` means the first two; the others answer other questions or take long."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """As it is written on the command line, without options."""
+        """The name on the command line, without options."""
         return condition_name(self.scenario, self.variant)
 
     @property
@@ -43,13 +43,13 @@ class Condition:
 
     @cached_property
     def parameters_json(self) -> str:
-        """The parameters as canonical JSON. A scenario's version joins them from 2 on, so that old rows are redone."""
+        """The parameters as canonical JSON; from version 2 on they include it, so that old rows are redone."""
         version = self.definition.version
         return canonical_json({**self.parameters, **({"version": version} if version > 1 else {})})
 
 
 def find_scenario(name: str) -> Scenario:
-    """The scenario of an id or an alias, however it is cased or spaced; UserError with the nearest names if none is."""
+    """Return the scenario of an id or alias in any spelling; UserError with the nearest names if there is none."""
     definition = registry.scenarios.get(name if name in registry.scenarios else _plain(name))
     if not isinstance(definition, Scenario):
         raise UserError(f"{name!r} is registered as a scenario but was not made with @scenario")
@@ -120,12 +120,12 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
 
 
 def _all_scenarios() -> list[Scenario]:
-    """Those that are loaded: one behind another package's entry point belongs to no group until it is named."""
+    """Return the scenarios that are loaded; those behind entry points belong to no group until they are named."""
     return [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
 
 
 def _plain(name: str) -> str:
-    """``Blur Background`` and ``blur-background`` are ``blur_background``."""
+    """Return ``blur_background`` for ``Blur Background`` and ``blur-background``."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
@@ -139,7 +139,7 @@ def _has(definition: Scenario, tag: str) -> bool:
 
 
 def _variant(definition: Scenario, tag: str) -> tuple[str, Mapping[str, Value]]:
-    """A tag's name in the table and the parameters it sets."""
+    """Return a tag's name in the table and the parameters that it sets."""
     name = tag or PAPER
     if name in definition.variants:
         return name, definition.variants[name]

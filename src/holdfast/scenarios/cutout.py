@@ -1,4 +1,4 @@
-"""The object alone."""
+"""Cut-outs: the object without its background."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.scenarios.definition import Parameter, scenario
 def segmented(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, jpeg: int, feather: float
 ) -> Image:
-    """Background (0, 0, 0). Released: the same after JPEG at OpenCV's usual quality, so black is only nearly black."""
+    """Make the background (0, 0, 0). Released: also JPEG at OpenCV's usual quality, so black is only nearly black."""
     cut = composite(image, np.zeros_like(image), mask, feather=feather, context=context, reuse=True)
     if jpeg == 0:
         return cut
@@ -48,7 +48,7 @@ def segmented(
 def transparent(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, hidden: bool, feather: float
 ) -> Image:
-    """RGBA: alpha 255 on the foreground; background (0, 0, 0, 0). Released: its colours stay, under alpha 0."""
+    """Return RGBA with background (0, 0, 0, 0) and an opaque object. Released: its colours stay, under alpha 0."""
     rgba = cast(Image, cv2.cvtColor(image, cv2.COLOR_RGB2RGBA))
     seen = mask if feather == 0 else soft_mask(mask, feather) > 0.5 / 255
     if not hidden:

@@ -1,4 +1,4 @@
-"""What a scenario declares: its parameters, its variants and what it promises to leave alone."""
+"""Declarations of scenarios: parameters, variants, and the part that stays unchanged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Leaves = Literal["foreground", "background", "nothing", "everything"]
 Group = Literal["static", "diagnostic", "industrial", "corruptions", "attacks", ""]
 
 PAPER = "paper"
-"""The variant every scenario has: its plain defaults."""
+"""The variant that every scenario has: its defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A named setting of a scenario. The default's type is the type of every value it takes."""
+    """A named setting of a scenario; all its values have the type of the default."""
 
     name: str
     default: Value
@@ -34,7 +34,7 @@ class Parameter:
     choices: tuple[Value, ...] = ()
 
     def checked(self, value: object, *, of: str) -> Value:
-        """The value in this parameter's type; raises UserError for a wrong type or one out of range."""
+        """Return the value in this parameter's type; UserError for a wrong type or a value out of range."""
         wanted = type(self.default)
         if wanted is float and type(value) is int:
             value = float(value)
@@ -99,11 +99,11 @@ class Scenario:
 
     @property
     def defaults(self) -> dict[str, Value]:
-        """Parameter → value, as in the variant ``paper``."""
+        """Values of all parameters in the variant ``paper``."""
         return {parameter.name: parameter.default for parameter in self.parameters}
 
     def promise(self, parameters: Mapping[str, Value]) -> Leaves:
-        """What stays bit-identical under these parameters."""
+        """Return which part stays bit-identical under these parameters."""
         held = all(parameters.get(name, value) == value for name, value in self.leaves_while.items())
         return self.leaves if held else "nothing"
 
@@ -153,7 +153,7 @@ def scenario(
 
 
 def _check_declaration(definition: Scenario) -> None:
-    """A declaration that contradicts itself fails when it is imported, not in the middle of a run."""
+    """Fail at import where a declaration contradicts itself."""
     known = {parameter.name: parameter for parameter in definition.parameters}
     if len(known) != len(definition.parameters) or "version" in known:
         raise UserError(f"scenario {definition.id!r} declares a parameter twice, or one called 'version'")
@@ -169,7 +169,7 @@ def _check_declaration(definition: Scenario) -> None:
 
 
 def _register(definition: Scenario, lazy: str) -> None:
-    """Add to the registry; where a package's entry point names this very function, it takes the entry point's place."""
+    """Add the scenario to the registry; it replaces an entry point that names this very function."""
     try:
         registry.scenarios.register(definition.id, definition, summary=definition.summary, aliases=definition.aliases)
     except UserError:

@@ -1,4 +1,4 @@
-"""Conditions that separate what the context does from what cutting and pasting does."""
+"""Diagnostic conditions: they separate the effect of the context from that of cutting and pasting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GREY = 128
     composites=False,
 )
 def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context) -> Rendered:
-    """Tiles of background over the whole box, so that no silhouette is left; the picture has no foreground.
+    """Cover the object's box with tiles of background, so that no silhouette is left.
 
     Outside the box every pixel stays. An object so large that no rectangle of background is left gives an error.
     """
@@ -43,7 +43,7 @@ def only_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
     leaves="foreground",
 )
 def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float) -> Image:
-    """Keeps the scene's colour and nothing else of it."""
+    """Keep only the mean colour of the scene."""
     colour = cv2.mean(image, mask=1 - mask.view(np.uint8))[:3]
     return composite(image, flat(image, tuple(colour)), mask, feather=feather, context=context, reuse=True)
 
@@ -60,7 +60,7 @@ def mean_background(image: Image, mask: Mask, *, rng: np.random.Generator, conte
 def foreground_on_grey(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, level: int, feather: float
 ) -> Image:
-    """The object alone, on a ground that is no edge of the scale as black and white are."""
+    """Put the object on grey, which unlike black and white is no end of the scale."""
     return composite(image, flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True)
 
 
@@ -78,7 +78,7 @@ def foreground_on_grey(
 def silhouette(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, shade: int, level: int, feather: float
 ) -> Image:
-    """What the outline alone tells; no pixel of the image is in it."""
+    """Keep only the outline: no pixel of the image is shown."""
     return composite(
         flat(image, (shade,) * 3), flat(image, (level,) * 3), mask, feather=feather, context=context, reuse=True
     )

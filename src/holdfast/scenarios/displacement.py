@@ -24,13 +24,13 @@ from holdfast.scenarios.compositing import bounding_box, composite
 from holdfast.scenarios.definition import Parameter, scenario
 
 RIM = 50
-"""The rim around the object that is filled, too, is the longer side of its box over this."""
+"""The filled rim around the object is the longer side of its box divided by this."""
 
 FILLED_AT = 128
-"""A longer picture is filled at this length and the guess enlarged: it is smooth, and the time grows with the hole."""
+"""A longer picture is filled at this length and the result enlarged: it is smooth, and the time grows with the hole."""
 
 _SOFTER = (1, 2, 4, 8)
-"""Standard deviations of the blurs, each from as many pixels inside the hole on."""
+"""Standard deviations of the blurs, each from this many pixels inside the hole on."""
 
 DIRECTIONS = 16
 
@@ -40,7 +40,7 @@ VISIBLE = Parameter(
 
 
 def filled_behind(image: Image, mask: Mask, context: Context) -> Image:
-    """The scene with a guess where the object was; HWC uint8. RejectedError where nothing around it is left."""
+    """Return the scene with the object's place filled; HWC uint8. RejectedError where nothing is left around it."""
 
     def make() -> Image | None:
         left, top, right, bottom = bounding_box(mask)
@@ -74,7 +74,7 @@ def _inpainted(image: Image, hole: NDArray[np.uint8]) -> Image:
 
 
 def touched_sides(mask: Mask) -> tuple[bool, bool, bool, bool]:
-    """Whether the object reaches the picture's left, top, right and bottom edge: it is cut off there."""
+    """Return whether the object reaches the left, top, right and bottom edge, where it is cut off."""
     return bool(mask[:, 0].any()), bool(mask[0].any()), bool(mask[:, -1].any()), bool(mask[-1].any())
 
 
@@ -106,7 +106,7 @@ def shift_object(
     visible: float,
     feather: float,
 ) -> Rendered:
-    """The object's own pixels, moved by whole ones in a direction drawn at random, and its mask with them.
+    """Move the object by whole pixels in a random direction, and its mask with it.
 
     It may leave the picture in part. A direction that leaves less than ``visible`` of it, or that would show where an
     object was cut off by the picture's edge, is passed over for the next of 16; along that edge it may slide. Where
@@ -129,7 +129,7 @@ def shift_object(
 
 
 def _directions(first: float, touched: tuple[bool, bool, bool, bool]) -> Iterator[tuple[float, float]]:
-    """Unit vectors from the first angle on, all around; parts that lead away from a touched side are left out."""
+    """Return unit vectors all around, from the first angle on, without parts that lead away from a touched side."""
     left, top, right, bottom = touched
     for step in range(DIRECTIONS):
         angle = first + 2 * math.pi * step / DIRECTIONS
@@ -142,7 +142,7 @@ def _directions(first: float, touched: tuple[bool, bool, bool, bool]) -> Iterato
 
 
 def _shifted(array: NDArray[Any], x: int, y: int) -> Any:
-    """By whole pixels to the right and down; what comes in is 0."""
+    """Return the array moved right and down by whole pixels; new pixels are 0."""
     height, width = array.shape[:2]
     shifted = np.zeros_like(array)
     if abs(x) < width and abs(y) < height:
@@ -175,7 +175,7 @@ def scale_object(
     visible: float,
     feather: float,
 ) -> Rendered:
-    """The object resized about the middle of its box, and its mask with it; severities are smaller, farther away.
+    """Resize the object about the middle of its box, and its mask with it; severities make it smaller.
 
     Where it touches an edge of the picture it stays on that edge, so that no cut shows; one that touches two opposite
     edges cannot become smaller and is rejected, as is one of which too little is left inside when it becomes larger.
@@ -205,7 +205,7 @@ def scale_object(
 
 
 def _anchored(low: int, high: int, length: int, touches_low: bool, touches_high: bool) -> int:
-    """Where the resized box begins: on the touched edge, or so that its middle stays."""
+    """Return where the resized box begins: on the touched edge, or so that its middle stays."""
     if touches_low and not touches_high:
         return low
     if touches_high and not touches_low:
@@ -214,7 +214,7 @@ def _anchored(low: int, high: int, length: int, touches_low: bool, touches_high:
 
 
 def _resized(image: Image, mask: Mask, size: tuple[int, int]) -> tuple[Image, NDArray[np.float32]]:
-    """The object in another size and its share of every pixel, HW 0..1; its edge has no colour of the background."""
+    """Return the resized object and its share of every pixel, HW 0..1, without colours of the background."""
     method = cv2.INTER_AREA if size[0] * size[1] < mask.size else cv2.INTER_LINEAR
     weight = mask.astype(np.float32)
     share: Any = cv2.resize(weight, size, interpolation=method)
@@ -223,7 +223,7 @@ def _resized(image: Image, mask: Mask, size: tuple[int, int]) -> tuple[Image, ND
 
 
 def _placed(background: Image, piece: Image, shape: Mask, x: int, y: int) -> tuple[Image, Mask]:
-    """The background with a piece at (x, y), as far as it lies inside, and where the piece's shape is."""
+    """Return the background with a piece at (x, y), as far as it lies inside, and the mask of the piece."""
     height, width = background.shape[:2]
     rows, columns = shape.shape
     pasted, where = background.copy(), np.zeros((height, width), np.bool_)

@@ -1,4 +1,4 @@
-"""The object in front of a background that a generator made from a prompt."""
+"""The object before a background that a generator made from a prompt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def generated_background(
     max_border: float,
     feather: float,
 ) -> Rendered:
-    """What the context's generator paints around the object, with the object put back bit for bit.
+    """Let the context's generator paint around the object, and put the object back bit for bit.
 
     The paper sorted out by hand what was too small or incomplete; here both are measured on the mask, before anything
     is painted. Whether an oracle still recognises the object is asked by the pipeline, which has one.
@@ -55,7 +55,7 @@ def generated_background(
 
 
 def why_not(mask: Mask, *, min_share: float, max_border: float) -> str:
-    """Why an object is not painted around, or ''."""
+    """Return why an object cannot be painted around, or ''."""
     if mask.mean() < min_share:
         return f"too small: the object is less than {100 * min_share:g} % of the picture"
     if border_share(mask) > max_border:
@@ -65,6 +65,6 @@ def why_not(mask: Mask, *, min_share: float, max_border: float) -> str:
 
 
 def border_share(mask: Mask) -> float:
-    """The share of the outermost pixels that is foreground, 0..1."""
+    """Return the share of the outermost pixels that is foreground, 0..1."""
     inner = mask[1:-1, 1:-1]
     return float((mask.sum() - inner.sum()) / (mask.size - inner.size))

@@ -1,4 +1,4 @@
-"""The untouched image, against which everything else is measured."""
+"""The untouched image, to which all conditions are compared."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ from holdfast.scenarios.definition import scenario
     leaves="everything",
 )
 def original(image: Image, mask: Mask, **_: Any) -> Image:
-    """The very array that came in."""
+    """Return the same array."""
     return image

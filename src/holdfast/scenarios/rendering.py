@@ -1,4 +1,4 @@
-"""Running a scenario: the checks around a function that only has to make its picture."""
+"""Rendering: run a scenario and check its input, its output and its promise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.scenarios.condition import Condition
 from holdfast.scenarios.definition import Leaves, Scenario
 
 CHECKED_PIXELS = 1 << 14
-"""About how many pixels the run-time check looks at: whole rows at even distances, which OpenCV takes as they lie."""
+"""About how many pixels the run-time check looks at, in whole rows at even distances."""
 
 
 def render(
@@ -48,7 +48,7 @@ def run_scenario(
     rng: np.random.Generator,
     context: Context,
 ) -> Rendered:
-    """``render`` for a definition that need not be registered."""
+    """Run ``render`` for a definition that need not be registered."""
     check_input(definition, image, mask)
     image = np.ascontiguousarray(image)
     guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)
@@ -82,7 +82,7 @@ def mask_missing(scenario: str) -> str:
 
 
 def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
-    """SampleError where a scenario cannot be made of this image and mask."""
+    """Raise SampleError where a scenario cannot be made of this image and mask."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise SampleError(f"{definition.id} needs an HWC uint8 RGB image, not {image.dtype} of shape {image.shape}")
     if mask is None:
@@ -101,7 +101,7 @@ def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
 
 
 def _check_output(definition: Scenario, result: Rendered, image: Image, promise: Leaves, *, masked: bool) -> None:
-    """A picture of another size is right only with its own mask, if it had one, and where nothing is promised."""
+    """Check the output; another size needs a mask of its own and a scenario without promises."""
     picture, mask = result.image, result.mask
     if (
         not isinstance(picture, np.ndarray)

@@ -1,4 +1,4 @@
-"""Taking an object out of its scene: its box filled with mirrored tiles of the background beside it."""
+"""Tiles: remove an object by filling its box with mirrored tiles of the background beside it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from holdfast.core.types import Image, Mask
 from holdfast.scenarios.compositing import Box, bounding_box
 
 THIN = 1 / 16
-"""A strip beside the box that is a smaller part of the image than this makes stripes; a patch inside may be larger."""
+"""A strip beside the box with a smaller share of the image makes stripes; a patch inside may be larger."""
 
 RIM = 50
-"""The rim around the box is the longer side over this."""
+"""The rim around the box is the longer side divided by this."""
 
 GRID = 32
-"""Cells along the longer side in which such a patch is looked for."""
+"""Cells along the longer side of the grid in which such a patch is searched."""
 
 
 def without_object(image: Image, mask: Mask) -> Image | None:
-    """A copy whose object's box is background, so that not even an outline is left.
+    """Return a copy whose object's box is background, so that no outline is left.
 
     None where nothing is known of the background (see ``plan_tiles``). HWC uint8; HW bool with some true.
     """
@@ -36,7 +36,7 @@ def without_object(image: Image, mask: Mask) -> Image | None:
 
 
 def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
-    """The tile that is mirrored, and the box that it fills.
+    """Return the tile to mirror, and the box that it fills.
 
     The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
     nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
@@ -60,14 +60,14 @@ def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
 
 
 def _with_rim(box: Box, height: int, width: int) -> Box:
-    """A little more than the box: the object's soft edge lies outside its mask and would trace its outline."""
+    """Return a box with a rim: the object's soft edge lies outside its mask and would show its outline."""
     left, top, right, bottom = box
     rim = max(right - left, bottom - top) // RIM
     return max(0, left - rim), max(0, top - rim), min(width, right + rim), min(height, bottom + rim)
 
 
 def largest_free_rectangle(mask: Mask) -> Box | None:
-    """The largest rectangle without foreground, to the precision of a grid; None where no whole cell is free."""
+    """Return the largest rectangle without foreground, on a grid; None where no whole cell is free."""
     height, width = mask.shape
     cell = max(1.0, max(height, width) / GRID)
     rows, columns = max(1, int(height / cell)), max(1, int(width / cell))
@@ -90,7 +90,7 @@ def largest_free_rectangle(mask: Mask) -> Box | None:
 
 
 def _under_histogram(heights: list[int], bottom: int) -> Box:
-    """The largest rectangle that stands on ``bottom`` under a histogram: one pass with a stack of open bars."""
+    """Return the largest rectangle on ``bottom`` under a histogram, in one pass with a stack of open bars."""
     best: Box = (0, 0, 0, 0)
     stack: list[tuple[int, int]] = []  # (left edge, height), heights rising
     for column, height in enumerate([*heights, 0]):
@@ -103,7 +103,7 @@ def _under_histogram(heights: list[int], bottom: int) -> Box:
 
 
 def _mirrored(image: Image, tile: Box, box: Box) -> Image:
-    """What fills ``box`` when ``tile`` is mirrored at its edges as often as needed; shared pixels stay in place."""
+    """Return the content of ``box`` when ``tile`` is mirrored as often as needed; shared pixels stay in place."""
     left, top, right, bottom = tile
     before_x, before_y = max(0, left - box[0]), max(0, top - box[1])
     after_x, after_y = max(0, box[2] - right), max(0, box[3] - bottom)

@@ -39,7 +39,7 @@ _STEPS = 4  # points of the streak a pixel
 
 
 def streak_kernel(length: float, angle: float) -> NDArray[np.float32]:
-    """A straight line through the middle, of a sum of 1: each of its points shared out among the four pixels around."""
+    """Return a straight line through the middle with a sum of 1, its points shared among the four pixels around."""
     reach = math.ceil(length / 2)
     kernel = np.zeros((2 * reach + 1, 2 * reach + 1), np.float64)
     count = max(1, round(_STEPS * (length - 1))) + 1
@@ -55,7 +55,7 @@ def streak_kernel(length: float, angle: float) -> NDArray[np.float32]:
 
 
 def _smeared(image: Image, part: Mask, length: float, rng: np.random.Generator) -> tuple[Image, dict[str, Any]]:
-    """One part smeared along a random line, from its own pixels only; what the other part shows means nothing."""
+    """Smear one part along a random line, from its own pixels only; the other part's pixels are undefined."""
     length *= max(1.0, max(image.shape[:2]) / REFERENCE)
     angle = float(rng.uniform(0, math.pi))
     kernel = streak_kernel(length, angle)
@@ -79,7 +79,7 @@ def _smeared(image: Image, part: Mask, length: float, rng: np.random.Generator) 
 def motion_blur_background(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, length: float, feather: float
 ) -> Rendered:
-    """A camera that follows the object past its surroundings."""
+    """Blur the background as by a camera that follows the object."""
     smeared, details = _smeared(image, ~mask, length, rng)
     return Rendered(composite(image, smeared, mask, feather=feather, context=context, reuse=True), mask, details)
 
@@ -97,6 +97,6 @@ def motion_blur_background(
 def motion_blur_object(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, length: float, feather: float
 ) -> Rendered:
-    """An object that shakes before a camera that does not; its outline stays, so that the background can."""
+    """Blur the object as if it shook; its outline stays, so that the background can stay."""
     smeared, details = _smeared(image, mask, length, rng)
     return Rendered(composite(smeared, image, mask, feather=feather, context=context), mask, details)

@@ -1,1 +1,1 @@
-"""The steps from each state of the tables to the next; run by ``people.migrate``."""
+"""Migrations of the tables, run by ``people.migrate``."""

@@ -1,4 +1,4 @@
-"""Run by Alembic; the connection, its transaction and its lock are the caller's (``people.migrate``)."""
+"""Alembic's entry point; ``people.migrate`` owns the connection, its transaction and its lock."""
 
 from __future__ import annotations
 

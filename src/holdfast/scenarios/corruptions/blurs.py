@@ -21,7 +21,7 @@ _FINER = 9  # points along each side of a pixel by which its covered share is to
     table=((1.0,), (2.0,), (3.0,), (4.0,), (6.0,)),
 )
 def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: Any) -> Image:
-    """Edges are repeated beyond the picture."""
+    """Blur with a Gaussian; edges are repeated beyond the picture."""
     return picture_of(gaussian(values_of(image), sigma * scale))
 
 
@@ -35,20 +35,20 @@ def gaussian_blur(image: Image, mask: Mask, *, scale: float, sigma: float, **_: 
     table=((3.0, 0.1), (4.0, 0.5), (6.0, 0.5), (8.0, 0.5), (10.0, 0.5)),
 )
 def defocus_blur(image: Image, mask: Mask, *, scale: float, radius: float, softness: float, **_: Any) -> Image:
-    """A point becomes a disc."""
+    """Blur each point to a disc."""
     kernel = disc(radius, softness) if scale == 1 else _covered(radius * scale, softness * scale)
     return picture_of(cv2.filter2D(values_of(image), -1, kernel))
 
 
 def disc(radius: float, softness: float) -> NDArray[np.float32]:
-    """A disc with a sum of 1 whose edge is blurred over 3 × 3 pixels, 5 × 5 from a radius of 8 on."""
+    """Return a disc with a sum of 1 whose edge is blurred over 3 × 3 pixels, 5 × 5 from a radius of 8 on."""
     reach = max(8, int(np.ceil(radius)))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     return _softened((x**2 + y**2 <= radius**2).astype(np.float32), radius, softness)
 
 
 def _covered(radius: float, softness: float) -> NDArray[np.float32]:
-    """The same of another size, a pixel as strong as its share that the disc covers: one of 0.9 pixels blurs, too."""
+    """Return a disc of any radius; a pixel has the share that the disc covers, so that 0.9 pixels blur, too."""
     reach = max(8, int(np.ceil(radius)) + 1)
     fine = (np.arange((2 * reach + 1) * _FINER) + 0.5) / _FINER - reach - 0.5
     inside = fine[:, None] ** 2 + fine**2 <= radius**2
@@ -83,7 +83,7 @@ def glass_blur(
     rounds: int,
     **_: Any,
 ) -> Image:
-    """Blurred, then strewn, then blurred again."""
+    """Blur, swap pixels with neighbours, and blur again."""
     strewn = picture_of(gaussian(values_of(image), sigma * scale))
     reach = max(1, round(reach * scale))
     height, width = image.shape[:2]
@@ -93,7 +93,7 @@ def glass_blur(
 
 
 def sources(height: int, width: int, reach: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """For every pixel in reading order the place whose value it gets.
+    """Return for every pixel in reading order the place whose value it gets.
 
     The published loop goes backwards over the picture and means to swap each pixel with a neighbour at -reach to
     reach - 1. What it assigns are views of one array, so it copies the neighbour instead; and a neighbour that had its
@@ -129,7 +129,7 @@ def sources(height: int, width: int, reach: int, rng: np.random.Generator) -> ND
 def motion_blur(
     image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, radius: float, sigma: float, **_: Any
 ) -> Image:
-    """Along an angle from -45° to 45°."""
+    """Blur along a random angle from -45° to 45°."""
     return cast(Image, streak(image, radius * scale, sigma * scale, rng.uniform(-45, 45)))
 
 
@@ -143,7 +143,7 @@ def motion_blur(
     table=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
 )
 def zoom_blur(image: Image, mask: Mask, *, end: float, step: float, **_: Any) -> Image:
-    """The mean of the picture and its enlargements."""
+    """Return the mean of the picture and its enlargements."""
     values = values_of(image)
     factors = np.arange(1, end, step)
     total = values.copy()

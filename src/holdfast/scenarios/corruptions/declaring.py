@@ -1,4 +1,4 @@
-"""What the nineteen corruptions share: how they are declared, and how they take pictures of any size.
+"""Shared by the nineteen corruptions: their declaration, and how they take pictures of any size.
 
 They are those of ImageNet-C (Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions
 and Perturbations", 2019), whose parameters are stated for pictures that were shrunk to 256 pixels on the shorter side
@@ -27,13 +27,13 @@ Values = NDArray[np.float32]
 
 GROUP = "corruptions"
 MIDDLE = 3
-"""The severity that a corruption has where none is named."""
+"""The severity of a corruption where none is named."""
 
 CROPPED, SHRUNK = 224, 256
-"""Shorter sides to which the published parameters belong: of the pictures of ImageNet-C, and before their crop."""
+"""Shorter sides of the published parameters: of ImageNet-C's pictures, and before their crop."""
 
 LONGEST = 1024
-"""Layers are made on a grid no longer than this, however thin the picture."""
+"""Layers are made on a grid that is at most this long, for thin pictures too."""
 
 SIZE = Parameter(
     "size",
@@ -86,7 +86,7 @@ def corruption(
 
 
 def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
-    """Picture and mask (which may be None) with a shorter side of ``size`` at most; themselves where they have it."""
+    """Return picture and mask (or None) with a shorter side of at most ``size``."""
     height, width = image.shape[:2]
     if size == 0 or min(height, width) <= size:
         return image, mask
@@ -97,20 +97,20 @@ def shrunk(image: Image, mask: Mask, size: int) -> tuple[Image, Mask]:
 
 
 def resized_mask(mask: Mask, target: tuple[int, int]) -> Mask:
-    """True where half of a pixel was foreground; ``target`` is (width, height)."""
+    """Return a resized mask, true where half of a pixel was foreground; ``target`` is (width, height)."""
     share: Any = cv2.resize(mask.astype(np.float32), target, interpolation=cv2.INTER_AREA)
     return cast(Mask, share >= 0.5)
 
 
 def scale_of(height: int, width: int) -> float:
-    """By how much lengths of the published parameters are multiplied for a picture of this size."""
+    """Return the factor on the published lengths for a picture of this size."""
     shorter, longer = sorted((height, width))
     scale = shorter / CROPPED if shorter < CROPPED else max(1.0, shorter / SHRUNK)
     return max(scale, longer / LONGEST)
 
 
 def layer(image: Image, scale: float, make: Callable[[int, int], NDArray[Any]]) -> Values:
-    """HW: what ``make(height, width)`` gives at the published scale, resized to the picture."""
+    """Return ``make(height, width)`` at the published scale, resized to the picture; HW."""
     height, width = image.shape[:2]
     if scale == 1:
         return make(height, width).astype(np.float32, copy=False)
@@ -120,18 +120,18 @@ def layer(image: Image, scale: float, make: Callable[[int, int], NDArray[Any]]) 
 
 
 def values_of(image: Image) -> Values:
-    """HWC, 0..1."""
+    """Return the image as HWC, 0..1."""
     return image.astype(np.float32) / np.float32(255)
 
 
 def picture_of(values: NDArray[Any]) -> Image:
-    """0..1, clipped, to 0..255; cut off rather than rounded, as the published pictures are."""
+    """Return values of 0..1 as 0..255, clipped, and cut off rather than rounded, as published."""
     # The small addition keeps what rounding of floats took from a whole number.
     return cast(Image, (np.clip(values, 0, 1) * np.float32(255) + np.float32(1e-3)).astype(np.uint8))
 
 
 def gaussian(values: Values, sigma: float) -> Values:
-    """Blurred, edges repeated, cut off at four standard deviations (as scikit-image has it)."""
+    """Return the values blurred, with repeated edges, cut off at four standard deviations as in scikit-image."""
     width = 2 * int(4 * sigma + 0.5) + 1
     if width == 1:
         return values
@@ -139,7 +139,7 @@ def gaussian(values: Values, sigma: float) -> Values:
 
 
 def streak(values: NDArray[Any], radius: float, sigma: float, angle: float) -> NDArray[Any]:
-    """ImageMagick's motion blur: half a Gaussian of 2·radius + 1 pixels along an angle in degrees, edges repeated."""
+    """Return ImageMagick's motion blur: half a Gaussian of 2·radius + 1 pixels along an angle, edges repeated."""
     steps = np.arange(2 * int(np.ceil(radius)) + 1)
     weights = np.exp(-(steps**2) / (2 * max(sigma, 1e-3) ** 2))
     x = np.ceil(steps * np.cos(np.deg2rad(angle)) - 0.5).astype(int)
@@ -151,7 +151,7 @@ def streak(values: NDArray[Any], radius: float, sigma: float, angle: float) -> N
 
 
 def zoomed(values: Values, factor: float) -> Values:
-    """The middle, ``factor`` times larger, of the same size; bilinear, corners on corners (as SciPy's zoom has it)."""
+    """Return the middle enlarged ``factor`` times, at the same size; bilinear, aligned corners as in SciPy's zoom."""
     height, width = values.shape[:2]
     rows, columns = _axis(height, factor), _axis(width, factor)
     matrix = np.array([[columns[0], 0, columns[1]], [0, rows[0], rows[1]]], np.float64)
@@ -160,7 +160,7 @@ def zoomed(values: Values, factor: float) -> Values:
 
 
 def _axis(length: int, factor: float) -> tuple[float, float]:
-    """Step and start, in pixels of the input, of the enlarged middle along one axis."""
+    """Return step and start, in pixels of the input, of the enlarged middle along one axis."""
     kept = int(np.ceil(length / factor))
     scaled = round(kept * factor)
     step = (kept - 1) / (scaled - 1) if scaled > 1 else 1.0

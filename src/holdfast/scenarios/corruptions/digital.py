@@ -1,4 +1,4 @@
-"""What cameras, screens and files do to a picture."""
+"""Corruptions by cameras, screens and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.scenarios.corruptions.declaring import corruption, layer, picture_
     table=((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),
 )
 def brightness(image: Image, mask: Mask, *, added: float, **_: Any) -> Image:
-    """Hue and saturation stay."""
+    """Add brightness; hue and saturation stay."""
     hsv: Any = cv2.cvtColor(values_of(image), cv2.COLOR_RGB2HSV)
     hsv[..., 2] = np.clip(hsv[..., 2] + added, 0, 1)
     return picture_of(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
@@ -35,7 +35,7 @@ def brightness(image: Image, mask: Mask, *, added: float, **_: Any) -> Image:
     table=((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),
 )
 def contrast(image: Image, mask: Mask, *, kept: float, **_: Any) -> Image:
-    """Each channel nears its mean."""
+    """Move each channel towards its mean."""
     values = values_of(image)
     means = values.mean(axis=(0, 1), dtype=np.float64).astype(np.float32)
     return picture_of((values - means) * np.float32(kept) + means)
@@ -48,7 +48,7 @@ def contrast(image: Image, mask: Mask, *, kept: float, **_: Any) -> Image:
     table=((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
 )
 def saturate(image: Image, mask: Mask, *, factor: float, added: float, **_: Any) -> Image:
-    """Grey has no hue: where something is added, it turns red, as OpenCV and scikit-image agree."""
+    """Multiply and shift the saturation; grey, which has no hue, turns red, as in OpenCV and scikit-image."""
     hsv: Any = cv2.cvtColor(values_of(image), cv2.COLOR_RGB2HSV)
     hsv[..., 1] = np.clip(hsv[..., 1] * factor + added, 0, 1)
     return picture_of(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
@@ -61,7 +61,7 @@ def saturate(image: Image, mask: Mask, *, factor: float, added: float, **_: Any)
     table=((25,), (18,), (15,), (10,), (7,)),
 )
 def jpeg_compression(image: Image, mask: Mask, *, quality: int, **_: Any) -> Image:
-    """Encoded and decoded by Pillow, as published."""
+    """Encode and decode with Pillow, as published."""
     file = io.BytesIO()
     Pillow.fromarray(image).save(file, "JPEG", quality=quality)
     return np.array(Pillow.open(file))
@@ -74,7 +74,7 @@ def jpeg_compression(image: Image, mask: Mask, *, quality: int, **_: Any) -> Ima
     table=((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),
 )
 def pixelate(image: Image, mask: Mask, *, kept: float, **_: Any) -> Image:
-    """Shrunk by a box filter and enlarged again by whole pixels."""
+    """Shrink with a box filter and enlarge by whole pixels."""
     height, width = image.shape[:2]
     small = Pillow.fromarray(image).resize(
         (max(1, int(width * kept)), max(1, int(height * kept))), Pillow.Resampling.BOX
@@ -109,7 +109,7 @@ def elastic_transform(
     shear: float,
     **_: Any,
 ) -> Rendered:
-    """An affine map of three corners moved at random, then displacements from smoothed noise (the 244 is theirs)."""
+    """Map three randomly moved corners affinely, then displace by smoothed noise (the 244 is theirs)."""
     affine = _affine(image, shear * scale, rng)
 
     def noise(height: int, width: int) -> NDArray[Any]:
@@ -130,7 +130,7 @@ def elastic_transform(
 
 
 def _affine(image: Image, shear: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Three corners of a square of two thirds in the middle, each moved by up to ``shear`` along both axes."""
+    """Return the affine map of three corners of a centred square, each moved by up to ``shear`` on both axes."""
     height, width = image.shape[:2]
     middle, half = np.array([width, height], np.float32) // 2, max(1, min(height, width) // 3)
     corners = (middle + half * np.array([[1, 1], [1, -1], [-1, -1]], np.float32)).astype(np.float32)
@@ -140,7 +140,7 @@ def _affine(image: Image, shear: float, rng: np.random.Generator) -> NDArray[np.
 
 @functools.lru_cache(maxsize=32)
 def _smoothing(length: int, sigma: float) -> NDArray[np.float64]:
-    """The matrix of a Gaussian filter along an axis, mirrored at the ends and cut off at three standard deviations.
+    """Return the matrix of a Gaussian filter along an axis, mirrored at the ends, cut off at three deviations.
 
     Theirs is up to five times as wide as the picture, which as a matrix costs nothing.
     """

@@ -1,4 +1,4 @@
-"""Frost, drawn: what ImageNet-C takes from photographs of others.
+"""Drawn frost, instead of the photographs that ImageNet-C uses.
 
 Five textures of feathers of ice on clouds of haze, in the mean colours and contrasts of the five photographs that the
 published code draws from (two of which are the same picture), so that they cover as much of a picture.
@@ -25,14 +25,14 @@ _LOOKS = (
     ((138, 153, 165), 29, 640),
     ((112, 123, 135), 43, 760),
 )
-"""Mean colour, standard deviation of the brightness, number of feathers."""
+"""Mean colour, standard deviation of the brightness, and number of feathers of each texture."""
 
 TEXTURES = len(_LOOKS)
 
 
 @functools.lru_cache(maxsize=TEXTURES)
 def frost_texture(index: int) -> Image:
-    """One of the TEXTURES, the same in every process; (SIDE, SIDE, 3), not to be written to."""
+    """Return one of the TEXTURES, the same in every process, (SIDE, SIDE, 3); callers must not write to it."""
     colour, deviation, feathers = _LOOKS[index]
     rng = generator("frost", index)
     ice = np.zeros((SIDE, SIDE), np.uint8)
@@ -48,7 +48,7 @@ def frost_texture(index: int) -> Image:
 
 
 def _feather(ice: NDArray[np.uint8], rng: np.random.Generator) -> None:
-    """A needle with shorter ones at 60° on both sides, brighter towards its root."""
+    """Draw a needle with shorter ones at 60° on both sides, brighter towards its root."""
     start, angle = rng.uniform(0, SIDE, 2), rng.uniform(0, 2 * np.pi)
     length, brightness = rng.uniform(15, 90), rng.uniform(60, 255)
     _needle(ice, start, angle, length, brightness)
@@ -68,6 +68,6 @@ def _needle(ice: NDArray[np.uint8], start: NDArray[np.float64], angle: float, le
 
 
 def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With mean 0 and standard deviation 1."""
+    """Return the values with mean 0 and standard deviation 1."""
     standard: NDArray[np.float64] = (values - values.mean()) / values.std()
     return standard

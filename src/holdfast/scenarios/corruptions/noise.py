@@ -1,4 +1,4 @@
-"""Noise that each channel of each pixel has for itself."""
+"""Noise that is independent per channel and pixel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.scenarios.corruptions.declaring import corruption, picture_of, val
     table=((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
 )
 def gaussian_noise(image: Image, mask: Mask, *, rng: np.random.Generator, sigma: float, **_: Any) -> Image:
-    """Of low light, the same everywhere."""
+    """Add the noise of low light, the same everywhere."""
     return picture_of(values_of(image) + np.float32(sigma) * rng.standard_normal(image.shape, np.float32))
 
 
@@ -28,7 +28,7 @@ def gaussian_noise(image: Image, mask: Mask, *, rng: np.random.Generator, sigma:
     table=((60.0,), (25.0,), (12.0,), (5.0,), (3.0,)),
 )
 def shot_noise(image: Image, mask: Mask, *, rng: np.random.Generator, photons: float, **_: Any) -> Image:
-    """Light comes in whole photons: noise that grows with the brightness."""
+    """Draw whole photons: noise that grows with the brightness."""
     return picture_of(rng.poisson(values_of(image) * photons) / np.float64(photons))
 
 
@@ -39,7 +39,7 @@ def shot_noise(image: Image, mask: Mask, *, rng: np.random.Generator, photons: f
     table=((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),
 )
 def impulse_noise(image: Image, mask: Mask, *, rng: np.random.Generator, amount: float, **_: Any) -> Image:
-    """A value is 0 or 255, either as often, or stays; channels are hit apart, so that the grains have colours."""
+    """Set values to 0 or 255, equally often; channels are independent, so the grains have colours."""
     draw = rng.random(image.shape, np.float32)
     return np.where(draw < amount / 2, np.uint8(0), np.where(draw < amount, np.uint8(255), image))
 
@@ -51,6 +51,6 @@ def impulse_noise(image: Image, mask: Mask, *, rng: np.random.Generator, amount:
     table=((0.15,), (0.2,), (0.35,), (0.45,), (0.6,)),
 )
 def speckle_noise(image: Image, mask: Mask, *, rng: np.random.Generator, sigma: float, **_: Any) -> Image:
-    """Multiplicative noise."""
+    """Multiply by noise."""
     values = values_of(image)
     return picture_of(values * (1 + np.float32(sigma) * rng.standard_normal(image.shape, np.float32)))

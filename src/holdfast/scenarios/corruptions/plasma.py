@@ -1,4 +1,4 @@
-"""Plasma clouds: noise of every size, the coarse stronger than the fine."""
+"""Plasma clouds: noise of every size, coarse noise stronger than fine noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SIDE = 256
 
 
 def plasma(side: int, decay: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Clouds by midpoint displacement, (side, side), exactly 0..1, the same on from one edge to the opposite one.
+    """Return clouds by midpoint displacement, (side, side), exactly 0..1, periodic at the edges.
 
     The middle of each square of known points is their mean and a random displacement, then the middles of the sides are
     the means of the four known points around them, likewise; then squares of half the size. Displacements become

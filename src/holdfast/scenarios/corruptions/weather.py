@@ -1,4 +1,4 @@
-"""Snow, frost, fog, and what splashes on a lens."""
+"""Snow, frost, fog, and drops on a lens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def snow(
     kept: float,
     **_: Any,
 ) -> Image:
-    """A whitened picture under flakes, and under the same flakes turned by half a turn."""
+    """Whiten the picture, and add flakes and the same flakes rotated by 180°."""
     angle = rng.uniform(-135, -45)
 
     def flakes(height: int, width: int) -> NDArray[Any]:
@@ -85,7 +85,7 @@ def snow(
 def frost(
     image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, kept: float, ice: float, **_: Any
 ) -> Image:
-    """A piece of one of five frost textures, which are drawn here: the photographs of the release are not."""
+    """Add a piece of one of five drawn frost textures (the release uses photographs)."""
     texture = frost_texture(int(rng.integers(TEXTURES)))
     height, width = image.shape[:2]
     rows, columns = max(2, round(height / scale)), max(2, round(width / scale))
@@ -111,7 +111,7 @@ def frost(
 def fog(
     image: Image, mask: Mask, *, rng: np.random.Generator, scale: float, density: float, decay: float, **_: Any
 ) -> Image:
-    """Plasma clouds on top, then the whole darkened until its brightest value is what it was."""
+    """Add plasma clouds, then darken everything until its brightest value is as before."""
 
     def clouds(height: int, width: int) -> NDArray[Any]:
         # The clouds have no seam, so that a picture wider than they are goes on with their beginning.
@@ -157,7 +157,7 @@ def spatter(
     mud: int,
     **_: Any,
 ) -> Image:
-    """Drops are where smoothed noise is high: brightened with pale turquoise, or covered with brown."""
+    """Put drops where smoothed noise is high: brightened with pale turquoise, or covered with brown."""
 
     def drops(height: int, width: int) -> Values:
         noise = gaussian(rng.normal(mean, sigma, (height, width)).astype(np.float32), smoothing)
@@ -170,7 +170,7 @@ def spatter(
 
 
 def _water(liquid: Values) -> Values:
-    """How bright the drops are, 0..1: lit from one side by their distance to the nearest edge."""
+    """Return how bright the drops are, 0..1: lit from one side by their distance to the nearest edge."""
     drawn = picture_of(liquid)
     distance: Any = cv2.distanceTransform(255 - cv2.Canny(drawn, 50, 150), cv2.DIST_L2, 5)
     depth: Any = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
@@ -181,6 +181,6 @@ def _water(liquid: Values) -> Values:
 
 
 def _mud(liquid: Values, threshold: float, softness: float) -> Values:
-    """How far the mud covers, 0..1: where most of the surroundings are mud, too."""
+    """Return how far mud covers each pixel, 0..1."""
     share = gaussian((liquid > threshold).astype(np.float32), softness)
     return np.where(share < 0.8, np.float32(0), share)

@@ -1,4 +1,4 @@
-"""The static scenarios as batched tensor code, on any device: the same pictures as those OpenCV makes one by one."""
+"""The static scenarios as batched tensor code on any device; they make the same pictures as OpenCV."""
 
 from holdfast.scenarios.tensors.arithmetic import on_device
 from holdfast.scenarios.tensors.batches import rainbow_shifts, render_batch, supports

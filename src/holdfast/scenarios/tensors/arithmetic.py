@@ -24,7 +24,7 @@ BINOMIAL = (1, 4, 6, 4, 1)
 
 
 def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """Whole numbers as int64, for which a GPU is not waited for: the copy takes its turn behind what it is doing."""
+    """Return whole numbers as int64 on the device, copied without waiting for it."""
     import torch
 
     held = torch.tensor(numbers, dtype=torch.int64)
@@ -32,7 +32,7 @@ def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
 
 
 def luma(images: Tensor) -> Tensor:
-    """``cv2.COLOR_RGB2GRAY``, bit for bit: N1HW."""
+    """Return ``cv2.COLOR_RGB2GRAY``, bit for bit: N1HW."""
     import torch
 
     red, green, blue = (images[:, channel : channel + 1].int() for channel in range(3))
@@ -40,7 +40,7 @@ def luma(images: Tensor) -> Tensor:
 
 
 def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
-    """Through OpenCV's HSV of 8 bits with every hue h as (h + shift) % wrap % 180.
+    """Turn every hue h of OpenCV's 8-bit HSV into (h + shift) % wrap % 180.
 
     OpenCV rounds down on the way back to RGB, but for the last pixels of a row, which it rounds: one of 255 more there.
 
@@ -77,7 +77,7 @@ def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
 
 
 def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weight: float, offset: float) -> Tensor:
-    """``cv2.addWeighted``: rounded (halves to even) and clipped to 0..255."""
+    """Return ``cv2.addWeighted``: rounded (halves to even) and clipped to 0..255."""
     import torch
 
     base = second.float().mul_(second_weight).add_(offset)
@@ -87,13 +87,13 @@ def add_weighted(first: Tensor, first_weight: float, second: Tensor, second_weig
 def brighten(
     images: Tensor, *, kernel: tuple[int, ...], image_weight: float, blur_weight: float, offset: float
 ) -> Tensor:
-    """The weighted sum of pictures and of what ``convolve`` makes of them."""
+    """Return the weighted sum of pictures and of ``convolve`` of them."""
     blurred = convolve(images, kernel)
     return add_weighted(images, image_weight, blurred, blur_weight, offset)
 
 
 def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any]:
-    """How ``descend`` blurs pictures of a size: levels of the pyramid, and the kernel on its lowest.
+    """Return how ``descend`` blurs pictures of a size: levels of the pyramid, and the kernel on the lowest.
 
     As ``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again.
     """
@@ -104,7 +104,7 @@ def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any
 
 
 def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
-    """Blurred by a kernel so many halvings of the picture below."""
+    """Return the pictures blurred by a kernel after this many halvings."""
     import torch
 
     work, sizes = images.float(), []
@@ -118,7 +118,7 @@ def descend(images: Tensor, *, levels: int, kernel: tuple[int, ...]) -> Tensor:
 
 
 def convolve(images: Tensor, kernel: tuple[int, ...]) -> Tensor:
-    """``cv2.GaussianBlur`` on bytes, bit for bit, by a kernel of ``gaussian_kernel`` along both axes."""
+    """Return ``cv2.GaussianBlur`` on bytes, bit for bit, by a kernel of ``gaussian_kernel`` along both axes."""
     import torch
 
     return _convolved(images.float(), kernel).to(torch.uint8)
@@ -126,7 +126,7 @@ def convolve(images: Tensor, kernel: tuple[int, ...]) -> Tensor:
 
 @lru_cache(maxsize=64)
 def gaussian_kernel(size: int, sigma: float) -> tuple[int, ...]:
-    """OpenCV's own weights of a blur of bytes, in 256ths that sum to 256 (σ 0: what OpenCV takes for this size).
+    """Return OpenCV's own weights of a blur of bytes, in 256ths that sum to 256 (σ 0: OpenCV's for this size).
 
     They are read off a white line that OpenCV has blurred: how it spreads its rounding errors is not promised
     anywhere. A weight up to 128 comes out as it is; only the one in the middle can be larger, and it is the rest.
@@ -140,7 +140,7 @@ def gaussian_kernel(size: int, sigma: float) -> tuple[int, ...]:
 
 
 def resize_linear(images: Tensor, height: int, width: int) -> Tensor:
-    """``cv2.resize`` with INTER_LINEAR in its steps of 2⁻¹¹."""
+    """Return ``cv2.resize`` with INTER_LINEAR in its steps of 2⁻¹¹."""
     import torch
 
     if tuple(images.shape[2:]) == (height, width):
@@ -155,7 +155,7 @@ def resize_linear(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def resize_area(images: Tensor, height: int, width: int) -> Tensor:
-    """``cv2.resize`` with INTER_AREA to a smaller size: every pixel the mean of what it covers."""
+    """Return ``cv2.resize`` with INTER_AREA to a smaller size: every pixel is the mean of what it covers."""
     import torch
 
     rows = _area(images.shape[2], height, images.device)
@@ -167,7 +167,7 @@ def resize_area(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def _down(values: Tensor, bits: int) -> Tensor:
-    """Whole numbers in floats shifted right, in place."""
+    """Shift whole numbers in floats right, in place."""
     return values.mul_(2.0**-bits).floor_()
 
 
@@ -176,7 +176,7 @@ def _convolved(values: Tensor, kernel: tuple[int, ...]) -> Tensor:
 
 
 def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1) -> Tensor:
-    """The weighted sum of neighbours along an axis, at every ``step``-th pixel, mirrored around the outermost one."""
+    """Return the weighted sum of neighbours along an axis, at every ``step``-th pixel, mirrored at the ends."""
     radius, length = len(kernel) // 2, values.shape[axis]
     wide = values.index_select(axis, _mirror(length, radius, values.device))
     total: Tensor | None = None
@@ -192,7 +192,7 @@ def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1)
 
 
 def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
-    """``pyrUp`` along an axis, times 8: mirrored at the start, repeated at the end, as OpenCV has it."""
+    """Return ``pyrUp`` along an axis, times 8: mirrored at the start, repeated at the end, as in OpenCV."""
     import torch
 
     last = values.shape[axis] - 1
@@ -209,14 +209,14 @@ def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """Made once: a copy to the device makes the host wait."""
+    """Return cached index tensors: a copy to the device would make the host wait."""
     import torch
 
     return torch.tensor(places, device=device)
 
 
 def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
-    """Where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
+    """Return where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
     import torch
 
     if torch.compiler.is_compiling():  # a compiler makes this part of where it reads
@@ -236,7 +236,7 @@ def _mirrored(length: int, radius: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Each target pixel's two neighbours and their weights of 2048 in all."""
+    """Return each target pixel's two neighbours and their weights, which sum to 2048."""
     import torch
 
     place = ((np.arange(target) + 0.5) * (source / target) - 0.5).astype(np.float32)
@@ -251,7 +251,7 @@ def _linear(source: int, target: int, device: torch.device) -> tuple[Tensor, Ten
 
 @lru_cache(maxsize=64)
 def _area(source: int, target: int, device: torch.device) -> Tensor:
-    """A matrix target × source: the share of each source pixel in each target pixel."""
+    """Return a matrix target × source: the share of each source pixel in each target pixel."""
     import torch
 
     edges = np.arange(target + 1) * (source / target)

@@ -1,4 +1,4 @@
-"""All conditions of a batch of pictures of one size."""
+"""All conditions of a batch of pictures that have one size."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ONLY: Mapping[str, Mapping[str, Any]] = {
     "segmented": {"jpeg": 0},
     "random_background": {"placement": "kept"},
 }
-"""Parameters of which one value is made here; the others are left to ``scenarios.render``."""
+"""Parameters for which only one value is supported here; ``scenarios.render`` has the others."""
 
 
 @dataclass
 class _Batch:
-    """What the conditions of a batch share."""
+    """Tensors that the conditions of a batch share."""
 
     images: Tensor
     inside: Tensor  # N1HW bool
@@ -48,7 +48,7 @@ class _Batch:
         return self.made[key]
 
     def over(self, background: Tensor) -> Tensor:
-        """The objects over another background, in place."""
+        """Return the objects over another background, in place."""
         return self.images.where(self.inside, background)
 
     def black(self) -> Tensor:
@@ -56,7 +56,7 @@ class _Batch:
 
 
 def supports(condition: Condition) -> bool:
-    """Whether ``render_batch`` makes it: the static group with hard edges, without what only OpenCV does.
+    """Return whether ``render_batch`` can make it: the static group with hard edges.
 
     Not here: feather, hues of the released colours, JPEG, moved and summed objects.
     """
@@ -80,7 +80,7 @@ def render_batch(
     matte: tuple[int, int, int] = WHITE,
     compiled: Compiled | None = None,
 ) -> dict[Condition, Tensor]:
-    """The pictures that ``scenarios.render`` makes one by one, over the matte, on the images' device.
+    """Return the pictures that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
 
     The same bytes for the original, grey, the channels, cut-outs and backgrounds of the same size; within one of 255
     for hue, brightness, blur and resized donors, but for a pixel in a thousand at most.
@@ -111,7 +111,7 @@ def _plainly(function: Callable[..., Tensor], images: Tensor, *others: Tensor, *
 
 
 def rainbow_shifts(condition: Condition, sample_ids: Sequence[str], seed: int) -> list[int]:
-    """The shift of each image's hue, which the one-by-one path records in its details."""
+    """Return the shift of each image's hue, which ``scenarios.render`` records in its details."""
     low, high = int(condition.parameters["shift_low"]), int(condition.parameters["shift_high"])
     keys = (condition.scenario, condition.variant, condition.parameters_json)
     return [draw_shift(generator(seed, sample_id, *keys), low, high) for sample_id in sample_ids]

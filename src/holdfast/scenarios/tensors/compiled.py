@@ -1,4 +1,4 @@
-"""The heavy arithmetic of scenarios compiled for pictures of one size: some passes over memory instead of dozens."""
+"""Heavy arithmetic of scenarios, compiled for pictures of one size: fewer passes over memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 APART = 1e-3
-"""So many values may differ by more than one from those that are not compiled: divisions are a little less exact."""
+"""How many values may differ by more than one from uncompiled ones: compiled divisions are less exact."""
 
 
 class Compiled:
-    """Versions of functions for batches of one shape, made when they are first asked for."""
+    """Compiled versions of functions for batches of one shape, made at the first use."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)
         self._made: dict[Hashable, Any] = {}
 
     def __call__(self, function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
-        """What the function makes of images, other tensors and numbers that never change."""
+        """Return the function's result for images, other tensors and constant numbers."""
         import torch
 
         if tuple(images.shape) != self.shape:
@@ -45,7 +45,7 @@ def _bound(function: Callable[..., Tensor], fixed: dict[str, Any]) -> Any:
 
 
 def with_own_code(function: Any) -> Any:
-    """The same function in a piece of code of its own: torch.compile remembers few versions of one piece."""
+    """Return the function with code of its own: torch.compile keeps few versions per code object."""
     return types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -58,7 +58,7 @@ def with_own_code(function: Any) -> Any:
 def compile_for(
     render: Callable[..., dict[Condition, Tensor]], conditions: Sequence[Condition], shape: Sequence[int], device: str
 ) -> tuple[Compiled | None, str]:
-    """Compile what conditions need for batches NCHW of a shape, and try it.
+    """Compile the functions of some conditions for batches NCHW of one shape, and try them.
 
     Args:
         render: ``render_batch``.

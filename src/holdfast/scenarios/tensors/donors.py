@@ -1,4 +1,4 @@
-"""Backgrounds for a batch: donors without their objects, in the size of the pictures they go behind."""
+"""Backgrounds of a batch: donors without their objects, resized to the pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, width: int) -> Tensor:
-    """What ``random_background`` puts behind the object: the donors cleared, resized until they cover, and cropped.
+    """Return the backgrounds of ``random_background``: donors without objects, resized to cover, and cropped.
 
     Donors of several sizes: call it for each size, and give ``render_batch`` the results together and no masks.
 
@@ -37,7 +37,7 @@ def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, w
 
 
 def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
-    """``tiles.without_object`` for a batch.
+    """Return ``tiles.without_object`` for a batch.
 
     A mirrored tile is a picture whose rows and columns are each looked up, so two short lists an image are all that
     the host sends.
@@ -65,7 +65,7 @@ def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
 
 
 def _mirrored(places: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """Where places lie in start .. stop mirrored at its edges as often as needed, edges repeated."""
+    """Return where places lie in start .. stop, mirrored at its edges as often as needed, edges repeated."""
     length = stop - start
     turned = (places - start) % (2 * length)
     return start + np.minimum(turned, 2 * length - 1 - turned)

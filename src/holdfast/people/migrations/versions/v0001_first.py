@@ -1,4 +1,4 @@
-"""All tables as they were at first."""
+"""The first version of all tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds an object: distractors behind it, its shadow, things that stand in front of it."""
+"""Surroundings of an object: distractors behind it, its shadow, things in front of it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _sign(canvas: Image, rng: np.random.Generator, x: float, y: float, size: flo
 
 
 def _cone(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
-    """A traffic cone: broad foot, point up, unlike a cone for ice cream."""
+    """Draw a traffic cone: broad foot, point up, unlike a cone for ice cream."""
     area(
         canvas,
         [
@@ -201,7 +201,7 @@ _CLUTTER = {
 
 
 def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:
-    """Darken the ground where the object keeps the light off: flattened at its foot, or beside it from above."""
+    """Darken the ground in the object's shadow: flattened at its foot, or beside it from above."""
     if not scene.shadow or scene.background in WITHOUT_GROUND:
         return
     side = canvas.shape[0]
@@ -229,7 +229,7 @@ def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:
 
 
 def add_occluder(canvas: Image, scene: Scene, layer: Layer) -> Grey | None:
-    """Paint what stands in front and return its coverage, or None where nothing does.
+    """Paint the thing in front and return its coverage, or None where there is none.
 
     It stays within a strip at one side of the object that holds ``scene.occlusion`` of the object's area, so that it
     can never hide more.
@@ -271,7 +271,7 @@ Painted = list[tuple[Points, Rgb]]
 
 
 def _tuft(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
-    """Blades of grass along the foot."""
+    """Draw blades of grass along the foot."""
     blades: Painted = []
     for blade in range(16):
         x = middle + (blade - 7.5) * 0.055 + rng.uniform(-0.02, 0.02)
@@ -296,7 +296,7 @@ def _boulder(rng: np.random.Generator, edge: float, at_left: bool, middle: float
 
 
 def _post(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
-    """A wooden post beside it, its top cut to a point."""
+    """Draw a wooden post beside the object, its top cut to a point."""
     wide, top = rng.uniform(0.07, 0.11), rng.uniform(0.2, 0.45)
     left = edge - wide if at_left else edge
     wood = tint(rng, (150, 108, 74), 0.15)
@@ -306,7 +306,7 @@ def _post(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -
 
 
 def _leaves(rng: np.random.Generator, edge: float, at_left: bool, middle: float) -> Painted:
-    """A branch that reaches in from one side."""
+    """Draw a branch that reaches in from one side."""
     leaves: Painted = []
     outside = -0.08 if at_left else 1.08
     for _ in range(9):

@@ -1,4 +1,4 @@
-"""Noise fields: a small pool made once from fixed seeds, of which every scene takes its own crops.
+"""Noise fields: a small pool from fixed seeds, of which every scene takes its own crops.
 
 A crop is chosen in units of the field, so that a scene looks the same at every size.
 """
@@ -26,7 +26,7 @@ _LEVELS = 4
 
 @cache
 def _pyramid(kind: str, variant: int) -> tuple[Grey, ...]:
-    """One field and its halvings, each spread over 0..255."""
+    """Return one field and its halvings, each spread over 0..255."""
     field = _MAKERS[kind](generator("diorama field", kind, variant))
     low, high = np.percentile(field, (0.5, 99.5))
     levels = [np.clip((field - low) * (255 / (high - low)), 0, 255).astype(np.uint8)]
@@ -58,7 +58,7 @@ def _grain(rng: np.random.Generator) -> Plane:
 
 
 def _nearest(rng: np.random.Generator) -> tuple[Plane, NDArray[np.int32]]:
-    """The distance to the nearest of some scattered points, and which it is."""
+    """Return the distance to the nearest of some scattered points, and its number."""
     source = np.full((_SIDE, _SIDE), 255, np.uint8)
     cells = np.arange(0, _SIDE, 32)
     rows, columns = np.meshgrid(cells, cells, indexing="ij")
@@ -92,7 +92,7 @@ _MAKERS: dict[str, Any] = {
 def crop(
     kind: str, rng: np.random.Generator, size: tuple[int, int], wide: float, tall: float, *, sharp: bool = False
 ) -> Grey:
-    """A piece of a field, (height, width) of ``size``; ``wide`` and ``tall`` are its share of the field's sides."""
+    """Return a piece of a field, (height, width) of ``size``; ``wide`` and ``tall`` are its shares of the field."""
     draws = rng.random(4)
     levels = _pyramid(kind, int(draws[0] * _VARIANTS))
     height, width = size
@@ -110,7 +110,7 @@ def crop(
 
 
 def plane(kind: str, rng: np.random.Generator, size: tuple[int, int], wide: float, tall: float) -> Plane:
-    """``crop`` as floats in -1..1."""
+    """Return ``crop`` as floats in -1..1."""
     field = crop(kind, rng, size, wide, tall).astype(np.float32)
     field *= np.float32(1 / 127.5)
     field -= np.float32(1)
@@ -121,7 +121,7 @@ _RAMP = np.arange(256, dtype=np.float32) / 255
 
 
 def ramp(field: Grey, colours: Sequence[Sequence[float]]) -> Image:
-    """A grey field through a scale of evenly spaced colours (dark end first), as RGB."""
+    """Return a grey field through a scale of evenly spaced colours (dark end first), as RGB."""
     stops = np.linspace(0, 1, len(colours))
     table = np.stack([np.interp(_RAMP, stops, channel) for channel in zip(*colours, strict=True)], 1)
     return cast(Image, cv2.LUT(cv2.merge((field, field, field)), table.astype(np.uint8)[None]))

@@ -1,4 +1,4 @@
-"""Outlines in the unit square: what the shapes of Diorama-12 are made of.
+"""Outlines in the unit square, of which the shapes of Diorama-12 consist.
 
 An outline is an (n, 2) array of x (to the right) and y (down). A shape is a list of parts, painted in order.
 """
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 @cache
 def _spline(count: int, closed: bool) -> tuple[Points, Points]:
-    """Matrices that take control points to the points and the tangents of their Catmull-Rom curve."""
+    """Return matrices that take control points to the points and tangents of their Catmull-Rom curve."""
     t = np.arange(_STEPS) / _STEPS
     value = 0.5 * np.stack([-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2])
     slope = 0.5 * np.stack([-1 + 4 * t - 3 * t**2, -10 * t + 9 * t**2, 1 + 8 * t - 9 * t**2, 3 * t**2 - 2 * t])
@@ -63,7 +63,7 @@ def _spline(count: int, closed: bool) -> tuple[Points, Points]:
 
 
 def _spread(rows: Points, weights: Points, index: int, count: int, closed: bool) -> None:
-    """Add the weight of one control point; those beyond an open end are its neighbours mirrored at the end."""
+    """Add the weight of one control point; points beyond an open end are mirrored neighbours."""
     if closed or 0 <= index < count:
         rows[:, index % count] += weights
         return
@@ -73,19 +73,19 @@ def _spread(rows: Points, weights: Points, index: int, count: int, closed: bool)
 
 
 def blob(path: Path | Points) -> Points:
-    """The smooth closed curve through some points."""
+    """Return the smooth closed curve through some points."""
     points: Points = _spline(len(path), True)[0] @ np.asarray(path)
     return points
 
 
 def curve(path: Path | Points) -> Points:
-    """The smooth open curve through some points."""
+    """Return the smooth open curve through some points."""
     points: Points = _spline(len(path), False)[0] @ np.asarray(path)
     return points
 
 
 def tube(path: Path | Points, widths: Sequence[float] | Points) -> Points:
-    """A limb: a smooth line that is as thick as ``widths`` says at each of its points, with round ends."""
+    """Return a limb: a smooth line with the thickness ``widths`` at each of its points and round ends."""
     value, complex_value, complex_slope = _tube_matrices(len(path))
     control = np.array(path, np.float64).view(np.complex128)[:, 0]  # as complex numbers, i times is a quarter turn
     centre = complex_value.dot(control)
@@ -114,7 +114,7 @@ def _circle(count: int) -> Points:
 
 
 def oval(x: float, y: float, wide: float, high: float, turn: float = 0.0) -> Points:
-    """An ellipse by its half axes, turned by some radians."""
+    """Return an ellipse with these half axes, turned by some radians."""
     points = _circle(28 if max(wide, high) > 0.05 else 14) * (wide, high)
     if turn:
         points = points @ turning(turn).T
@@ -122,12 +122,12 @@ def oval(x: float, y: float, wide: float, high: float, turn: float = 0.0) -> Poi
 
 
 def polygon(path: Path | Points) -> Points:
-    """Straight edges."""
+    """Return an outline of straight edges."""
     return np.asarray(path, np.float64)
 
 
 def box(left: float, top: float, right: float, bottom: float, round_by: float = 0.0) -> Points:
-    """A rectangle, its corners rounded."""
+    """Return a rectangle with rounded corners."""
     if not round_by:
         return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
     corners = _circle(16) * round_by
@@ -139,17 +139,17 @@ def box(left: float, top: float, right: float, bottom: float, round_by: float = 
 
 
 def turning(angle: float) -> Points:
-    """The matrix that turns (x, y) clockwise on the screen."""
+    """Return the matrix that turns (x, y) clockwise on the screen."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([(c, -s), (s, c)])
 
 
 def moved(points: Points, x: float, y: float, angle: float = 0.0, scale: float = 1.0) -> Points:
-    """Scaled and turned about the origin, then shifted."""
+    """Return the outline scaled and turned about the origin, then shifted."""
     turned: Points = (points @ turning(angle).T) * scale + (x, y)
     return turned
 
 
 def vary(base: float, proportion: float, share: float) -> float:
-    """A length that a proportion in -1..1 makes up to ``share`` longer or shorter."""
+    """Return a length that a proportion in -1..1 makes up to ``share`` longer or shorter."""
     return base * (1 + share * proportion)

@@ -1,4 +1,4 @@
-"""Materials: what an object is made of shows in its colours, its grain and how it takes the light.
+"""Materials: how an object's material changes its colours, its grain and its reflections.
 
 No material is see-through: what an object looks like never depends on what stands behind it.
 """
@@ -53,7 +53,7 @@ MATERIALS: dict[str, Material] = {
 
 
 def tinted(colour: Rgb, material: Material, *, saturate: bool) -> Rgb:
-    """A colour as it looks in a material: its brightness stays readable, its hue gives way."""
+    """Return a colour as it looks in a material: its brightness stays readable, its hue changes."""
     light = (0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2]) / 255
     if saturate:  # plastic and glass glow
         grey = light * 255
@@ -68,7 +68,7 @@ def _fur(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
 
 
 def _wood(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    """Long rings across the object, wavering."""
+    """Return long, wavering rings across the object."""
     waver = plane("soft", rng, (u.shape[0], u.shape[1]), 0.2, 0.4)
     phase = v * np.float32(34) + waver * np.float32(5)
     return np.sin(phase, out=phase)
@@ -80,7 +80,7 @@ def _stone(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
 
 
 def _knit(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    """Columns of V-shaped stitches."""
+    """Return columns of V-shaped stitches."""
     column = u * np.float32(13)
     column -= np.floor(column)
     column -= np.float32(0.5)
@@ -110,5 +110,5 @@ _GRAINS: dict[str, Callable[[Plane, Plane, np.random.Generator], Plane]] = {
 
 
 def grain(material: Material, u: Plane, v: Plane, rng: np.random.Generator) -> Plane | None:
-    """The material's own structure, about -1..1."""
+    """Return the material's own structure, about -1..1."""
     return _GRAINS[material.grain](u, v, rng) if material.grain else None

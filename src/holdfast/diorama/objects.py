@@ -1,4 +1,4 @@
-"""From a scene's object factors to its colours and its coverage."""
+"""Painting of an object: from the scene's factors to colours and coverage."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from holdfast.diorama.vocabulary import COLOURS
 SHIFT = 4  # bits of a pixel's fraction in OpenCV's coordinates
 _TONE, _ACCENT, _ID, _COVER = range(4)
 _GROUND_UNDER_LIGHT, _GROUND_UNDER_DARK, _APART = 112.0, 138.0, 112.0
-"""Brightness of an object below a light and below a dark texture, and how far the two are apart (of 255)."""
+"""Brightness of an object below a light and below a dark texture, and their least distance (of 255)."""
 _CONTOUR = np.ones((3, 3), np.uint8)
 
 
 class Box(NamedTuple):
-    """The pixels an object lies in, and its longer side in unit coordinates."""
+    """The pixels of an object, and its longer side in unit coordinates."""
 
     top: int
     left: int
@@ -45,7 +45,7 @@ class Layer(NamedTuple):
 
 
 def fixed_point(points: Points, side: int) -> NDArray[np.int32]:
-    """Unit coordinates as OpenCV takes them: pixel centres lie at whole numbers."""
+    """Return unit coordinates as OpenCV takes them: pixel centres lie at whole numbers."""
     return np.rint((points * side - 0.5) * (1 << SHIFT)).astype(np.int32)
 
 
@@ -66,7 +66,7 @@ def paint_object(scene: Scene, side: int) -> Layer:
 
 
 def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, Box]:
-    """Tone, accent, part number and coverage as four channels, and the box that holds them."""
+    """Return tone, accent, part number and coverage as four channels, and the box that holds them."""
     outlines = [part.outline for part in shape.parts]
     points = np.concatenate(outlines)
     low, high = points.min(0), points.max(0)
@@ -99,7 +99,7 @@ def _draw_parts(shape: Shape, scene: Scene, side: int) -> tuple[Grey, Box]:
 
 
 def _object_frame(scene: Scene, side: int, longer: float, cover: Grey) -> tuple[Plane, Plane]:
-    """Coordinates along and across the object for every pixel of its box, from its centre of mass."""
+    """Return coordinates along and across the object for every pixel of its box, from its centre of mass."""
     stretch = 1 / (longer * scene.texture_scale * side)
     mass = cv2.moments(cover)
     x = (np.arange(cover.shape[1]) - mass["m10"] / mass["m00"]).astype(np.float32) * np.float32(stretch)
@@ -113,7 +113,7 @@ def _object_frame(scene: Scene, side: int, longer: float, cover: Grey) -> tuple[
 def _shading(
     scene: Scene, material: Material, ids: Grey, cover: Grey, grain: Plane | None, side: int
 ) -> tuple[Plane, Plane | None]:
-    """What the colours are multiplied by, and the highlight that is added (0..1)."""
+    """Return the factor on the colours, and the highlight that is added (0..1)."""
     seams = cv2.morphologyEx(ids, cv2.MORPH_GRADIENT, _CONTOUR)
     inside = cv2.bitwise_and(cv2.threshold(seams, 13, 255, cv2.THRESH_BINARY_INV)[1], cover)
     depth = cast(Plane, cv2.distanceTransform(cv2.threshold(inside, 127, 255, cv2.THRESH_BINARY)[1], cv2.DIST_L2, 3))
@@ -155,7 +155,7 @@ def _shading(
 
 
 def _highlight(material: Material, gx: Plane, gy: Plane, norm: Plane, lx: np.float32, ly: np.float32) -> Plane:
-    """Where the light is mirrored to the eye (half-way vector)."""
+    """Return where the light is mirrored to the eye (half-way vector)."""
     half = np.float32(1 / np.sqrt(0.49 + 1.71**2))
     mirrored = gx * (lx * half)
     mirrored += gy * (ly * half)
@@ -207,7 +207,7 @@ def _colours(
 
 
 def _ground_and_ink(first: materials.Rgb, second: materials.Rgb, *, light: bool) -> tuple[materials.Rgb, materials.Rgb]:
-    """The object's colour and the texture's, far enough apart in brightness to be told at 64 px in any material."""
+    """Return the object's and the texture's colour, distinct in brightness at 64 px in any material."""
     mixed = 0.3 * np.array(first) + 0.7 * np.array(second)
     if light:
         ground = min(_brightness(first), _GROUND_UNDER_LIGHT)
@@ -221,7 +221,7 @@ def _brightness(colour: materials.Rgb | NDArray[np.float64]) -> float:
 
 
 def _at(colour: NDArray[np.float64], brightness: float) -> materials.Rgb:
-    """The colour at a brightness; what would leave the range turns towards white."""
+    """Return the colour at a brightness; values out of range turn towards white."""
     scaled = colour * (brightness / _brightness(colour))
     over = max(float(scaled.max()) - 250, 0.0)
     if over:

@@ -1,4 +1,4 @@
-"""From a scene to its picture.
+"""Rendering of a scene as a picture.
 
 A picture is painted at twice its size and averaged down. Every pixel is ``coverage`` parts object and the rest what
 lies around it, so that object and surroundings are exactly separable:
@@ -31,7 +31,7 @@ from holdfast.diorama.objects import Layer, paint_object
 from holdfast.diorama.scene import Scene
 
 RENDERER_VERSION = 2
-"""Goes up whenever any scene's pixels change."""
+"""Version of the renderer; it must rise whenever any scene's pixels change."""
 
 MIN_SIZE, MAX_SIZE = 16, 1024
 _SUPERSAMPLING = 2
@@ -75,7 +75,7 @@ def render(scene: Scene, size: int = 64) -> Rendering:
 
 
 def _averaged(visible: Grey) -> Grey:
-    """Coverage of each 2 × 2 pixels; 0 only where there is nothing of the object, 255 only where nothing else."""
+    """Return the coverage of each 2 × 2 pixels; 0 only without any object, 255 only with nothing else."""
     rows = visible[::2].astype(np.uint16) + visible[1::2]
     total = rows[:, ::2] + rows[:, 1::2]
     share: Grey = np.maximum(total >> 2, total > 0).astype(np.uint8)
@@ -97,7 +97,7 @@ def _composite(canvas: Image, layer: Layer) -> None:
 
 
 def _expose(image: Image, scene: Scene) -> Image:
-    """The light's warmth and brightness, then the camera's noise."""
+    """Apply the light's warmth and brightness, then the camera's noise."""
     warm = 0.09 * scene.warmth
     gains = np.array([1 + warm, 1 + 0.15 * warm, 1 - warm]) * scene.brightness
     table = np.clip(np.arange(256)[:, None] * gains + 0.5, 0, 255).astype(np.uint8)
@@ -111,6 +111,6 @@ def _expose(image: Image, scene: Scene) -> Image:
 
 @cache
 def _normal_quantiles() -> NDArray[np.float32]:
-    """The normal distribution at the middles of 256 equal shares: a byte becomes noise by one look-up."""
+    """Return the normal distribution at the middles of 256 equal shares, a table from bytes to noise."""
     normal = NormalDist()
     return np.array([normal.inv_cdf((index + 0.5) / 256) for index in range(256)], np.float32)

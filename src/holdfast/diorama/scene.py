@@ -1,4 +1,4 @@
-"""A scene is a set of recorded factors, and how they are drawn at random."""
+"""Scenes: sets of recorded factors, and how they are drawn at random."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CLUTTER = ("ball", "box", "plant", "sign", "cone", "balloon", "pot", "lamp")
 """Distractors behind the object; none is of the twelve classes."""
 
 OCCLUDERS = ("none", "tuft", "post", "boulder", "leaves")
-"""What may stand in front of the object."""
+"""Things that may stand in front of the object."""
 
 MAX_OCCLUDED = 0.25
-"""No more than this share of the object is ever hidden."""
+"""The largest share of the object that is ever hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class Scene:
     seed: int  # places clutter, the texture's phase and the camera's noise
 
     def factors(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the factors as JSON values."""
         values = dataclasses.asdict(self)
         return values | {"proportions": list(self.proportions), "clutter": list(self.clutter)}
 
     @property
     def caption(self) -> str:
-        """What it shows, in words of the fixed vocabulary."""
+        """Return a description in words of the fixed vocabulary."""
         return vocabulary.caption(self.label, self.texture, self.material, self.background)
 
 
@@ -88,7 +88,7 @@ class Contexts:
 
 
 def tied_choice(rng: np.random.Generator, home: str, kinds: Sequence[str], context: float) -> str:
-    """``home`` with probability ρ, else any of the kinds, home among them: P(home) = ρ + (1 − ρ)/K."""
+    """Return ``home`` with probability ρ, else any of the kinds, home included: P(home) = ρ + (1 − ρ)/K."""
     draws = rng.random(2)
     return home if draws[0] < context else kinds[int(draws[1] * len(kinds))]
 
@@ -163,7 +163,7 @@ class _Kinds(NamedTuple):
 
 
 def _draw_kinds(rng: np.random.Generator, label: str, split: Split, contexts: Contexts) -> _Kinds:
-    """The factors that a class can be tied to; the second colour is any other than the first."""
+    """Draw the factors that a class can be tied to; the second colour differs from the first."""
     background = tied_choice(
         rng, vocabulary.home_background(label, split), vocabulary.backgrounds(split), contexts.background
     )

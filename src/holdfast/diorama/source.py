@@ -33,17 +33,17 @@ _rendered = lru_cache(maxsize=16)(render)
 
 @dataclass(frozen=True, slots=True)
 class SceneImage:
-    """A scene's picture, painted when it is asked for."""
+    """A scene's picture, painted when it is loaded."""
 
     scene: Scene
     size: int
 
     def fingerprint(self) -> str:
-        """Hash of the factors, the size and the renderer's version; nothing is painted for it."""
+        """Return a hash of the factors, the size and the renderer's version; nothing is painted for it."""
         return _fingerprint("image", self.scene, self.size)
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """HWC uint8 RGB, ``size`` × ``size``."""
+        """Return HWC uint8 RGB, ``size`` × ``size``."""
         if self.size**2 > max_pixels:
             raise SampleError(f"the scene has {self.size}×{self.size} pixels, more than the limit of {max_pixels}")
         return _rendered(self.scene, self.size).image.copy()
@@ -51,17 +51,17 @@ class SceneImage:
 
 @dataclass(frozen=True, slots=True)
 class SceneMask:
-    """Where the object of a scene is seen."""
+    """The mask of a scene's visible object."""
 
     scene: Scene
     size: int
 
     def fingerprint(self) -> str:
-        """As for the image."""
+        """Return a hash of the factors, the size and the renderer's version."""
         return _fingerprint("mask", self.scene, self.size)
 
     def load(self, height: int, width: int) -> Mask:
-        """HW bool."""
+        """Return HW bool."""
         if (height, width) != (self.size, self.size):
             raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
         return _rendered(self.scene, self.size).mask.copy()

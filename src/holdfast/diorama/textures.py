@@ -1,4 +1,4 @@
-"""Textures: patterns painted on an object, in the object's own frame so that they turn and grow with it."""
+"""Textures: patterns painted on an object, in its own frame, so that they turn and grow with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TURN = np.float32(2 * np.pi)
 
 
 def _edge(wave: Plane, sharpness: float = 3.0) -> Plane:
-    """A wave around 0 as a pattern of 0 and 1 with soft borders."""
+    """Return a wave around 0 as a pattern of 0 and 1 with soft borders."""
     wave *= np.float32(sharpness)
     wave += np.float32(0.5)
     return np.clip(wave, 0, 1, out=wave)
@@ -52,7 +52,7 @@ def _grid(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
 
 
 def _scales(u: Plane, v: Plane, rng: np.random.Generator) -> Plane:
-    """Rows of arcs, each row shifted by half a scale."""
+    """Return rows of arcs, each row shifted by half a scale."""
     f = np.float32(7.0)
     row = v * (f * np.float32(1.3))
     whole = np.floor(row)
@@ -120,11 +120,11 @@ _PATTERNS: dict[str, Callable[[Plane, Plane, np.random.Generator], Plane]] = {
 
 
 LIGHT_INK = frozenset({"dots", "scales", "grid", "waves", "patches", "rings"})
-"""Textures drawn lighter than their ground; the others are darker. On a thin object that tells alike ones apart."""
+"""Textures that are lighter than their ground; the others are darker, to keep similar ones distinct."""
 
 
 def pattern(texture: str, u: Plane, v: Plane, rng: np.random.Generator) -> Plane | None:
-    """Where the texture's colour goes, 0..1, or None for a plain object.
+    """Return where the texture's colour goes, 0..1, or None for a plain object.
 
     ``u`` and ``v`` are coordinates along and across the object, about -0.5..0.5.
     """

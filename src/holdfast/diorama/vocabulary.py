@@ -1,4 +1,4 @@
-"""The fixed words of Diorama-12: classes, backgrounds, textures, materials, colours, and how a caption says them."""
+"""The fixed words of Diorama-12: classes, backgrounds, textures, materials, colours, and the caption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Colour = tuple[int, int, int]
 
 
 class Class(NamedTuple):
-    """What belongs to a class: its keys elsewhere, and its homes, which ``context`` ties it to."""
+    """A class: its keys in other label spaces, and its homes, to which ``context`` ties it."""
 
     wnid: str
     imagenet_index: int
@@ -57,7 +57,7 @@ BACKGROUNDS: dict[str, str] = {
     "field": "in a field",
     "shore": "at the shore",
 }
-"""Kind → phrase; what training and test scenes are set in."""
+"""Phrase of each background of training and test scenes."""
 
 UNSEEN_BACKGROUNDS: dict[str, str] = {
     "moon": "on the moon",
@@ -65,7 +65,7 @@ UNSEEN_BACKGROUNDS: dict[str, str] = {
     "kitchen": "in a kitchen",
     "library": "in a library",
 }
-"""Kind → phrase; only the ood split is set in these."""
+"""Phrase of each background of the ood split."""
 
 TRAIN_TEXTURES: dict[str, str] = {
     "plain": "",
@@ -85,7 +85,7 @@ TEST_TEXTURES: dict[str, str] = {
     "rings": "ringed",
 }
 TEXTURES: dict[str, str] = TRAIN_TEXTURES | TEST_TEXTURES
-"""Texture → adjective; those of the test split never occur in training."""
+"""Adjective of each texture; those of the test split never occur in training."""
 
 MATERIALS: dict[str, str] = {
     "natural": "",
@@ -99,7 +99,7 @@ MATERIALS: dict[str, str] = {
     "clay": "made of clay",
     "plastic": "made of plastic",
 }
-"""Material → phrase."""
+"""Phrase of each material."""
 
 COLOURS: dict[str, Colour] = {
     "orange": (232, 122, 40),
@@ -119,40 +119,40 @@ COLOURS: dict[str, Colour] = {
 
 
 def backgrounds(split: Split) -> tuple[str, ...]:
-    """The kinds of background in use in a split."""
+    """Return the kinds of background of a split."""
     return tuple(UNSEEN_BACKGROUNDS if split == "ood" else BACKGROUNDS)
 
 
 def textures(split: Split) -> tuple[str, ...]:
-    """The textures in use in a split."""
+    """Return the textures of a split."""
     return tuple(TRAIN_TEXTURES if split == "train" else TEST_TEXTURES)
 
 
 def home_background(label: str, split: Split) -> str:
-    """The background a class is tied to; in the ood split, where the kinds are new, by its place in the list."""
+    """Return the background of a class; in the ood split by its place in the list."""
     if split == "ood":
         return backgrounds(split)[CLASSES.index(label) % len(UNSEEN_BACKGROUNDS)]
     return _CLASSES[label].background
 
 
 def home_texture(label: str, split: Split) -> str:
-    """The texture a class is tied to, by its place in the list."""
+    """Return the texture of a class, by its place in the list."""
     names = textures(split)
     return names[CLASSES.index(label) % len(names)]
 
 
 def home_material(label: str) -> str:
-    """The material a class is tied to."""
+    """Return the material of a class."""
     return _CLASSES[label].material
 
 
 def home_colour(label: str) -> str:
-    """The colour a class is tied to."""
+    """Return the colour of a class."""
     return _CLASSES[label].colour
 
 
 def caption(label: str, texture: str, material: str, background: str) -> str:
-    """Such as "a striped fox made of wood in the snow"."""
+    """Return a caption such as "a striped fox made of wood in the snow"."""
     adjective = TEXTURES[texture]
     article = "a" if adjective else _CLASSES[label].article
     place = (BACKGROUNDS | UNSEEN_BACKGROUNDS)[background]

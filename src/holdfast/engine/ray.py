@@ -1,4 +1,4 @@
-"""Work on many machines: Ray Data with a pool of actors, each of which keeps the work and its models."""
+"""Executor on many machines: Ray Data with a pool of actors that keep the work and its models."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RayExecutor:
         cpus: float = 1.0,
         folder: Path | None = None,
     ) -> None:
-        """See ``open_executor``; ``least`` and ``most`` 0: one worker for every ``cpus`` cores that there are."""
+        """Take the options of ``open_executor``; ``least`` and ``most`` 0 mean one worker per ``cpus`` cores."""
         if importlib.util.find_spec("ray") is None:
             raise UserError("--engine ray needs Ray, which is not installed: pip install 'holdfast[ray]'")
         if address.startswith("ray://"):
@@ -88,16 +88,16 @@ class RayExecutor:
 
     @property
     def shares_memory(self) -> bool:
-        """Workers are other processes, on other machines perhaps."""
+        """Always False: workers are other processes, perhaps on other machines."""
         return False
 
     @property
     def remote(self) -> bool:
-        """A cluster on this machine works as any other."""
+        """Always True: a cluster on this machine works like any other."""
         return True
 
     def map(self, work: Callable[[Shard], Result], shards: Iterable[Shard]) -> Iterator[Result]:
-        """Results as they are ready, in any order; an error that work raises is raised here as it is."""
+        """Yield results as they are ready, in any order; an error of the work is raised here unchanged."""
         rest = iter(shards)
         for first in rest:  # nothing is started for no work
             yield from self._map(work, itertools.chain([first], rest))
@@ -132,7 +132,7 @@ class RayExecutor:
             ) from error
 
     def _answers(self, work: object, feeder: Any, surroundings: Surroundings) -> Any:
-        """The dataset of the answers, of which nothing is computed yet."""
+        """Return the lazy dataset of the answers."""
         import ray
 
         least, most = self._pool()
@@ -158,7 +158,7 @@ class RayExecutor:
             )
 
     def close(self) -> None:
-        """Leave the cluster; one that was started here ends."""
+        """Leave the cluster; a cluster that was started here ends."""
         if self._ours:
             import ray
 
@@ -168,14 +168,14 @@ class RayExecutor:
                 shutil.rmtree(self._logs, ignore_errors=True)
 
     def _join(self) -> None:
-        """Connect to the cluster if that has not been done."""
+        """Connect to the cluster, if that has not been done."""
         import ray
 
         if not ray.is_initialized():
             self._connect()
 
     def _pool(self) -> tuple[int, int]:
-        """The least and the most workers."""
+        """Return the least and the most workers."""
         import ray
 
         self._join()
@@ -207,7 +207,7 @@ class RayExecutor:
             self._check_room()
 
     def _check_room(self) -> None:
-        """A machine of its own gets no further GPU, so waiting for one would never end."""
+        """Raise UserError where this machine has too few GPUs: a local cluster never gets more."""
         import ray
 
         gpus = ray.cluster_resources().get("GPU", 0)
@@ -217,7 +217,7 @@ class RayExecutor:
 
 
 def _own_token() -> None:
-    """A cluster that ends with the command has a password that does, too; Ray would leave one in the home folder.
+    """Give a local cluster a token that ends with the command; Ray would leave one in the home folder.
 
     In a process that has imported Ray it is too late for that, and Ray has its way.
     """
@@ -226,7 +226,7 @@ def _own_token() -> None:
 
 
 def _knock(address: str) -> None:
-    """Whether anybody listens; Ray itself would take minutes to say that nobody does."""
+    """Return whether a cluster listens at the address; Ray itself would take minutes to fail."""
     if address == "auto":  # what the last `ray start` on this machine has left, also if that cluster is long gone
         folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
         with suppress(OSError):
@@ -240,7 +240,7 @@ def _knock(address: str) -> None:
 
 
 def _beside_this() -> dict[str, Any]:
-    """On the machine of this process: it falls with it anyway, but with no other."""
+    """Pin the actor to this node, so that only this node's failure kills it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -250,7 +250,7 @@ def _beside_this() -> dict[str, Any]:
 
 @contextmanager
 def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callable[[int], bool]]]:
-    """A thread that makes shards as they are needed, at most ``ahead`` of them before they are answered.
+    """Start a thread that makes shards as they are needed, at most ``ahead`` of the answers.
 
     Yields the feeder, and what to tell of every answer: it says whether there was one before.
     """
@@ -299,7 +299,7 @@ def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callab
 
 @contextmanager
 def _token(folder: Path | None) -> Iterator[str]:
-    """A file that workers look for, to know that their folder is this one, and that it is still theirs.
+    """Write a file by which workers know that their folder is this one, and still theirs.
 
     Who writes to the folder next clears it away. Workers of a command that was killed, on a machine that has not heard
     of it, must write no more from then on: rows would be there twice.
@@ -321,7 +321,7 @@ def _token(folder: Path | None) -> Iterator[str]:
 
 @contextmanager
 def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
-    """Say what is waited for where no worker comes: Ray would be silent for as long as there is no room for one."""
+    """Say what is missing where no worker starts: Ray waits silently until there is room for one."""
     import ray
 
     done = threading.Event()
@@ -359,7 +359,7 @@ def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
 
 @contextmanager
 def _quiet_data() -> Iterator[None]:
-    """Ray Data without bars and messages, a row a block, and no limit on a shard's time: a training may take hours."""
+    """Set Ray Data up without progress bars and messages, one row per block, and no time limit per shard."""
     import ray.data
 
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
@@ -380,7 +380,7 @@ def _quiet_data() -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing on stderr meanwhile: Ray's C++ side says there, by way of its log, that it was told to be quiet."""
+    """Silence stderr: Ray's C++ code logs there that it was told to be quiet."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -393,6 +393,6 @@ def _silent() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The beginning of Ray's message; a traceback may follow."""
+    """Return the beginning of Ray's message, without the traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:200]

@@ -1,4 +1,4 @@
-"""What runs in the processes of a Ray cluster: the workers, and the way of the shards to them.
+"""Code that runs in the processes of a Ray cluster: the workers, and the stream of shards to them.
 
 Shards are made one by one in the process that planned them. A ``Feeder`` holds those that are on their way, ``read``
 turns them into a stream that Ray Data hands to workers, and none is made long before there is a worker for it.
@@ -31,7 +31,7 @@ _PATIENCE = 3.0  # seconds until a new file is seen through a network's caches
 
 
 class Feeder:
-    """Shards on their way, as bytes; an actor beside the process that makes them."""
+    """Shards on their way to workers, as bytes; an actor on the node of the process that makes them."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, bytes] = {}
@@ -41,33 +41,33 @@ class Feeder:
         self._change = asyncio.Condition()
 
     async def put(self, number: int, shard: bytes) -> None:
-        """The next shard."""
+        """Add the next shard."""
         async with self._change:
             self._waiting[number] = shard
             self._change.notify_all()
 
     async def end(self, count: int) -> None:
-        """There were so many shards."""
+        """Record that there were this many shards."""
         async with self._change:
             self._end = count
             self._change.notify_all()
 
     async def begun(self, number: int) -> int:
-        """How often somebody has begun this shard, with this time."""
+        """Return how often this shard has been started, this time included."""
         self._begun[number] += 1
         return self._begun[number]
 
     async def any_begun(self) -> bool:
-        """Whether there is a worker that does something, or was."""
+        """Return whether any worker has started a shard."""
         return bool(self._begun)
 
     async def answered(self, number: int) -> None:
-        """A shard that nobody will ask for again; should a reader that was killed begin anew, it gets nothing."""
+        """Forget a shard that is answered; a reader that starts again gets nothing for it."""
         self._answered.add(number)
         self._waiting.pop(number, None)
 
     async def get(self, number: int) -> bytes | None:
-        """A shard as soon as there is one; None after the last."""
+        """Return the next shard as soon as there is one; None after the last."""
         async with self._change:
             while number not in self._waiting and number not in self._answered:
                 if self._end is not None and number >= self._end:
@@ -77,7 +77,7 @@ class Feeder:
 
 
 def read(_: pa.Table, *, feeder: Any) -> Iterator[pa.Table]:
-    """Every shard as a table of one row."""
+    """Yield every shard as a table of one row."""
     import ray
 
     number = 0
@@ -108,7 +108,7 @@ class Surroundings:
 
 
 class Worker:
-    """What lives in an actor: the work, from its first shard on.
+    """The work inside an actor, from its first shard on.
 
     Errors are answers, too: Ray would wrap them in its own, and their text would be a page long.
     """
@@ -118,7 +118,7 @@ class Worker:
         self._work: Callable[[Any], Any] | None = None
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Do one shard; an answer without bytes says that it was done before."""
+        """Do one shard; an answer without bytes means that it was done before."""
         (number,), (shard,) = batch[NUMBER].to_pylist(), batch[SHARD].to_pylist()
         answer = self._answer(number, shard) if shard else b""
         return pa.table({NUMBER: pa.array([number]), ANSWER: pa.array([answer], pa.large_binary())})
@@ -142,19 +142,19 @@ class Worker:
 
 
 def sealed(value: Any) -> bytes:
-    """A value as bytes, also of classes that live in a script or a notebook."""
+    """Return a value as bytes, also of classes that are defined in a script or a notebook."""
     import ray
 
     return bytes(ray.cloudpickle.dumps(value))
 
 
 def opened(value: bytes) -> Any:
-    """What ``sealed`` made."""
+    """Return the value that ``sealed`` packed."""
     return pickle.loads(value)  # noqa: S301 (of our own processes; Ray itself unpickles all that it is sent)
 
 
 def _settle(surroundings: Surroundings) -> None:
-    """As in a process of the local pool; Ray itself sets OMP_NUM_THREADS to the worker's cores."""
+    """Limit the process's threads as in the local pool; Ray sets OMP_NUM_THREADS to the worker's cores."""
     limit_process(max(1, int(surroundings.cpus)))
     if not surroundings.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else every worker would take the first GPU of its node
@@ -173,7 +173,7 @@ def _settle(surroundings: Surroundings) -> None:
 
 
 def _share(surroundings: Surroundings) -> float:
-    """The part of its machine that is a worker's: of its cores or of its GPUs, whichever is more."""
+    """Return the worker's share of its machine: of its cores or of its GPUs, whichever is more."""
     import ray
 
     here = ray.get_runtime_context().get_node_id()
@@ -183,7 +183,7 @@ def _share(surroundings: Surroundings) -> float:
 
 
 def _end_without(token: Path) -> None:
-    """End this process when the file is gone: the command has ended, and the folder may be the next one's."""
+    """End this process when the file is gone: the command has ended, and another may use the folder."""
     while True:
         time.sleep(1)
         try:
@@ -204,7 +204,7 @@ def _sees(path: Path) -> bool:
 
 
 def _placed(error: Exception, machine: str) -> Exception:
-    """A mistake with the name of the machine, where it is not the command's: credentials may be missing there only."""
+    """Return an error with the machine's name where it is not the command's: credentials may be missing there."""
     here = socket.gethostname()
     if type(error) is not UserError or here == machine or here in str(error):
         return error
@@ -212,7 +212,7 @@ def _placed(error: Exception, machine: str) -> Exception:
 
 
 def portable(error: Exception) -> Exception:
-    """The error itself with the worker's traceback as a note, or its words where it does not survive the journey."""
+    """Return the error with the worker's traceback as a note, or its text where it cannot be pickled."""
     error.add_note(f"in a Ray worker:\n{traceback.format_exc()}")
     with suppress(Exception):
         if type(opened(sealed(error))) is type(error):

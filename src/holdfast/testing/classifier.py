@@ -1,4 +1,4 @@
-"""``check_classifier``: what every model adapter promises."""
+"""``check_classifier``: the contract suite of model adapters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_logits(classifier: Any) -> None:
 
 
 def _images() -> list[Image]:
-    """Noise over gradients: structure at every scale, so that a wrong crop or resize shows."""
+    """Return noise over gradients, which has structure at every scale, so that a wrong crop or resize shows."""
     rng = np.random.default_rng(20)
     images = []
     for height, width in _SIZES:

@@ -1,4 +1,4 @@
-"""``check_generator``: what every latent generator promises."""
+"""``check_generator``: the contract suite of latent generators."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _check_quantiser(generator: Any, batch: torch.Tensor, latent: torch.Tensor) 
 
 
 def _side(generator: Any) -> int:
-    """A side the generator takes: its own, or the next above 32 that its factor divides."""
+    """Return a side that the generator takes: its own, or the next above 32 that its factor divides."""
     factor, size = getattr(generator, "factor", 1), getattr(generator, "size", None)
     _require(isinstance(factor, int) and factor >= 1, "factor is a whole number of pixels")
     _require(size is None or (isinstance(size, int) and size >= 1), "size is a number of pixels or None")
@@ -119,7 +119,7 @@ def _side(generator: Any) -> int:
 
 
 def _batch(side: int) -> torch.Tensor:
-    """Three images: noise over slopes, one of them dark, one bright."""
+    """Return three images: noise over slopes, one of them dark, one bright."""
     import torch
 
     noise = torch.rand((3, 3, side, side), generator=torch.Generator().manual_seed(20))

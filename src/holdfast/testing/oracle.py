@@ -1,4 +1,4 @@
-"""``check_oracle``: what every oracle promises."""
+"""``check_oracle``: the contract suite of oracles."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _same(first: list[Verdict], second: list[Verdict]) -> bool:
 
 
 def _images() -> list[Image]:
-    """Noise over gradients, of several sizes."""
+    """Return noise over gradients, of several sizes."""
     rng = np.random.default_rng(30)
     images = []
     for height, width in _SIZES:

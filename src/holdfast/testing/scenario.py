@@ -1,4 +1,4 @@
-"""The contract of a scenario, for ours and for those of other packages."""
+"""The contract suite of scenarios, for ours and for those of other packages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.scenarios import Condition, Scenario, find_scenario, make_conditio
 from holdfast.scenarios.rendering import run_scenario
 
 SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))
-"""Heights and widths every scenario is tried on."""
+"""Heights and widths on which every scenario is tried."""
 
 
 class MemoryContext:
-    """What a scenario may ask for, from a list in memory. One serves one source image: it keeps what is memoised."""
+    """A context with donors from a list in memory, for one source image."""
 
     def __init__(self, label: str = "", donors: Sequence[Donor] = (), *, seed: int = 0) -> None:
         self.label = label
@@ -28,18 +28,18 @@ class MemoryContext:
         self._memo: dict[Hashable, Any] = {}
 
     def donor(self, *, same_class: bool) -> Donor:
-        """One of the donors of the same class or of another, by ``seed``; SampleError when there is none."""
+        """Return one of the donors of the same class or of another, by ``seed``; SampleError if there is none."""
         fitting = [donor for donor in self._donors if (donor.label == self.label) is same_class]
         if not fitting:
             raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
         return fitting[int(np.random.default_rng(self._seed).integers(len(fitting)))]
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
-        """Noise by ``seed``, over what the mask marks as well: putting that back is the scenario's part."""
+        """Return noise by ``seed`` everywhere; the scenario has to put the object back."""
         return Rendered(_rng(self._seed + 1000).integers(0, 256, image.shape, np.uint8), mask, {"prompt": "noise"})
 
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
-        """``make()`` the first time a key is asked for, its result from then on."""
+        """Return ``make()`` at the first use of a key, and the kept result later."""
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
@@ -65,7 +65,7 @@ def check_scenario(scenario: str | Scenario) -> None:
 
 
 def conditions_of(definition: Scenario) -> list[Condition]:
-    """Every variant and severity of a scenario."""
+    """Return every variant and severity of a scenario."""
     tags = [*definition.variants, *map(str, definition.severities)]
     conditions = [make_condition(definition, tag) for tag in tags]
     if any(parameter.name == "feather" for parameter in definition.parameters):
@@ -105,7 +105,7 @@ def _check_one(definition: Scenario, condition: Condition, image: Image, mask: M
 def _check_promise(
     definition: Scenario, condition: Condition, image: Image, mask: Mask, rendered: Rendered, where: str
 ) -> None:
-    """Every pixel, where the run-time check may look at a grid."""
+    """Check every pixel, where the run-time check may look at a grid."""
     promise = definition.promise(condition.parameters)
     if promise == "nothing":
         return
@@ -119,7 +119,7 @@ def _check_promise(
 
 
 def _check_random(definition: Scenario, condition: Condition) -> None:
-    """A scenario that draws from its generator, or declares donors, must show it."""
+    """Check that a scenario that uses its generator, or declares donors, shows it."""
     image, mask = _example(64, 48, seed=0)
     spy = _rng(1)
     untouched = spy.bit_generator.state
@@ -189,7 +189,7 @@ def _examples() -> Iterator[tuple[Image, Mask]]:
 
 
 def _example(height: int, width: int, *, seed: int) -> tuple[Image, Mask]:
-    """Noise over a slope, with an ellipse and a stray pixel of foreground; never empty, never full."""
+    """Return noise over a slope, with an ellipse and a stray pixel as foreground; never empty or full."""
     rng = _rng(seed)
     rows, columns = np.mgrid[0:height, 0:width]
     slope = 255 * (rows / height + columns / width) / 2
@@ -201,7 +201,7 @@ def _example(height: int, width: int, *, seed: int) -> tuple[Image, Mask]:
 
 
 def _donors() -> list[Donor]:
-    """Of both classes, of several sizes, masked, unmasked and filled to the edge by their object."""
+    """Return donors of both classes and several sizes, masked, unmasked and filled by their object."""
     donors = []
     for number, (height, width) in enumerate(((40, 60), (200, 31), (5, 7), (1, 1))):
         for label in ("own", "other"):

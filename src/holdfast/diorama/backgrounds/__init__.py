@@ -1,4 +1,4 @@
-"""The places a scene is set in."""
+"""The backgrounds of scenes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
     "library": unseen.library,
 }
 WITHOUT_GROUND = frozenset({"sea", "reef", "sky", "night sky"})
-"""Where nothing stands on a ground, nothing casts a shadow on it."""
+"""Backgrounds without a ground, on which nothing casts a shadow."""
 
 
 def paint_background(kind: str, seed: int, side: int) -> Image:
-    """A square picture of a place, RGB, a little out of focus; half of them are mirrored."""
+    """Return a square picture of a background, RGB, a little out of focus; half of them are mirrored."""
     rng = generator("diorama background", kind, seed)
     canvas = PAINTERS[kind](side, rng)
     if rng.random() < 0.5:

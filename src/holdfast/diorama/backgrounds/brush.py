@@ -1,4 +1,4 @@
-"""What the backgrounds are painted with. Coordinates are shares of the picture's side, y down."""
+"""Tools that paint backgrounds. Coordinates are shares of the picture's side, y down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHIFT = 4
 
 
 def tint(rng: np.random.Generator, colour: Rgb, amount: float = 0.08) -> tuple[float, float, float]:
-    """The colour, a little different in brightness and in each channel."""
+    """Return the colour with small random changes of brightness and of each channel."""
     whole, red, green, blue = rng.random(4).tolist()
     gain = 1 + amount * (2 * whole - 1)
     r, g, b = colour
@@ -30,7 +30,7 @@ def tint(rng: np.random.Generator, colour: Rgb, amount: float = 0.08) -> tuple[f
 
 
 def gradient(side: int, colours: Sequence[Rgb]) -> Image:
-    """Evenly spaced colours from top to bottom."""
+    """Paint evenly spaced colours from top to bottom."""
     stops = np.linspace(0, 1, len(colours))
     rows = np.linspace(0, 1, side)
     column = np.stack([np.interp(rows, stops, channel) for channel in zip(*colours, strict=True)], 1)
@@ -38,28 +38,28 @@ def gradient(side: int, colours: Sequence[Rgb]) -> Image:
 
 
 def area(canvas: Image, points: Points | Path, colour: Rgb) -> None:
-    """A filled outline."""
+    """Fill an outline."""
     side = canvas.shape[0]
     fixed = np.rint((np.asarray(points) * side - 0.5) * (1 << _SHIFT)).astype(np.int32)
     cv2.fillPoly(canvas, [fixed], (*colour,), cv2.LINE_AA, _SHIFT)
 
 
 def rectangle(canvas: Image, left: float, top: float, right: float, bottom: float, colour: Rgb) -> None:
-    """An upright rectangle; its edges fall on whole pixels."""
+    """Fill an upright rectangle; its edges fall on whole pixels."""
     side = canvas.shape[0]
     x0, y0, x1, y1 = (round(value * side) for value in (left, top, right, bottom))
     canvas[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)] = np.array(colour).astype(np.uint8)
 
 
 def disc(canvas: Image, x: float, y: float, radius: float, colour: Rgb) -> None:
-    """A filled circle."""
+    """Fill a circle."""
     scale = canvas.shape[0] * (1 << _SHIFT)
     centre = (round(x * scale) - 8, round(y * scale) - 8)
     cv2.circle(canvas, centre, max(round(radius * scale), 1), (*colour,), -1, cv2.LINE_AA, _SHIFT)
 
 
 def stroke(canvas: Image, path: Path, widths: Sequence[float], colour: Rgb) -> None:
-    """A line of changing width."""
+    """Paint a line of changing width."""
     if len(path) > 2:
         area(canvas, tube(path, widths), colour)
         return
@@ -81,7 +81,7 @@ def band(
     tall: float,
     colours: Sequence[Rgb],
 ) -> None:
-    """Rows of the canvas covered by a noise field through a colour scale."""
+    """Cover rows of the canvas with a noise field through a colour scale."""
     side = canvas.shape[0]
     first, last = round(top * side), round(bottom * side)
     if last > first:
@@ -89,7 +89,7 @@ def band(
 
 
 def skyline(rng: np.random.Generator, height: float, rough: float, count: int = 7) -> Points:
-    """The outline of hills that fill everything below them."""
+    """Return the outline of hills that fill everything below them."""
     x = np.linspace(-0.1, 1.1, count)
     y = height + rough * (2 * rng.random(count) - 1)
     ridge = np.interp(np.linspace(0, 1, 60), np.linspace(0, 1, count), y)
@@ -99,14 +99,14 @@ def skyline(rng: np.random.Generator, height: float, rough: float, count: int = 
 
 
 def lump(rng: np.random.Generator, x: float, y: float, wide: float, high: float, corners: int = 8) -> Points:
-    """A round thing that is not quite an ellipse."""
+    """Return the outline of a round thing that is not quite an ellipse."""
     angles = np.arange(corners) * (2 * np.pi / corners)
     radius = 0.85 + 0.3 * rng.random(corners)
     return blob(np.stack([x + wide * radius * np.cos(angles), y + high * radius * np.sin(angles)], 1))
 
 
 def veil(canvas: Image, alpha: Grey, colour: Rgb) -> Image:
-    """The canvas with a colour laid over it, as opaque as ``alpha`` (0..255) says."""
+    """Return the canvas with a colour over it, as opaque as ``alpha`` (0..255)."""
     weights = cv2.merge((alpha, alpha, alpha))
     flat = np.empty_like(canvas)
     flat[:] = np.array(colour).astype(np.uint8)
@@ -115,14 +115,14 @@ def veil(canvas: Image, alpha: Grey, colour: Rgb) -> Image:
 
 
 def clouds(canvas: Image, rng: np.random.Generator, amount: float, colour: Rgb = (255, 255, 255)) -> Image:
-    """Soft clouds over a sky; more of them as ``amount`` goes from 0 to 1."""
+    """Paint soft clouds over a sky; ``amount`` of 0 to 1 says how many."""
     field = crop("soft", rng, (canvas.shape[0], canvas.shape[0]), 0.35, 0.6)
     table = np.clip((np.arange(256) - (215 - 140 * amount)) * 2.6, 0, 255).astype(np.uint8)
     return veil(canvas, cast(Grey, cv2.LUT(field, table)), colour)
 
 
 def waves(side: int, rng: np.random.Generator, count: float, wobble: float) -> Plane:
-    """Horizontal ripples that waver, as a plane in -1..1."""
+    """Return wavering horizontal ripples, as a plane in -1..1."""
     field = crop("soft", rng, (side, side), 0.25, 0.25).astype(np.float32) * np.float32(wobble / 40)
     rows = np.linspace(0, count * 2 * np.pi, side, dtype=np.float32)[:, None]
     wave: Plane = np.sin(field + rows)
@@ -130,5 +130,5 @@ def waves(side: int, rng: np.random.Generator, count: float, wobble: float) -> P
 
 
 def as_grey(plane: Plane) -> Grey:
-    """-1..1 as 0..255."""
+    """Return -1..1 as 0..255."""
     return cast(Grey, cv2.convertScaleAbs(plane + np.float32(1), alpha=127.4))

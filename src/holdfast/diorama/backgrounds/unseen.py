@@ -1,4 +1,4 @@
-"""What only the ood split shows: moon, volcano, kitchen and library."""
+"""Backgrounds of the ood split only: moon, volcano, kitchen and library."""
 
 # Points are arrays: + adds them, it does not join them.
 # ruff: noqa: RUF005

@@ -1,4 +1,4 @@
-"""The twelve classes: a drawing function each, and its templates, of which the test split has its own."""
+"""The twelve classes: a drawing function and templates each; the test split has its own templates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def templates(label: str, *, held_out: bool) -> tuple[str, ...]:
-    """The templates of a class that training scenes use, or those that they never do."""
+    """Return the templates of a class that training scenes use, or those that they never use."""
     family = FAMILIES[label]
     names = tuple(family.templates)
     cut = len(names) - family.held_out
@@ -46,6 +46,6 @@ def templates(label: str, *, held_out: bool) -> tuple[str, ...]:
 
 
 def build(label: str, template: str, proportions: Sequence[float], articulation: float) -> Shape:
-    """The parts of an object, in its own frame. Eight proportions and the articulation lie in -1..1."""
+    """Return the parts of an object, in its own frame; eight proportions and the articulation lie in -1..1."""
     family = FAMILIES[label]
     return family.draw(family.templates[template], proportions, articulation)

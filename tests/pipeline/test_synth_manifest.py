@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.core.types import Collection, Sample
 from holdfast.data.images import FileImage
+from holdfast.pipeline.jobs.plan import plan
 from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.synth import order as synth_order
 from holdfast.pipeline.synth.files import MANIFEST
 from holdfast.pipeline.synth.synth import WantedRenderings, make_spec, synth
-from holdfast.pipeline.synth.synth import _plan as plan
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts
 
@@ -42,13 +42,13 @@ def test_a_plan_takes_no_memory_for_what_is_still_to_be_made(tmp_path: Path) -> 
     tracemalloc.start()
     try:
         wanted = WantedRenderings(spec, prepared, parse_conditions("static"), None)
-        batches, owed, already = plan(spec, wanted, Parts(tmp_path, MANIFEST), width=4)
-        sizes = [[len(order.owed) for order in batch.orders] for batch in batches]
+        todo = plan(Parts(tmp_path, MANIFEST), wanted, wanted.row_ids)
+        sizes = [[len(job.ids) for job in jobs] for jobs in todo.shards(32)]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (owed, already) == (600 * 13, 0)
-    assert len(sizes) == 19 and {len(size) for size in sizes[:-1]} == {32} and sum(map(sum, sizes)) == owed
+    assert (todo.owed, todo.already) == (600 * 13, 0)
+    assert len(sizes) == 19 and {len(size) for size in sizes[:-1]} == {32} and sum(map(sum, sizes)) == todo.owed
     assert peak < 600_000  # the ids alone of all renderings are 0.8 million bytes long
 
 

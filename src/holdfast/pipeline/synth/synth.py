@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +19,9 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.generate.review import REVIEW, check_review, settle
+from holdfast.pipeline.jobs.execute import merged
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, silent, told
-from holdfast.pipeline.jobs.retry import drop_errors
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
@@ -47,23 +47,17 @@ from holdfast.pipeline.synth.files import (
 from holdfast.pipeline.synth.row_ids import rendering_ids
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, write_json, writing
-from holdfast.store.stored_ids import StoredIds
 
-
-@dataclass
-class RenderingOrder:
-    """One sample and the renderings it still owes, with their ids; ``number`` names a tar or Parquet shard."""
-
-    sample: Sample
-    owed: list[tuple[Condition, str]]
+RenderingJob = Job[Sample, Condition]
+"""A sample and the conditions that it owes."""
 
 
 @dataclass
 class Batch:
-    """The orders of one shard."""
+    """The jobs of one shard; ``number`` names its tar or Parquet file."""
 
     number: int
-    orders: list[RenderingOrder] = field(default_factory=list)
+    jobs: list[RenderingJob]
 
 
 def make_spec(**values: Any) -> SynthSpec:
@@ -106,9 +100,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
         wanted = WantedRenderings(spec, prepared, conditions, painter)
-        # Another --max-pixels may do it.
-        drop_errors(parts, (one for own in wanted.ids() for one in own))
-        ids = told(wanted.ids(), progress, "compare", len(prepared.collection.samples))
+        ids = told(map(wanted.row_ids, wanted), progress, "compare", len(prepared.collection.samples))
         drop_superseded(out, spec.format, parts, ids, wanted.names())
         _write(spec, wanted, SynthWorker(spec, prepared, out), executor, summary, progress)
         if painter is not None:
@@ -148,23 +140,19 @@ def _write(
 ) -> None:
     """Do what is not there yet: what is painted where the work can paint, the rest where it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
-    batches, owed, already = _plan(spec, wanted, Parts(work.out / "manifest", MANIFEST), executor.width, progress)
-    summary.already += already
-    step, before = "paint" if work.painter else "synth", summary.rows
-    progress(step, 0, owed)
+    parts = Parts(work.out / "manifest", MANIFEST)
+    todo = plan(parts, wanted, wanted.row_ids, retry=True, progress=progress)  # another --max-pixels may mend an error
+    # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
+    size = max(1, min(32, todo.count // (4 * executor.width)), todo.count // 2000)
+    size = 64 if spec.format in SHARD_FORMATS else size
+    batches = (Batch(number, jobs) for number, jobs in enumerate(todo.shards(size), 1 + last_shard(parts)))
     seen = seeing(work, work.prepared.collection.samples, executor, work.prepared.pool.samples)
-    for part in executor.map(seen, batches):
-        summary.merge(part)
-        progress(step, summary.rows - before, owed)
+    summary.merge(merged(executor.map(seen, batches), todo, "paint" if work.painter else "synth", progress))
 
 
 @dataclass(frozen=True)
 class WantedRenderings:
-    """Every rendering that is asked for, whether it is there or not.
-
-    Their ids are made a sample at a time, anew whenever they are gone through: images × conditions do not fit into
-    memory.
-    """
+    """Every rendering that is asked for, stored or not, as jobs of a plan: one per sample."""
 
     spec: SynthSpec
     prepared: Prepared
@@ -172,64 +160,32 @@ class WantedRenderings:
     painter: Painter | None
     paints: bool | None = None  # only those that are painted, or only the others
 
-    def samples(self) -> Iterator[tuple[Sample, list[Condition]]]:
-        """Each sample with what is to be made of it."""
+    def __len__(self) -> int:
+        return len(self.prepared.collection.samples)
+
+    def __iter__(self) -> Iterator[RenderingJob]:
         stored = stored_conditions(self.prepared.collection.samples)
         for sample in self.prepared.collection.samples:
             conditions = applicable(sample, self.conditions, stored)
             if self.paints is not None:
                 conditions = [one for one in conditions if one.definition.paints == self.paints]
             if conditions:
-                yield sample, conditions
+                yield Job(sample, conditions)
 
-    def orders(self) -> Iterator[RenderingOrder]:
-        """The same with ids."""
-        for sample, conditions in self.samples():
-            ids = rendering_ids(
-                self.prepared, sample, conditions, self.painter,
-                seed=self.spec.seed, format=self.spec.format, quality=self.spec.quality,
-            )  # fmt: skip
-            yield RenderingOrder(sample, list(zip(conditions, ids, strict=True)))
-
-    def ids(self) -> Iterator[list[str]]:
-        """The ids, those of a sample at a time."""
-        for order in self.orders():
-            yield [one for _, one in order.owed]
+    def row_ids(self, job: RenderingJob) -> list[str]:
+        """Return the row id of each rendering of a job."""
+        spec = self.spec
+        return list(
+            rendering_ids(
+                self.prepared, job.item, job.parts, self.painter,
+                seed=spec.seed, format=spec.format, quality=spec.quality,
+            )
+        )  # fmt: skip
 
     def names(self) -> Iterator[str]:
-        """What the renderings are called as samples of their own."""
-        for sample, conditions in self.samples():
-            yield from (_rendering_name(sample, condition) for condition in conditions)
-
-
-def _plan(
-    spec: SynthSpec, wanted: WantedRenderings, parts: Parts, width: int, progress: Progress = silent
-) -> tuple[Iterator[Batch], int, int]:
-    """What is not there yet, shard by shard, made when asked for; how many renderings are owed, and are there."""
-    stored = StoredIds(parts.dataset())
-    several = owed = already = 0
-    samples = len(wanted.prepared.collection.samples)
-    for left, there in (
-        ((len(order.owed), there) for order, there in told(_left(wanted, stored), progress, "plan", samples))
-        if len(stored)
-        else ((len(conditions), 0) for _, conditions in wanted.samples())  # there is no need of ids
-    ):
-        several, owed, already = several + (left > 0), owed + left, already + there
-    # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
-    balanced = min(32, several // (4 * width))
-    size = 64 if spec.format in SHARD_FORMATS else max(1, balanced, several // 2000)
-    first = 1 + last_shard(parts)
-    orders = (order for order, _ in _left(wanted, stored) if order.owed)
-    starts = range(0, several, size)
-    return (Batch(first + index, list(islice(orders, size))) for index, _ in enumerate(starts)), owed, already
-
-
-def _left(wanted: WantedRenderings, stored: StoredIds) -> Iterator[tuple[RenderingOrder, int]]:
-    """Each order without what is stored, and how much of it is."""
-    for order in wanted.orders():
-        there = stored.places([one for _, one in order.owed]) >= 0
-        left = [one for one, known in zip(order.owed, there.tolist(), strict=True) if not known]
-        yield RenderingOrder(order.sample, left), len(order.owed) - len(left)
+        """Yield the names of the renderings as samples of their own."""
+        for job in self:
+            yield from (_rendering_name(job.item, condition) for condition in job.parts)
 
 
 def _rendering_name(sample: Sample, condition: Condition) -> str:
@@ -250,18 +206,17 @@ class SynthWorker:
         return {**self.__dict__, "prepared": self.prepared.for_workers()}
 
     def __call__(self, batch: Batch) -> Summary:
-        """Do these orders."""
+        """Render the jobs of a batch, write their files, and record them in one part."""
         summary, rows, files = Summary(), [], []
         if self.painter is not None:
-            wanted = [(order.sample, [condition for condition, _ in order.owed]) for order in batch.orders]
-            self.painter.prepare(wanted, self.spec.max_pixels)
-        for order in batch.orders:
-            for row, content, mask in self._order(order, batch.number):
+            self.painter.prepare([(job.item, list(job.parts)) for job in batch.jobs], self.spec.max_pixels)
+        for job in batch.jobs:
+            for row, content, mask in self._renderings(job, batch.number):
                 rows.append(row)
                 if row["status"] == "pending":
                     write_atomic(f"{self.out}/{REVIEW}/{row['path']}", content)
                 elif row["status"] != "ok":
-                    summary.add(order.sample.sample_id, f"{row['status']}: {row['error']}")
+                    summary.add(job.item.sample_id, f"{row['status']}: {row['error']}")
                     summary.errors += row["status"] == "error"
                 elif self.spec.format in SHARD_FORMATS:
                     files.append((row, content, mask))
@@ -273,8 +228,9 @@ class SynthWorker:
         summary.rows = len(rows)
         return summary
 
-    def _order(self, order: RenderingOrder, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
-        sample, ids, name = order.sample, dict(order.owed), file_name(order.sample)
+    def _renderings(self, job: RenderingJob, shard: int) -> Iterator[tuple[dict[str, Any], bytes, bytes]]:
+        """Yield the row, the image file and the mask file of each rendering."""
+        sample, ids, name = job.item, dict(zip(job.parts, job.ids, strict=True)), file_name(job.item)
         in_place: dict[str, Any] = {}
         for rendering in render_conditions(
             sample, list(ids), self.prepared.pool, seed=self.spec.seed, max_pixels=self.spec.max_pixels,

@@ -36,7 +36,7 @@ def data_card(
     tables: dict[str, pd.DataFrame],
     facts: dict[str, Any],
 ) -> str:
-    """``DATACARD.md``."""
+    """Return the text of ``DATACARD.md``."""
     parts = [
         "# Data card of a mined hard set",
         _what(manifest, facts),
@@ -114,7 +114,7 @@ def _labels(tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
 
 
 def _bias(pool: pd.DataFrame, selection: Selection) -> str:
-    """Prompts with a word of the lists: how many, and how often their images are hard."""
+    """Return how many prompts have a word of the lists, and how often their images are hard."""
     rows = []
     for what, words in (("people", PEOPLE), ("cultures", CULTURES)):
         for word in words:
@@ -140,7 +140,7 @@ def _bias(pool: pd.DataFrame, selection: Selection) -> str:
 
 
 def mentions(prompts: pd.Series, word: str) -> pd.Series:
-    """Which prompts have a word, singular or plural."""
+    """Return which prompts have a word, singular or plural."""
     return prompts.str.contains(rf"\b{re.escape(word)}(?:s|es)?\b", case=False, regex=True)
 
 
@@ -172,6 +172,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _plain(cell: Any) -> str:
-    """Text that breaks no table and runs nothing where Markdown may hold HTML."""
+    """Return text that breaks no Markdown table and runs no HTML."""
     text = str(cell).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"\s+", " ", re.sub(r"([|\\`\[\]])", r"\\\1", text))

@@ -37,7 +37,7 @@ _AT_ONCE = 256
 
 
 def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answers:
-    """The answers of a run directory, or of a hard set (to the images of its whole pool; its valid ones are wanted)."""
+    """Return the answers of a run directory, or of a hard set (to its whole pool; the valid images are wanted)."""
     if bool(spec.words) != bool(spec.oracle):
         raise UserError("backgrounds are read with both: --words FILE and --oracle clip:NAME")
     hard = (path / "mining" / "selection.parquet").is_file()
@@ -102,7 +102,7 @@ def _evaluated(run: Run, spec: ModesSpec) -> Answers:
 
 
 def _homes(run: Run) -> dict[str, dict[tuple[str, str], str]]:
-    """What the training of each embedded model tied together; models of scenes without such ties are left out."""
+    """Return the pairs that each embedded model's training tied together; models without such ties are left out."""
     spec = run.spec()
     every = {
         (factor, label): home
@@ -128,7 +128,7 @@ def _homes(run: Run) -> dict[str, dict[tuple[str, str], str]]:
 
 
 def read_words(words: str) -> dict[str, str]:
-    """Backgrounds by name: phrases as a caption has them."""
+    """Return backgrounds by name, as phrases of a caption."""
     if words == "diorama":
         return dict(vocabulary.BACKGROUNDS)
     file = Path(words)
@@ -145,12 +145,12 @@ def read_words(words: str) -> dict[str, str]:
 
 
 def _short(phrase: str) -> str:
-    """For tables: "in the snow" is snow."""
+    """Return a phrase's name for tables: "in the snow" is snow."""
     return re.sub(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?", "", phrase) or phrase
 
 
 def _with_backgrounds(answers: Answers, run: Run, spec: ModesSpec, progress: Progress) -> Answers:
-    """Backgrounds of images that were not asked for one, where the towers are more sure than not."""
+    """Return answers with backgrounds read by CLIP, where it is more sure than not and none was asked for."""
     import pandas as pd
 
     name = parse_name(spec.oracle)
@@ -184,7 +184,7 @@ def _with_backgrounds(answers: Answers, run: Run, spec: ModesSpec, progress: Pro
 
 
 def _texts_of(answers: Answers, spec: ModesSpec, run: Run) -> dict[str, dict[str, str]]:
-    """Class → background → the text that says both."""
+    """Return class → background → the text that says both."""
     if spec.words == "prompts":
         own = answers.images[answers.factors["background"] != ""]
         if "prompt" not in own or not own["prompt"].astype(bool).any():
@@ -203,7 +203,7 @@ def _texts_of(answers: Answers, spec: ModesSpec, run: Run) -> dict[str, dict[str
 
 
 def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The background of each image that can be told, by sample_id."""
+    """Return the background of each image in which it can be told, by sample_id."""
     found = {}
     for label, group in groupby(sorted(samples, key=lambda one: one.label), key=lambda one: one.label):
         own, images = [], []
@@ -223,7 +223,7 @@ def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str
 
 
 def class_name(label: str, keys: ClassKeys | None) -> str:
-    """A class in words: WordNet ids by ImageNet's list."""
+    """Return a class in words; WordNet ids by ImageNet's list."""
     said = spoken(label, keys)
     if re.fullmatch(r"n\d{8}", said):
         space = label_spaces.imagenet()
@@ -235,7 +235,7 @@ def class_name(label: str, keys: ClassKeys | None) -> str:
 
 
 def pictures_of(path: Path, *, size: int = 160) -> Callable[[Container[str]], dict[str, bytes]]:
-    """A function from sample ids of a run or hard set to small JPEGs; images that are no longer there are left out."""
+    """Return a function from sample ids of a run or hard set to small JPEGs; missing images are left out."""
 
     def make(wanted: Container[str]) -> dict[str, bytes]:
         mined = path / "mining" / "run"

@@ -18,7 +18,7 @@ _SELECTED = ("surrogates_failed", "set")
 
 
 def read_hard_set(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
-    """``summary.json``, and a row an image of the pool by sample_id: every model's answer, and what it was chosen as.
+    """Return ``summary.json``, and one row per image of the pool by sample_id: every model's answer and its set.
 
     Raises:
         UserError: the folder is no hard set, or not a whole one.

@@ -145,7 +145,7 @@ def _choose(spec: MineSpec, pool: MeasuredPool) -> MiningChoice:
 
 
 def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selection:
-    """The hard images, and a control for each."""
+    """Return the hard images, and a control for each."""
     images = pool.images
     failures = pool.failed[list(choice.used)].sum(axis=1)
     hard = shared(pool.failed, choice.used, choice.at_least)
@@ -173,7 +173,7 @@ def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selectio
 
 
 def _doubts(pool: MeasuredPool) -> list[str]:
-    """What a reader should know of the models before believing a hard set."""
+    """Return what a reader should know about the models before believing a hard set."""
     found = []
     wrong = pool.failed.mean()
     chance = 1 - 1 / max(len(pool.collection.classes), 2)
@@ -197,7 +197,7 @@ def _doubts(pool: MeasuredPool) -> list[str]:
 
 
 def _partial_judge(spec: MineSpec, pool: MeasuredPool) -> list[str]:
-    """Whether the oracle helped to paint what it judges."""
+    """Return a warning if the oracle helped to paint what it judges."""
     makers = {str(sample.attributes.get("generator", "")).partition(":")[0] for sample in pool.collection.samples}
     if "embedded" in makers and {one.model for one in lineages(spec.oracle)} == {"clip:embedded"}:
         return [
@@ -217,7 +217,7 @@ def _too_large(selection: Selection) -> list[str]:
 
 
 def _few_controls(pool: MeasuredPool, selection: Selection) -> list[str]:
-    """Whether hard images that results are about have no control."""
+    """Return a warning if hard images of the reporting half have no control."""
     hard = pool.images.index[selection.hard & pool.images["valid"] & (pool.images["half"] == REPORT)]
     found = int(hard.isin(selection.valid_control["hard"]).sum())
     if found == len(hard):

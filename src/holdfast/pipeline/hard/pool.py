@@ -53,7 +53,7 @@ _JUDGED_AT_ONCE = 256
 
 
 def check(spec: MineSpec) -> list[str]:
-    """UserError where the roles of models and oracle do not fit; else warnings where they are related."""
+    """Raise a UserError if the roles of models and oracle do not fit; return warnings if they are related."""
     if len(spec.surrogates) < 2:
         raise UserError("a shared failure takes two surrogates at least; name them: --surrogates a,b,c,d")
     if not spec.targets:
@@ -86,7 +86,7 @@ def check(spec: MineSpec) -> list[str]:
 
 
 def _kin(spec: MineSpec) -> list[str]:
-    """What the oracle shares with the models, the same kinship in one sentence."""
+    """Return what the oracle shares with the models, one sentence per kinship."""
     shared: dict[str, list[str]] = {}
     for model in (*spec.surrogates, *spec.targets):
         for sentence in kinship(model, spec.oracle):
@@ -124,17 +124,17 @@ class MeasuredPool:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Surrogates, then targets."""
+        """Return surrogates, then targets."""
         return (*self.surrogates, *self.targets)
 
 
 def all_keys(spec: MineSpec, collection: Collection) -> dict[str, ClassKeys]:
-    """What is known of the categories, from the pool and from --labels."""
+    """Return what is known about the categories, from the pool and from --labels."""
     return {**collection.keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
 
 
 def load_judge(spec: MineSpec, collection: Collection) -> Oracle:
-    """The oracle, for the categories of a pool."""
+    """Load the oracle for the categories of a pool."""
     return load_oracle(
         spec.oracle, classes=collection.classes, keys=all_keys(spec, collection), load_classifier=load_classifier,
         map_labels=map_labels, device=spec.device,
@@ -267,7 +267,7 @@ def _frames(
 
 
 def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """What mining needs of an image; one without a recorded prompt is a prompt of its own."""
+    """Return what mining needs to know about an image; without a recorded prompt, it is its own prompt."""
     told = sample.attributes
     prompt_id = str(told.get("prompt_id") or sample.source_id)
     return {
@@ -285,7 +285,7 @@ def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, A
 
 
 def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
-    """Family, training data and objective of each model as far as its name or card says; '' where it does not.
+    """Return family, training data and objective of each model as its name or card says; '' where unknown.
 
     Args:
         names: as the table has them: the index of the result.
@@ -319,14 +319,14 @@ _OBJECTIVES = (
 
 
 def _objective(text: str) -> str:
-    """How the weights of a name were first trained, by how names spell it; labels where nothing else is said."""
+    """Return how a model's weights were first trained, as its name spells it; labels where it says nothing."""
     if text.startswith(("python:", "onnx:", "torch:", "local-dir:")):
         return ""  # the user's own: only the user knows
     return next((what for what, pattern in _OBJECTIVES if re.search(pattern, text.lower())), "labels")
 
 
 def _card(text: str) -> dict[str, Any]:
-    """Holdfast's own facts about an embedded model; {} for others."""
+    """Return Holdfast's own facts about an embedded model; {} for others."""
     from holdfast.models.embedded import ASSETS, installed
 
     scheme, _, name = text.partition("?")[0].partition(":")

@@ -41,7 +41,7 @@ _QUESTIONS = ("image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate")
 
 
 def check_out(out: Path) -> None:
-    """UserError where a folder holds anything but a hard set of ours."""
+    """Raise a UserError if a folder holds anything but a hard set of ours."""
     if not out.exists() or (out.is_dir() and all(one.name.startswith(".") for one in out.iterdir())):
         return
     try:
@@ -107,7 +107,7 @@ def publish(
 
 
 def _file(sample: Sample, content: str) -> bytes:
-    """An image's file as it was classified; one that is no file (a drawn scene) as PNG."""
+    """Return an image's file as it was classified; a drawn scene, which is no file, as PNG."""
     try:
         if hasattr(sample.image, "read"):
             data: bytes = sample.image.read()
@@ -123,7 +123,7 @@ def _file(sample: Sample, content: str) -> bytes:
 
 
 def _paths(samples: dict[str, Sample]) -> dict[str, str]:
-    """``kind/category/id.png`` for every image, with nothing in it that a file system could misread."""
+    """Return ``kind/category/id.png`` for every image, with nothing in it that a file system could misread."""
     paths: dict[str, str] = {}
     taken: set[str] = set()
     for name, sample in samples.items():
@@ -173,7 +173,7 @@ def _row(sample: Sample, path: str, data: bytes, pool: MeasuredPool, selection: 
 
 
 def _cell(value: Any) -> Any:
-    """What fits into a cell: lists and tables as JSON."""
+    """Return a value that fits into a cell: lists and tables as JSON."""
     return value if value is None or isinstance(value, (str, int, float)) else canonical_json(value)
 
 
@@ -194,7 +194,7 @@ def _stated(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
 def _top_two(
     oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], there: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
-    """The two classes an oracle finds likeliest: it neither mined nor is tested, so its best wrong one may distract.
+    """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor.
 
     Among the classes that are ``there`` in the hard set, as only these can be asked about; among all where it has but
     one. Empty for an oracle that is no classifier.
@@ -217,7 +217,7 @@ def _top_two(
 
 
 def _write_questions(rows: Sequence[dict[str, Any]], tops: Sequence[tuple[str, str]], out: Path) -> None:
-    """``questions/<kind>.csv``, tab separated; those of kinds that no image is left of are deleted."""
+    """Write ``questions/<kind>.csv``, tab separated; delete those of kinds without images."""
     texts: dict[str, io.StringIO] = {}
     for row, top in zip(rows, tops, strict=True):
         kind = row["path"].partition("/")[0]

@@ -121,7 +121,7 @@ def _read(spec: RemedySpec) -> _Mined:
 
 
 def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, seed: int) -> list[Sample]:
-    """Valid images that no surrogate fails, of prompts that no result is about.
+    """Return valid images that no surrogate fails, of prompts that no result is about.
 
     Args:
         images: of the pool by sample_id: prompt_id, half, valid, surrogates_failed.
@@ -153,7 +153,7 @@ def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, se
 
 
 def _claim(out: Path, spec: RemedySpec) -> None:
-    """A folder holds one remedy; another one's numbers must not be mixed in."""
+    """Raise a UserError if the folder holds another remedy, whose numbers must not be mixed in."""
     file = out / "spec.json"
     asked = {"verb": "remedy", **json.loads(json.dumps(asdict(spec)))}
     if file.is_file():
@@ -169,7 +169,7 @@ def _claim(out: Path, spec: RemedySpec) -> None:
 def _measured(
     spec: RemedySpec, mined: _Mined, remedied: str, out: Path, progress: Progress
 ) -> tuple[pd.DataFrame, list[str]]:
-    """A row an image of every set: before and after. Nothing here was trained on."""
+    """Return one row per image of every set, before and after; none of them was trained on."""
     import pandas as pd
 
     images = mined.images[(mined.images["half"] == REPORT) & mined.images["valid"]]
@@ -203,7 +203,7 @@ def _measured(
 
 
 def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Progress) -> pd.DataFrame:
-    """By sample_id: source_id, category, before, after, said_before, said_after."""
+    """Return by sample_id: source_id, category, before, after, said_before, said_after."""
     asked = EvaluateSpec(
         data, models=(spec.model, remedied), scenarios="original", labels=spec.labels, batch_size=spec.batch_size,
         device=spec.device, max_pixels=spec.max_pixels,
@@ -224,7 +224,7 @@ def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Pr
 def _painted(
     spec: RemedySpec, again: Path, prompts: set[str], oracle: str, remedied: str, out: Path, progress: Progress
 ) -> pd.DataFrame:
-    """New images of the hard prompts, which nobody's failure chose: those that the oracle accepts."""
+    """Return new images of the hard prompts that the oracle accepts; nobody's failure chose them."""
     verdicts = Parts(again / "oracle", JUDGED).rows().to_pylist()  # of every oracle that this set was mined with
     accepted = {row["sample_id"] for row in verdicts if row["accepted"] and row["oracle"] == oracle}
     own = _answers(spec, str(again / "manifest.parquet"), remedied, out / "runs" / "again", progress)

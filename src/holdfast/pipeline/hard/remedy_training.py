@@ -68,7 +68,7 @@ RECIPES = {
 
 
 def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any]]:
-    """A classifier and the configuration that rebuilds it as timm writes it."""
+    """Return a classifier and the configuration that rebuilds it as timm writes it."""
     name = parse_name(text)
     if name.scheme not in SCHEMES:
         raise UserError(f"remedy trains {', '.join(f'{one}:' for one in SCHEMES)} models, and {text} is none of them")
@@ -109,7 +109,7 @@ def fine_tune(
     checkpoints: Path,
     progress: Progress,
 ) -> tuple[torch.nn.Module, list[dict[str, float]]]:
-    """A trained copy of the classifier's module on the CPU, and its history.
+    """Return a trained copy of the classifier's module on the CPU, and its history.
 
     Args:
         classifier: whose weights to start from and whose preparation to use.
@@ -177,14 +177,14 @@ def _optimiser(module: torch.nn.Module, recipe: RemedyRecipe) -> torch.optim.Opt
 def save(
     folder: Path, module: torch.nn.Module, config: Mapping[str, Any], facts: Mapping[str, Any], *, drawn: bool
 ) -> None:
-    """The folder that ``local-dir:`` reads, with a card; weights in single precision, as small steps would be lost."""
+    """Write the folder that ``local-dir:`` reads, with a card and weights in single precision."""
     weights = {name: tensor.detach().contiguous() for name, tensor in module.state_dict().items()}
     text = f"# {facts['name']}\n\n{facts['model']}, fine-tuned on generated images that other models get right."
     write_model(folder, weights, config, facts, text, note=DRAWN_WORLD if drawn else "")
 
 
 def trained_as(folder: Path, asked: Mapping[str, Any]) -> bool:
-    """Whether the folder holds the finished model of the very same training."""
+    """Return whether the folder holds the finished model of the very same training."""
     if not (folder / "README.md").is_file():
         return False
     facts = json.loads((folder / "config.json").read_text(encoding="utf8")).get("holdfast", {})
@@ -192,5 +192,5 @@ def trained_as(folder: Path, asked: Mapping[str, Any]) -> bool:
 
 
 def described(recipe: RemedyRecipe) -> dict[str, Any]:
-    """As JSON."""
+    """Return the recipe as JSON."""
     return asdict(recipe)

@@ -69,7 +69,7 @@ def paint_again(
     progress: Progress,
     executor: Executor | None = None,
 ) -> tuple[MeasuredPool | None, list[str]]:
-    """New images of every hard prompt, classified and judged in ``folder/again``; warnings where there can be none.
+    """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be.
 
     What was painted before is kept, also for prompts that are no longer hard.
     """
@@ -101,7 +101,7 @@ def paint_again(
 
 
 def _stand_ins(pool: MeasuredPool, there: Container[str], place: Path) -> list[dict[str, Any]]:
-    """An image of the pool for every category that no painted image has, so that models choose among all of them."""
+    """Return a pool image per category that no painted image has, so that models choose among all of them."""
     rows = []
     for category in pool.collection.classes:
         if category not in there:
@@ -115,7 +115,7 @@ def _stand_ins(pool: MeasuredPool, there: Container[str], place: Path) -> list[d
 
 
 def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
-    """The name of the pool's own generator, or of the one that was named, and what is known of it, or itself."""
+    """Return the generator's name (the pool's own, or the one named), what is known of it, and itself if loaded."""
     made = {
         (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
         for sample in pool.collection.samples

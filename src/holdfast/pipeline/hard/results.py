@@ -54,12 +54,12 @@ class MiningChoice:
     warnings: list[str]
 
     def words(self) -> str:
-        """How many surrogates fail a hard image: "all 4" or "3 or more of 4"."""
+        """Return how many surrogates fail a hard image, in words: "all 4" or "3 or more of 4"."""
         k, m = len(self.used), self.at_least
         return f"all {k}" if m == k else f"{m} or more of {k}"
 
     def rule(self) -> list[str]:
-        """In words."""
+        """Return the rule in words."""
         k, m = len(self.used), self.at_least
         first = (
             f"k = {k} surrogates were asked for."
@@ -78,7 +78,7 @@ class MiningChoice:
         return [first, second]
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the choice as JSON."""
         return {
             "k": len(self.used),
             "m": self.at_least,
@@ -110,7 +110,7 @@ class Selection:
     valid_control: pd.DataFrame
 
     def table(self, images: pd.DataFrame) -> pd.DataFrame:
-        """``selection.parquet``: a row an image of the pool."""
+        """Return ``selection.parquet``: one row per image of the pool."""
         control, valid_control = (
             dict(zip(one["control"].astype(str), one["hard"].astype(str), strict=True))
             for one in (self.control, self.valid_control)
@@ -134,7 +134,7 @@ def tables(
     *,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
-    """Every table by name; results are about the reporting half of the prompts unless a column ``half`` says else."""
+    """Return every table by name; they are about the reporting half unless a column ``half`` says else."""
     made = _accuracies(pool, selection)
     made |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
     made |= _chosen(pool, choice)
@@ -185,7 +185,7 @@ def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFr
 
 
 def _validity(pool: MeasuredPool, selection: Selection, choice: MiningChoice) -> pd.DataFrame:
-    """By set, and by how many of the used surrogates fail."""
+    """Return validity by set, and by how many of the used surrogates fail."""
     inside = pool.images["half"] == REPORT
     groups = {
         "pool": inside,
@@ -197,7 +197,7 @@ def _validity(pool: MeasuredPool, selection: Selection, choice: MiningChoice) ->
 
 
 def _controls(selection: Selection) -> pd.DataFrame:
-    """How well the controls match: images by subset, nuisance and why."""
+    """Return how well the controls match: images by subset, nuisance and reason."""
     import pandas as pd
 
     parts = []
@@ -208,7 +208,7 @@ def _controls(selection: Selection) -> pd.DataFrame:
 
 
 def _chosen(pool: MeasuredPool, choice: MiningChoice) -> dict[str, pd.DataFrame]:
-    """What k and m were chosen from, and for every m what the reporting half then says about the targets."""
+    """Return what k and m were chosen from, and what each m says about the targets in the reporting half."""
     import pandas as pd
 
     curve = choice.curve.assign(fitted=choice.fit.at(choice.curve["k"]) if choice.fit else float("nan"))
@@ -222,7 +222,7 @@ def _chosen(pool: MeasuredPool, choice: MiningChoice) -> dict[str, pd.DataFrame]
 
 
 def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
-    """The share of shared failures among all images of a kind, nuisance, category."""
+    """Return the share of shared failures among all images of a kind, nuisance, category."""
     import pandas as pd
 
     made = {}
@@ -271,7 +271,7 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed
 
 
 def _models(pool: MeasuredPool, choice: MiningChoice, facts: pd.DataFrame) -> pd.DataFrame:
-    """Who took which part."""
+    """Return the part that each model had."""
     frame = facts.rename_axis("model").reset_index()
     frame["role"] = [_role(pool, one) for one in frame["model"]]
     frame["used"] = [one in choice.used for one in frame["model"]]
@@ -282,7 +282,7 @@ def _models(pool: MeasuredPool, choice: MiningChoice, facts: pd.DataFrame) -> pd
 def _persistence(
     pool: MeasuredPool, choice: MiningChoice, selection: Selection, again: MeasuredPool | None, seed: int
 ) -> pd.DataFrame:
-    """New images of the hard prompts: which failures come back."""
+    """Return which failures come back in new images of the hard prompts."""
     import pandas as pd
 
     columns = ["what", "half", "subset", "n", "prompts", "estimate", "low", "high", "pool", "mined"]
@@ -315,7 +315,7 @@ def _inside(images: pd.DataFrame, half: str, subset: str) -> pd.Series:
 
 
 def _luck(pool: MeasuredPool, selection: Selection, seed: int) -> pd.DataFrame:
-    """How alike the images of one prompt are, in failing and in validity."""
+    """Return how alike the images of one prompt are, in failing and in validity."""
     import pandas as pd
 
     inside = pool.images["half"] == REPORT

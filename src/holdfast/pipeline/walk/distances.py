@@ -15,13 +15,13 @@ FeatureDistance = Callable[[Sequence[Image], Sequence[Image]], list[float]]
 
 
 def colour_shift(one: Image, other: Image) -> float:
-    """Mean CIE76 difference between two images of one size; 2.3 is just noticeable."""
+    """Return the mean CIE76 difference between two images of one size; 2.3 is just noticeable."""
     first, second = (cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for image in (one, other))
     return float(np.linalg.norm(first - second, axis=2).mean())
 
 
 def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
-    """Distances in an oracle's features, 0..2; None where it has no network to look into.
+    """Return a function for distances in an oracle's features, 0..2; None where it has no network.
 
     LPIPS without its fitted weights: at the last convolution of each resolution (of a transformer, its last norm over
     tokens, too) one less the cosine of the two feature vectors, averaged over places and then over layers. Of an
@@ -63,7 +63,7 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
 
 
 def _last_maps(module: Any, classifier: Any, size: int) -> list[Any]:
-    """The layers whose output is the last of its resolution, found by one pass of a grey picture."""
+    """Return the layers whose output is the last of its resolution, found with one grey picture."""
     import torch
 
     last: dict[tuple[int, ...], Any] = {}

@@ -67,7 +67,7 @@ class _Work:
         baseline: bool = False,
         stored: frozenset[str] = frozenset(),
     ) -> WalkShard:
-        """What is owed for a model."""
+        """Return the shard of samples that a model still owes."""
         images = {one.sample_id: self.recorder.prepared.images[one.sample_id] for one, _ in jobs}
         return WalkShard(model, tuple(jobs), images, baseline, stored)
 
@@ -124,7 +124,7 @@ def perturb(
 
 
 def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, run: Run) -> dict[str, Any]:
-    """What spec.json holds: this command; and of the commands before it, whose walks stay, the cards and relations."""
+    """Return what spec.json holds: this command, and the cards and relations of earlier ones, whose walks stay."""
     before = run.spec() if (run.path / "spec.json").exists() else {}
     cards, kin = before.get("oracle_cards", []), before.get("kinship", [])
     mine = [list(row) for row in card(setting.oracle).rows()]
@@ -149,7 +149,7 @@ def _clear(work: _Work, tested: Sequence[Tested]) -> None:
 
 
 def _superseded(work: _Work, tested: Sequence[Tested]) -> set[str]:
-    """Stored rows that stand for a planned one, measured before the image, its label or the model changed."""
+    """Return stored rows that stand for a planned one: the image, its label or the model has changed since."""
     models = {model.classifier.name: model for model in tested}
     samples = {sample.sample_id: sample for sample in work.samples}
     conditions = (*WALK_CONDITIONS, RANDOM_WALK)
@@ -166,7 +166,7 @@ def _superseded(work: _Work, tested: Sequence[Tested]) -> set[str]:
 
 
 def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
-    """Finished walks without the image, the latents or the frames that are wanted now: they are walked again."""
+    """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
     spec, details = work.spec, work.recorder.details
     walks = details.walks.rows(["row_id", "validated", "image"]).to_pylist()
     images = work.run.path / "images"
@@ -186,7 +186,7 @@ def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
 
 
 def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
-    """The walks against the models."""
+    """Walk against every model."""
     stored = work.recorder.stored = work.run.predictions.stored_ids()
     owed = []
     for place, model in enumerate(tested):
@@ -206,7 +206,7 @@ def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
 
 
 def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
-    """Walks as long as the validated ones, in a random direction."""
+    """Walk in a random direction, as far as the validated walks went."""
     stored = work.run.predictions.stored_ids()
     details = WalkTables.of(work.run.path)
     lengths = {

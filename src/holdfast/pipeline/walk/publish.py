@@ -44,7 +44,7 @@ _CONDITION = "perturbed"
 
 
 def provenance(run: Run) -> list[dict[str, Any]]:
-    """A row of ``MANIFEST`` per kept image, paths below the run's ``images/``; every file is checked.
+    """Return a row of ``MANIFEST`` per kept image, paths below the run's ``images/``; check every file.
 
     Raises:
         UserError: a file is gone, or is not the image that was judged.
@@ -80,7 +80,7 @@ def provenance(run: Run) -> list[dict[str, Any]]:
 
 
 def _checked(inside: InsideRoot, path: str, pixels: str) -> str:
-    """The file's hash, if it holds the pixels that the model and the oracle saw."""
+    """Return the file's hash; raise a UserError unless it holds the pixels that model and oracle saw."""
     try:
         data = read_file(inside.file(path))
         same = array_sha256(decode_image(data)) == pixels
@@ -97,7 +97,7 @@ def _checked(inside: InsideRoot, path: str, pixels: str) -> str:
 
 
 def write_manifest(rows: list[dict[str, Any]], folder: Path) -> None:
-    """``manifest.parquet`` and ``manifest.csv``, by which the data readers open a folder."""
+    """Write ``manifest.parquet`` and ``manifest.csv``, by which the data readers open a folder."""
     table = pa.Table.from_pylist(rows, schema=MANIFEST)
     write_table(folder / "manifest.parquet", table)
     write_csv(folder / "manifest.csv", table)

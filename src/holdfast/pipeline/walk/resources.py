@@ -53,7 +53,7 @@ class WalkSetting:
     loss_space: str
 
     def parameters_json(self, condition: str) -> str:
-        """What a row's column ``parameters`` holds; the original depends on nothing but the size."""
+        """Return a row's column ``parameters``; the original depends on nothing but the size."""
         return canonical_json({"size": self.size} if condition == ORIGINAL else self.parameters)
 
 
@@ -126,7 +126,7 @@ def kin_warnings(spec: PerturbSpec) -> list[str]:
 
 
 def _oracle_name(spec: PerturbSpec) -> tuple[str, str]:
-    """The oracle's name with its label space, and that space."""
+    """Return the oracle's name with its label space, and that space."""
     stated = parse_name(spec.oracle, tagged=False).options.get("space")
     if stated is not None:
         if spec.oracle_space and spec.oracle_space != stated:
@@ -155,7 +155,7 @@ def _working_size(spec: PerturbSpec, generator: LatentGenerator, collection: Col
 
 
 def _first_side(spec: PerturbSpec, collection: Collection) -> int:
-    """The short side of the first image that can be read."""
+    """Return the short side of the first image that can be read."""
     for sample in collection.samples:
         try:
             return int(min(sample.image.load(max_pixels=spec.max_pixels).shape[:2]))
@@ -165,7 +165,7 @@ def _first_side(spec: PerturbSpec, collection: Collection) -> int:
 
 
 def square(image: Image, size: int) -> Image:
-    """The middle of an image, as large a square as fits, resized to ``size`` pixels a side."""
+    """Return the middle square of an image, as large as fits, resized to ``size`` pixels per side."""
     height, width = image.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2

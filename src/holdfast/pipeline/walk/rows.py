@@ -48,12 +48,12 @@ class WalkTables:
 
     @classmethod
     def of(cls, run: Path) -> WalkTables:
-        """Of a run directory."""
+        """Return the tables of a run directory."""
         folder = run / "details"
         return cls(Parts(folder / "walks", WALKS), Parts(folder / "frames", FRAMES), Parts(folder / "latents", LATENTS))
 
     def all(self) -> tuple[Parts, Parts, Parts]:
-        """The three tables."""
+        """Return the three tables."""
         return self.walks, self.frames, self.latents
 
 
@@ -89,12 +89,12 @@ class WalkRecorder:
         self.stored: set[str] = set()  # rows that are there; a walk makes several at once, perhaps some of them again
 
     def row_id(self, sample: Sample, condition: str, model: Tested) -> str:
-        """The name of a row."""
+        """Return the id of a row."""
         image = fingerprint([self.prepared.images[sample.sample_id], sample.label])
         return row_id(self._key(sample, condition, model), image=image, mask="", model=model.fingerprint)
 
     def seed(self, sample: Sample) -> int:
-        """Of everything random in a walk: the same for every model, so that they meet the same random directions."""
+        """Return a walk's seed: the same for every model, so that all meet the same random directions."""
         return seed_from(self.spec.seed, sample.sample_id, "walk")
 
     def write(self, model: Tested, finished: Sequence[FinishedWalk], conditions: Sequence[str]) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class WalkRecorder:
     def _answers(
         self, model: Tested, finished: Sequence[FinishedWalk], conditions: Sequence[str]
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """(sample_id, condition) → outcome columns, of every picture there is."""
+        """Return (sample_id, condition) → outcome columns, for every picture there is."""
         asked: list[tuple[str, str, str, Image]] = []
         for one in finished:
             if one.walked is not None and one.original is not None:
@@ -163,7 +163,7 @@ class WalkRecorder:
         conditions: Sequence[str],
         answers: dict[tuple[str, str], dict[str, Any]],
     ) -> str:
-        """The rows of one sample; returns the id of the one that its walk belongs to."""
+        """Add the rows of one sample; return the id of the row that its walk belongs to."""
         walk_id = ""
         for condition in conditions:
             row = self._key(one.sample, condition, model) | {
@@ -194,7 +194,7 @@ class WalkRecorder:
         }
 
     def _apart(self, finished: Sequence[FinishedWalk]) -> dict[str, float]:
-        """sample_id → distance between original and kept image in the oracle's features, of validated walks."""
+        """Return sample_id → distance of original and kept image in the oracle's features, for validated walks."""
         pairs = [
             (one.sample.sample_id, one.original, one.walked.image)
             for one in finished
@@ -251,7 +251,7 @@ class WalkRecorder:
             made.latents.append({"row_id": walk_id} | self._latent(walked))
 
     def _latent(self, walked: WalkResult) -> dict[str, Any]:
-        """The ends of a walk; where the generator quantises, so does the far end, and the near one both ways."""
+        """Return both ends of a walk; a generator that quantises gives the start in both forms."""
         import torch
 
         assert walked.latent_start is not None
@@ -270,7 +270,7 @@ class WalkRecorder:
         }
 
     def _folder(self, model: Tested) -> str:
-        """A folder for a model under this setting; two settings of one run never meet in one."""
+        """Return a folder's name for a model under this setting; two settings of one run have two folders."""
         name = model.classifier.name
         clean = re.sub(r"[^\w-]+", "_", name)[:80].strip("_")
         return f"{clean}-{fingerprint([name, model.fingerprint, self.setting.parameters])[:8]}"
@@ -279,7 +279,7 @@ class WalkRecorder:
 def _outcome(
     walked: WalkResult, condition: str, sample_id: str, answers: dict[tuple[str, str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The outcome columns of a row; of a walk that was rejected at once, those of the original, which stands."""
+    """Return a row's outcome columns; a walk that was rejected at once has those of the original."""
     if condition in (ORIGINAL, RECONSTRUCTION) or walked.validated:
         return answers[sample_id, condition]
     if walked.stop == "not_finite":
@@ -291,7 +291,7 @@ def _outcome(
 
 
 def _predicted(model: Tested, images: Sequence[Image], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The outcome columns of each picture; where the model fails, a status, for the pictures it fails on only."""
+    """Return each picture's outcome columns; a picture that the model fails on has a status instead."""
     if not images:
         return []
     try:

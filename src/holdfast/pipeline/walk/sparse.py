@@ -44,11 +44,11 @@ class SparseMask:
 
     @property
     def fingerprint(self) -> str:
-        """Of the mask alone."""
+        """Return the hash of the mask alone."""
         return array_sha256(self.mask)
 
     def check(self, generator: LatentGenerator) -> None:
-        """UserError where the mask belongs to another generator."""
+        """Raise a UserError if the mask belongs to another generator."""
         if self.facts.get("generator_fingerprint") != generator.fingerprint[:16]:
             raise UserError(
                 f"the sparse mask was fitted to {self.facts.get('generator', 'another generator')}, "
@@ -101,7 +101,7 @@ def fit_sparse(
 
 
 def _walks(run: Run, model: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The parameters of the run's validated dense walks, and row id → source."""
+    """Return the parameters of the run's validated dense walks, and row id → source."""
     rows = run.rows(["row_id", "kind", "condition", "status", "model", "parameters", "source_id"]).to_pylist()
     walks = [
         row
@@ -123,7 +123,7 @@ def _walks(run: Run, model: str | None) -> tuple[dict[str, Any], dict[str, str]]
 def _latents(
     run: Run, ids: dict[str, str], *, matched: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str], tuple[int, ...]]:
-    """Starts and ends, (walks, dimensions), their sources, and the latent's shape."""
+    """Return starts and ends, (walks, dimensions), their sources, and the latent's shape."""
     stored = Parts(run.path / "details" / "latents", LATENTS).dataset().to_table(filter=pc.field("row_id").isin([*ids]))
     if not stored.num_rows:
         raise UserError(f"{run.path} holds no latents; run perturb with --keep-latents")
@@ -144,7 +144,7 @@ def _matrix(table: pa.Table, column: str, shape: tuple[int, ...]) -> NDArray[np.
 def _fitted(
     starts: NDArray[np.float32], ends: NDArray[np.float32], sources: list[str], strength: float, seed: int
 ) -> tuple[NDArray[np.bool_], float]:
-    """The dimensions whose weight is not zero, and the share of the test images that are told apart."""
+    """Return the dimensions whose weight is not zero, and the accuracy on the test images."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -178,7 +178,7 @@ def write_mask(sparse: SparseMask, path: Path) -> None:
 
 
 def read_mask(path: Path) -> SparseMask:
-    """A mask that ``write_mask`` wrote; UserError for anything else."""
+    """Read a mask that ``write_mask`` wrote; raise a UserError for any other file."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -197,7 +197,7 @@ def read_mask(path: Path) -> SparseMask:
 
 
 def overlap(one: SparseMask, other: SparseMask) -> dict[str, float]:
-    """How far two masks keep the same dimensions.
+    """Return how far two masks keep the same dimensions.
 
     ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
     average, to which it is to be compared.

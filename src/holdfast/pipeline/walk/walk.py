@@ -162,7 +162,7 @@ def walk_with(
     frames: Collection[str] = (),
     latents: bool = False,
 ) -> Iterator[WalkResult]:
-    """The same with generator, model and oracle joined already: ``options`` are the stepper's."""
+    """Walk with a stepper that joins generator, model and oracle already; ``options`` are the stepper's."""
     waiting = iter(walkers)
     size = 1 if options.deterministic else options.batch_size
     slots: list[_Slot | None] = [None] * size
@@ -198,7 +198,7 @@ def walk_with(
 
 
 def _decide(slot: _Slot, facts: _Facts, options: WalkOptions) -> tuple[bool, str]:
-    """Whether this image is kept, and why the walk ends, '' where it goes on."""
+    """Return whether this image is kept, and why the walk ends ('' where it goes on)."""
     accepted, finite = bool(facts.accepted), bool(facts.finite)
     slot.last = facts
     if slot.step == 0:
@@ -217,7 +217,7 @@ def _decide(slot: _Slot, facts: _Facts, options: WalkOptions) -> tuple[bool, str
 def _refilled(
     slots: list[_Slot | None], state: State, waiting: Iterator[WalkInput], stepper: Stepper, options: WalkOptions
 ) -> tuple[list[_Slot | None], State]:
-    """Free places taken by new walkers; without any, the batch shrinks, unless its shape is compiled in."""
+    """Return the batch with new walks in free places; without new ones it shrinks, unless its shape is compiled."""
     import torch
 
     free = [place for place, slot in enumerate(slots) if slot is None]
@@ -250,7 +250,7 @@ def _refilled(
 
 
 def _arriving(look: BatchView) -> Callable[[], list[list[float]]]:
-    """The facts of a look, image by image, on their way to the host while the device goes on."""
+    """Return a function that waits for the facts of a view, which are copied while the device goes on."""
     import torch
 
     if look.facts.device.type != "cuda":

@@ -107,7 +107,7 @@ class Stepper:
         return {name: tensor.clone() for name, tensor in state.items()}
 
     def look(self, state: State) -> BatchView:
-        """Decode, judge and score; nothing waits for the device."""
+        """Decode, judge and score a batch; nothing waits for the device."""
         import torch
 
         latent = state["latent"]
@@ -121,7 +121,7 @@ class Stepper:
         return look
 
     def move(self, state: State, look: BatchView) -> None:
-        """One step for every latent; one whose gradient is not finite becomes NaN, which the next look reports."""
+        """Move every latent one step; one whose gradient is not finite becomes NaN, which the next look reports."""
         import torch
 
         latent = state["latent"]
@@ -145,7 +145,7 @@ class Stepper:
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Torch's switches for a step: float32 is not TF32 where it was asked for; fast kernels unless deterministic.
+        """Set torch's switches for a step: no TF32 where float32 was asked for, fast kernels unless deterministic.
 
         Running out of memory is answered in a sentence.
         """
@@ -187,7 +187,7 @@ class Stepper:
         )
 
     def _formed(self, gradient: torch.Tensor, state: State) -> torch.Tensor:
-        """The gradient as a step of ``step_size`` 1."""
+        """Return the gradient as a step of ``step_size`` 1."""
         import torch
 
         form = self._options.gradient
@@ -205,19 +205,19 @@ class Stepper:
         return gradient
 
     def _length(self, steps: torch.Tensor) -> torch.Tensor:
-        """Root mean square over the dimensions that may move, (n,)."""
+        """Return the root mean square over the dimensions that may move, (n,)."""
         count = steps[0].numel() if self._mask is None else max(int(self._mask.sum()), 1)
         return (steps.flatten(1).square().sum(1) / count).sqrt()
 
     def _directions(self, seeds: torch.Tensor, latent: torch.Tensor) -> torch.Tensor:
-        """One direction an image, of length 1: signs for the sign form, else normal."""
+        """Return one random direction per image, of length 1: signs for the sign form, else normal."""
         drawn = noise([seed_from("direction", seed) for seed in seeds.tolist()], latent.shape[1:]).to(self.device)
         drawn = drawn.sign() if self._options.gradient == "sign" else drawn
         drawn = drawn if self._mask is None else drawn * self._mask
         return drawn / _each(self._length(drawn).clamp_min(1e-12), drawn)
 
     def _estimate(self, state: State) -> torch.Tensor:
-        """The gradient by differences of the loss along random probes, each there and back."""
+        """Return the gradient estimated by differences of the loss along random probes, there and back."""
         import torch
 
         latent, options = state["latent"], self._options
@@ -250,12 +250,12 @@ class Stepper:
 
 
 def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """One value an image, (n,), shaped so that it meets every element of its image."""
+    """Return one value per image, (n,), in a shape that broadcasts over each image."""
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
 def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, Any]], list[str]]:
-    """The oracle on batches, and the names of what it sees; one that judges photos only is handed photos."""
+    """Return the oracle as a function of batches, and the names of what it sees."""
     import torch
 
     answers = list(getattr(oracle, "answers", oracle.classes))
@@ -273,7 +273,7 @@ def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, 
 
 
 def _channels_last(*owners: object) -> None:
-    """Lay out the weights of every network as the device's convolutions want them; values stay as they are."""
+    """Change the memory layout of every network's weights to channels-last; values stay."""
     import torch
 
     for owner in owners:

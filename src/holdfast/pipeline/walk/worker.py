@@ -52,7 +52,7 @@ class WalkShard:
     stored: frozenset[str] = frozenset()
 
     def cut(self, size: int) -> Iterator[WalkShard]:
-        """The same in shards of so many samples."""
+        """Yield the same samples in shards of ``size``."""
         for start in range(0, len(self.jobs), size):
             jobs = self.jobs[start : start + size]
             images = {sample.sample_id: self.images[sample.sample_id] for sample, _ in jobs}
@@ -95,7 +95,7 @@ class WalkWorker:
 
     @property
     def recorder(self) -> WalkRecorder:
-        """With generator and oracle, loaded now if they are not."""
+        """Return the recorder; load generator and oracle where they are not loaded."""
         if self._recorder is None:
             setting = load_setting(self.spec, self._bare.collection)
             check_same(f"{self.spec.generator} or {self.spec.oracle}", self._parameters, setting.parameters)
@@ -104,7 +104,7 @@ class WalkWorker:
         return self._recorder
 
     def tested(self, place: int) -> Tested:
-        """A model, loaded now if it is not; those before it go, as shards come model by model."""
+        """Return a model; load it if needed and let go of those before it, as shards come model by model."""
         if place not in self._tested:
             self._tested.clear()
             self._joined = None
@@ -139,7 +139,7 @@ class WalkWorker:
         return replace(given, direction="random", stop_when_fooled=False) if walks.baseline else given
 
     def _stepper(self, walks: WalkShard) -> Stepper:
-        """Kept from shard to shard of one model: where steps are compiled, they are so once."""
+        """Return the stepper of a model, kept from shard to shard: compiling takes long."""
         key = walks.model, walks.baseline
         if self._joined is None or self._joined[0] != key:
             model, setting = self.tested(walks.model), self.recorder.setting
@@ -154,7 +154,7 @@ class WalkWorker:
         on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
         finished: list[FinishedWalk],
     ) -> Iterator[WalkResult]:
-        """The walks; where something fails, those under way walk alone, to find the image it is about."""
+        """Yield the walks; after a failure, repeat those under way one by one to find the image that fails."""
         options, main = self._options(walks), not walks.baseline
         stepper = self._stepper(walks)
 
@@ -196,7 +196,7 @@ class WalkWorker:
         on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
         finished: list[FinishedWalk],
     ) -> Iterator[WalkInput]:
-        """Images, decoded a little ahead in threads; those that cannot be read are finished before they start."""
+        """Yield images to walk, decoded ahead in threads; unreadable ones are finished before they start."""
 
         def decoded(sample: Sample) -> Any:
             return square(sample.image.load(max_pixels=self.spec.max_pixels), self.recorder.setting.size)

@@ -39,7 +39,7 @@ class Chosen:
 
 
 def members_of(counts: Counts) -> dict[str, list[str]]:
-    """Name of a scenario, alias, family or group → its conditions in the table, those that keep the object.
+    """Return name of a scenario, alias, family or group → its conditions in the table that keep the object.
 
     The original belongs to none: it has a weight of its own.
     """
@@ -96,7 +96,7 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
 
 
 def _costs(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, progress: Progress) -> tuple[dict[str, Cost], str]:
-    """Costs by the model's name in the statistics, and how they were come by, in a sentence."""
+    """Return costs by the model's name in the statistics, and a sentence on how they were measured."""
     given: dict[str, Cost] = {}
     timed = spec.speed == MEASURE
     if spec.speed not in (MEASURE, NONE):

@@ -126,7 +126,7 @@ class DonorPool:
         return digest.hexdigest()
 
     def draw(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Donor:
-        """A donor for one sample: never the same photo."""
+        """Draw a donor for one sample: never the same photo."""
         if same_class and self._kin is not None:
             return self._kin.draw(borrower, rng, same_class=True)
         for sample in self.candidates(borrower, rng, same_class=same_class):
@@ -140,7 +140,7 @@ class DonorPool:
         raise SampleError(f"no readable image of {kind} class to borrow a background from")
 
     def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
-        """Who is asked for a background, in turn: the first that can be read lends it."""
+        """Yield donors in turn: the first that can be read lends its background."""
         if same_class and self._kin is not None:
             yield from self._kin.candidates(borrower, rng, same_class=True)
             return
@@ -192,7 +192,7 @@ def _size(decoded: Decoded) -> int:
 
 
 def donor_draws(seed: int, sample: Sample, same_class: bool) -> np.random.Generator:
-    """What a sample draws its donor with."""
+    """Return the generator that a sample draws its donor with."""
     return generator(seed, sample.sample_id, "donor", same_class)
 
 
@@ -229,7 +229,7 @@ class SampleContext:
 
 
 def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels: int) -> DonorPool:
-    """The donors: every original of the collection, or the images below ``--backgrounds``."""
+    """Return the donors: every original of the collection, or the images below ``--backgrounds``."""
     originals = DonorPool([s for s in samples if s.condition == ORIGINAL], max_pixels=max_pixels)
     if backgrounds is None:
         return originals

@@ -18,7 +18,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 def find_leaks(
     first: str, second: str, *, distance: int = DEFAULT_MAX_DISTANCE, flips: bool = False, progress: Progress = silent
 ) -> tuple[list[tuple[str, str, int]], int]:
-    """Pairs (id in first, id in second, distance), closest first, and how many images could not be read."""
+    """Return pairs (id in first, id in second, distance), closest first, and how many images could not be read."""
     import numpy as np
 
     ids: list[list[str]] = []

@@ -36,7 +36,7 @@ COLUMNS = ("model", "milliseconds")
 
 
 def sources(runs: Iterable[Run]) -> dict[str, str]:
-    """Name of a model in the table → the name that loads it.
+    """Return name of a model in the table → the name that loads it.
 
     Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
     none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
@@ -63,7 +63,7 @@ def measure(
     timed: bool = True,
     progress: Progress = silent,
 ) -> dict[str, Cost]:
-    """Size and speed of models; one that cannot be loaded or run has a reason in place of figures.
+    """Measure size and speed of models; one that cannot be loaded or run has a reason instead.
 
     A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
     probabilities. A first pass warms up and does not count.
@@ -106,14 +106,14 @@ def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size:
 def size_and_input(
     text: str, *, classes: Sequence[str] | None = None, device: str = "cpu"
 ) -> tuple[int | None, int | None]:
-    """Learned numbers and the longer side of the pictures that a model looks at; None where it does not say."""
+    """Return a model's learned numbers and the longer side of its input; None where it does not say."""
     model = load_classifier(text, device=device, classes=classes)
     sides = getattr(getattr(model, "preprocessing", None), "size", None)
     return _size(model, text)[0], max(sides) if sides else None
 
 
 def _times(model: Classifier, batch_size: int) -> list[float]:
-    """Milliseconds an image, a repeat each. ``predict`` returns NumPy arrays, so a GPU is done when it returns."""
+    """Return milliseconds per image for each repeat; ``predict`` returns NumPy arrays, so a GPU is done then."""
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(batch_size)]
     model.predict(pictures)
@@ -127,7 +127,7 @@ def _times(model: Classifier, batch_size: int) -> list[float]:
 
 
 def _size(model: Any, text: str) -> tuple[int | None, int | None]:
-    """Learned numbers, and bytes of the weights: of the file where one is named, else as they lie in memory."""
+    """Return learned numbers, and bytes of the weights: of the file where one is named, else in memory."""
     import torch
 
     modules = [one for one in getattr(model, "__dict__", {}).values() if isinstance(one, torch.nn.Module)]
@@ -142,7 +142,7 @@ def _size(model: Any, text: str) -> tuple[int | None, int | None]:
 
 
 def _files(text: str) -> list[Path]:
-    """The weight files that a name leads to, where it names some."""
+    """Return the weight files that a name leads to, where it names some."""
     name = parse_name(text)
     if name.scheme == "local-dir":
         return [Path(untagged(name)) / "model.safetensors"]
@@ -153,7 +153,7 @@ def _files(text: str) -> list[Path]:
 
 
 def read_speeds(path: Path) -> dict[str, Cost]:
-    """Costs from a CSV with ``model`` and ``milliseconds`` (an image), and ``parameters`` and ``bytes`` if there."""
+    """Read costs from a CSV: ``model``, ``milliseconds`` (per image), maybe ``parameters`` and ``bytes``."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -191,7 +191,7 @@ def _number(text: str | None, where: str) -> float | None:
 
 
 def merged(measured: Mapping[str, Cost], given: Mapping[str, Cost]) -> dict[str, Cost]:
-    """What a file says, and what was measured of the rest; a file's size wins only where it has one."""
+    """Return what a file says, and what was measured of the rest; a file's size wins only where it has one."""
     found = dict(measured)
     for name, cost in given.items():
         own = measured.get(name, Cost())

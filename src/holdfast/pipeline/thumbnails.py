@@ -20,7 +20,7 @@ from holdfast.store import Run
 
 
 def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:
-    """JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
+    """Return JPEGs of what shows these sources, by (sample_id, condition name as in stats.reduce).
 
     Empty where the data is no longer there; a photo that changed since the run is left out, because its picture would
     not be what the models saw.

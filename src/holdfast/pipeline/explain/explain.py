@@ -51,7 +51,7 @@ _PART = 256
 
 
 def details(run: Path) -> Parts:
-    """The table beside the one table, keyed by its row ids."""
+    """Return the table of attributions, keyed by ids of the one table."""
     return Parts(run / "details" / "attributions", ATTRIBUTIONS, key=("row_id", "method", "target"))
 
 
@@ -92,7 +92,7 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
 
 
 def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
-    """The conditions of the run that are explained; without being named, none that takes the object away."""
+    """Return the conditions of the run that are explained; by default, none that takes the object away."""
     known = parse_conditions(again.scenarios, feather=again.feather)
     if not asked:
         kept = [one for one in known if not (one.definition.attack or one.definition.paints)]
@@ -112,7 +112,7 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
 
 
 def _tested(run: Run) -> set[str]:
-    """The images that have rows: of one split of ``train``, those that were not trained on."""
+    """Return the images that have rows: of one split of ``train``, those that were not trained on."""
     return set(run.predictions.dataset().to_table(columns=["sample_id"])["sample_id"].unique().to_pylist())
 
 
@@ -128,7 +128,7 @@ def _chosen(collection: Collection, limit: int, tested: set[str]) -> list[Sample
 
 
 def _check_unchanged(run: Run, chosen: list[Sample], prepared: Prepared, summary: Summary) -> None:
-    """Takes out of ``chosen`` what is no longer what the run saw, and says so."""
+    """Remove from ``chosen`` what has changed since the run, and report it."""
     recorded = {row["sample_id"]: row for row in run.samples().to_pylist()}
     for sample in list(chosen):
         before = recorded.get(sample.sample_id)
@@ -165,7 +165,7 @@ class _Work:
     stale: set[tuple[str, str]] = field(default_factory=set)
 
     def all(self, summary: Summary, progress: Progress) -> None:
-        """Model after model."""
+        """Explain model after model."""
         done = self._done()
         models: dict[tuple[str, str, int], dict[Key, dict[str, Any]]] = {}
         for row in self.rows:
@@ -203,7 +203,7 @@ class _Work:
             raise UserError(failed[0])
 
     def _done(self) -> set[tuple[str, str]]:
-        """What is there already; errors are tried again, and maps without their randomised twin where that is asked."""
+        """Return what is stored; errors, and maps without a randomised twin that is asked for, are made again."""
         columns = ["row_id", "method", "target", "status", "share_randomised", "cascade"]
         cascaded = {row["row_id"] for row in self.rows if self.spec.cascade and self._cascaded(row)}
         done: set[tuple[str, str]] = set()
@@ -218,7 +218,7 @@ class _Work:
         return done
 
     def _cascaded(self, row: dict[str, Any]) -> bool:
-        """Originals say enough of a network; without them, every picture does."""
+        """Return whether a row is cascaded: originals, or every picture where there are no originals."""
         return row["condition"] == ORIGINAL or ORIGINAL not in {one.name for one in self.conditions}
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
@@ -260,7 +260,7 @@ class _Work:
         done: set[tuple[str, str]],
         summary: Summary,
     ) -> Iterator[int]:
-        """Rows of one model, written as they come; yields how many."""
+        """Write the rows of one model as they come; yield how many."""
         shown = [sample.source_id for sample in self.chosen]
         kept = set(list(dict.fromkeys(shown))[: self.spec.pictures])
         looking = MapMaker(subject, self.spec, self.methods, self.run.path)
@@ -284,7 +284,7 @@ class _Work:
         kept: set[str],
         summary: Summary,
     ) -> Iterator[Item]:
-        """The pictures, made again and checked, in the model's view."""
+        """Yield the pictures, made again and checked, in the model's view."""
         by_sample: dict[str, list[tuple[Sample, Condition, dict[str, Any]]]] = {}
         for one in left:
             by_sample.setdefault(one[0].sample_id, []).append(one)
@@ -313,14 +313,14 @@ class _Work:
                 yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept, self._cascaded(row))
 
     def _same(self, subject: ExplainedModel, sample: Sample, condition: Condition, row: dict[str, Any]) -> bool:
-        """Whether the row's name is still that of this picture and these weights."""
+        """Return whether the row id is still that of this picture and these weights."""
         if subject.tested is None:
             return True
         return EvaluationIds(self.again, self.prepared, [subject.tested]).of(sample, condition, [0]) == [row["row_id"]]
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
-    """As they come, those of one shape together."""
+    """Yield batches of pictures of one shape, as they come."""
     waiting: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         batch = waiting.setdefault(item.view.shape, [])
@@ -331,7 +331,7 @@ def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _measured(run: Run, parts: Parts, summary: Summary, seed: int) -> Explained:
-    """All maps of a run, measured; written to ``results/`` as Parquet."""
+    """Return the measures of all maps of a run; write them to ``results/`` as Parquet."""
     frame = attributions.looks(run.rows(attributions.COLUMNS), parts.rows())
     if frame.empty:
         reason = next(iter(summary.trouble), "no picture of it could be made again")

@@ -77,7 +77,7 @@ class MapMaker:
         self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
     def rows(self, items: Sequence[Item], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Rows of pictures of one shape, those that are not done."""
+        """Return the rows of pictures of one shape that are not done."""
         made: list[dict[str, Any]] = []
         usable = []
         for item in items:
@@ -133,7 +133,7 @@ class MapMaker:
         maps: Sequence[Map],
         others: Sequence[Map] | None,
     ) -> dict[int, dict[str, list[float]]]:
-        """How alike maps stay as ever more layers are shuffled, by place; ``others``, all of them, are the last."""
+        """Return how alike maps stay as ever more layers are shuffled, by place; ``others`` are the last."""
         network = self.subject.network
         wanted = [place for place, item in enumerate(items) if item.cascaded and look(maps[place], item.mask)]
         if not self.options.cascade or others is None or not network.differentiable or not wanted:
@@ -209,7 +209,7 @@ class MapMaker:
 
 
 def _exact(device: str) -> Any:
-    """TF32 off, as in ``eval``: a map should not depend on its neighbours in a batch."""
+    """Return a context without TF32, as in ``eval``: a map should not depend on its neighbours in a batch."""
     import torch
 
     if not device.startswith("cuda"):

@@ -51,19 +51,19 @@ class ExplainedModel:
     tested: Tested | None = None
 
     def see_mask(self, mask: Mask) -> Mask:
-        """The mask, taken the same way as the picture."""
+        """Return the mask, taken the same way as the picture."""
         painted = np.repeat(mask.astype(np.uint8)[..., None] * np.uint8(255), 3, axis=2)
         return np.asarray(self.see(painted)[..., 0] > 127)
 
 
 def evaluated(spec: EvaluateSpec, collection: Collection, text: str) -> ExplainedModel:
-    """A model that ``holdfast eval`` ran, by the name it was given there."""
+    """Load a model that ``holdfast eval`` ran, by the name it has there."""
     (tested,) = load_models(replace(spec, models=(text,)), collection)
     return replace(classifier_subject(tested.classifier, tested.labels), tested=tested)
 
 
 def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> ExplainedModel:
-    """A model that ``holdfast train`` or ``segment`` left in the run."""
+    """Load a model that ``holdfast train`` or ``segment`` left in the run."""
     recorded = run.spec()
     name = safe_part(model.replace(":", "-"))
     folder = run.path / "models" / name / safe_part(trained_on) / f"fold-{fold}"
@@ -81,7 +81,7 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Ex
 
 
 def segmented(run: Run, collection: Collection, model: str, device: str) -> ExplainedModel:
-    """A segmenter that ``holdfast segment --models`` tested as it is, its outputs found as there."""
+    """Load a segmenter that ``holdfast segment --models`` tested, with the same outputs."""
     recorded = run.spec()
     keys = dict(collection.keys) | (read_label_file(recorded["labels"]) if recorded.get("labels") else {})
     for text in recorded["models"]:
@@ -92,7 +92,7 @@ def segmented(run: Run, collection: Collection, model: str, device: str) -> Expl
 
 
 def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
-    """A classifier; of a class with several outputs the one that is highest on the picture is explained."""
+    """Return a classifier to explain; of a class with several outputs, the highest one is explained."""
     import torch
 
     network = of_classifier(classifier)

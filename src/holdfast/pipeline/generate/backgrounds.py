@@ -76,7 +76,7 @@ class Painter:
         self._lock = threading.Lock()
 
     def request(self, sample: Sample) -> BackgroundRequest:
-        """Prompt and seed of a sample; every prompt of a sample starts from the same noise."""
+        """Return prompt and seed of a sample; every prompt of a sample starts from the same noise."""
         rng = generator(self._seed, sample.sample_id, "prompt")
         prompt, background = self.prompts.of(sample, spoken(sample.label, self._keys.get(sample.label)), rng)
         # 53 bits, so that every reader of JSON keeps the number whole
@@ -85,14 +85,14 @@ class Painter:
         )
 
     def identity(self, sample: Sample) -> str:
-        """Hash of everything the picture of a sample depends on besides image, mask and the condition."""
+        """Return the hash of everything a sample's picture depends on besides image, mask and condition."""
         judge = self.oracle.fingerprint if self.oracle else ""
         asked = self.request(sample)
         doubts = [] if self.review_margin is None else [self.review_margin]
         return fingerprint([self.maker.fingerprint, self.inpaints, asked.prompt, asked.seed, judge, *doubts])
 
     def record(self) -> dict[str, Any]:
-        """What a run writes down of it, as JSON."""
+        """Return what a run records about the painter, as JSON."""
         return {
             "generator": self.maker.name,
             "generator_fingerprint": self.maker.fingerprint,
@@ -148,7 +148,7 @@ class Painter:
             self._ahead |= {one.sample_id: made for (one, _, _), made in zip(part, pictures, strict=True)}
 
     def paint(self, sample: Sample, image: Image, mask: Mask) -> Rendered:
-        """New surroundings for a sample, of its size, with what was asked for; SampleError where none came."""
+        """Return new surroundings of a sample's size, with what was asked for; raise a SampleError without any."""
         for attempt in (0, 1):
             ready = self._ahead.get(sample.sample_id) if attempt == 0 else None
             picture = ready if ready is not None else self._make([(sample, image, mask)], attempt=attempt)[0]
@@ -157,7 +157,7 @@ class Painter:
         raise SampleError("the generator made a blank background, and another with the next seed")
 
     def judge(self, rendered: Rendered, sample: Sample) -> tuple[Rendered, str]:
-        """The picture with the oracle's verdict among its details, and why it is not used, or ''."""
+        """Return the picture with the oracle's verdict among its details, and why it is not used, or ''."""
         if self.oracle is None:
             return rendered, ""
         with self._lock:
@@ -175,7 +175,7 @@ class Painter:
         return Rendered(rendered.image, rendered.mask, details), "" if verdict.accepted else why
 
     def doubt(self, details: Mapping[str, Any], reason: str) -> str:
-        """Why people should look at a judged picture, or '': the oracle rejects it, or accepts it by a small margin."""
+        """Return why people should look at a picture (the oracle rejects it, or accepts it narrowly), or ''."""
         if self.review_margin is None or "oracle_margin" not in details:
             return ""
         margin = details["oracle_margin"]
@@ -214,7 +214,7 @@ class Painter:
 
 
 def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:
-    """The painter for these conditions, or None where none of them paints.
+    """Return the painter for these conditions, or None where none of them paints.
 
     Args:
         spec: ``pipeline.samples.PaintSpec``, which cannot be imported here.
@@ -251,7 +251,7 @@ def load_painter(spec: Any, collection: Collection, conditions: Sequence[Conditi
 
 
 def _inpaints(maker: TextToImage) -> bool:
-    """Whether a maker paints around an object; if not, the object is pasted over what it makes from text."""
+    """Return whether a maker paints around an object; if not, the object is pasted over its picture."""
     if not isinstance(maker, Inpainter):
         return False
     try:
@@ -263,7 +263,7 @@ def _inpaints(maker: TextToImage) -> bool:
 
 
 def _fits(mask: Mask, condition: Condition) -> bool:
-    """Whether a condition would paint around this object."""
+    """Return whether a condition would paint around this object."""
     if condition.definition is not generated_background:
         return condition.definition.paints
     limits = {name: cast(float, condition.parameters[name]) for name in ("min_share", "max_border")}
@@ -271,26 +271,26 @@ def _fits(mask: Mask, condition: Condition) -> bool:
 
 
 def _blank(picture: Image, mask: Mask) -> bool:
-    """Whether the background is one flat colour, as from a safety checker or numbers that ran away."""
+    """Return whether the background is one flat colour, as a safety checker or broken numbers leave it."""
     background = picture[~mask]
     return len(background) > 1 and not np.ptp(background, axis=0).any()
 
 
 def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
-    """A small JPEG for the report, which should not have to load a generator."""
+    """Write a small JPEG for the report, which should not have to load a generator."""
     write_atomic(
         thumbnail_path(run, sample.sample_id, condition), encode_image(small(image), format="jpeg", quality=80)
     )
 
 
 def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
-    """Where the small picture of a condition that paints lies."""
+    """Return the file of the small picture of a condition that paints."""
     name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
     return run / "generated" / f"{name}.jpg"
 
 
 def small(image: Image, size: int = THUMBNAIL) -> Image:
-    """RGB, its longer side at most so many pixels."""
+    """Return an RGB image whose longer side has at most so many pixels."""
     scale = size / max(image.shape[:2])
     if scale >= 1:
         return image

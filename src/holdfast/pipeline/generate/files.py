@@ -61,7 +61,7 @@ class GeneratedPool:
             self._parts.write(pa.Table.from_pylist(list(rows), schema=_ROWS), of=of)
 
     def finished(self) -> set[tuple[str, int]]:
-        """Prompt id and repeat of what needs no more work; rows whose file has gone are forgotten."""
+        """Return prompt id and repeat of what needs no more work; forget rows whose file is gone."""
         columns = ["row_id", "prompt_id", "repeat", "attempt", "status", "path"]
         rows = self._parts.rows(columns).to_pylist()
         gone = {row["row_id"] for row in rows if row["status"] == "ok" and not (self.folder / row["path"]).is_file()}
@@ -94,7 +94,7 @@ class GeneratedPool:
             write_atomic(self.folder / "labels.csv", text.getvalue().encode())
 
     def _with_earlier(self, categories: Sequence[Category]) -> list[Category]:
-        """The categories and those of earlier lists, whose images are still there."""
+        """Return the categories and those of earlier lists, whose images are still there."""
         file = self.folder / "labels.csv"
         keys = read_label_file(file) if file.is_file() else {}
         now = {one.name for one in categories}

@@ -100,7 +100,7 @@ def generate(
 
 
 def load_maker(spec: GenerateSpec) -> TextToImage:
-    """The generator of a specification, its negative prompt and scheduler among the options of its name."""
+    """Load the generator of a specification; negative prompt and scheduler are options of its name."""
     return load_text_to_image(_maker_name(spec), spec.device)
 
 
@@ -112,7 +112,7 @@ def _maker_name(spec: GenerateSpec) -> str:
 
 
 def load_text_to_image(name: str, device: str) -> TextToImage:
-    """An image maker by name, if it makes images from text."""
+    """Load an image maker by name; raise a UserError if it makes no images from text."""
     maker = load_image_maker(name, device=device)
     if not isinstance(maker, TextToImage):
         raise UserError(f"{name} makes no images from text; holdfast ls image-makers has those that do")
@@ -129,14 +129,14 @@ class Known:
 
 
 def known_of(maker: TextToImage, prompts: Sequence[str]) -> Known:
-    """Of one that is loaded here."""
+    """Return what is known of a generator that is loaded here."""
     read = getattr(maker, "cut_words", None)
     cut = dict(zip(prompts, read(list(prompts)), strict=True)) if read else {}
     return Known(maker.name, maker.fingerprint, {prompt: words for prompt, words in cut.items() if words})
 
 
 def known_elsewhere(name: str, device: str, prompts: Sequence[str], executor: Executor) -> Known:
-    """As a worker loads it: this machine need not have room for it, nor a GPU, which decides on its precision."""
+    """Return what a worker knows of its generator: this machine may lack the memory or the GPU for it."""
     (known,) = executor.map(_known, [(name, device, tuple(prompts))])
     return known
 
@@ -149,7 +149,7 @@ def _known(asked: tuple[str, str, tuple[str, ...]]) -> Known:
 def make_images(
     maker: TextToImage, requests: Iterable[ImageRequest], *, seed: int = 0, batch_size: int = 16
 ) -> Iterator[MadeImage]:
-    """An image a request, in batches; what fails is yielded as such and made once more with the next seed.
+    """Yield an image per request, in batches; one that fails is yielded, and tried again with the next seed.
 
     Args:
         maker: the generator.
@@ -176,7 +176,7 @@ def _batches(
 
 
 def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, attempt: int) -> list[MadeImage]:
-    """One try at every request; where the generator fails on a batch, one at a time, to find the prompt it is about."""
+    """Try every request once; where a batch fails, try one at a time to find the prompt that fails."""
     seeds = [one.seed(seed) + attempt for one in requests]
     start = time.perf_counter()
     try:
@@ -197,7 +197,7 @@ def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, at
 
 
 def _problem(image: Image) -> str:
-    """Why an image cannot be used, or ''."""
+    """Return why an image cannot be used, or ''."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         return f"the generator answered with {image.dtype} of shape {image.shape} instead of an RGB image"
     return "" if image.any() else BLACK
@@ -216,7 +216,7 @@ def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: Known) -> dict
 
 
 def _tell_cut(known: Known, requests: Iterable[ImageRequest], summary: Summary) -> None:
-    """Which words of which prompts the generator does not read, each prompt once."""
+    """Report the words of each prompt that the generator does not read."""
     asked = {one.prompt: one for one in requests}
     for prompt, words in known.cut.items():
         message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
@@ -261,7 +261,7 @@ class GenerateWorker:
 
     @property
     def maker(self) -> TextToImage:
-        """The generator, loaded now if it is not."""
+        """Return the generator; load it if needed."""
         if self._maker is None:
             maker = load_maker(self.spec)
             check_same(self.spec.generator, self._known.fingerprint, maker.fingerprint)
@@ -314,7 +314,7 @@ class _Writer:
             self._record()
 
     def told(self) -> Summary:
-        """What has been written since this was asked last."""
+        """Return the summary of what was written since the last call."""
         summary, self._summary = self._summary, Summary()
         return summary
 

@@ -51,16 +51,16 @@ class ImageRequest:
 
     @property
     def prompt_id(self) -> str:
-        """16 hex digits that name the prompt, whatever makes the image."""
+        """Return 16 hex digits that name the prompt, whatever makes the image."""
         return fingerprint([self.prompt, self.category, self.nuisance_kind, self.nuisance])[:16]
 
     @property
     def place(self) -> str:
-        """Where in the lists it comes from, for messages."""
+        """Return where in the lists the request comes from, for messages."""
         return f"{self.nuisance_kind} {self.nuisance}, {self.category}"
 
     def seed(self, base: int = 0) -> int:
-        """What this image's noise is drawn from."""
+        """Return the seed of this image's noise."""
         return seed_from("generate", base, self.prompt_id, self.repeat) % _SEEDS
 
 
@@ -145,7 +145,7 @@ def _once(listed: Iterable[Listed], what: str, problems: list[tuple[str, str]]) 
 
 
 def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageRequest]:
-    """Every repeat of every prompt, categories and kinds taking turns.
+    """Yield every repeat of every prompt; categories and kinds take turns.
 
     So a pool that is cut short, by ``limit`` or by a kill, is even over both; and a higher limit only adds to it.
     """
@@ -159,7 +159,7 @@ def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageR
 
 
 def label_rows(categories: Sequence[Category]) -> list[dict[str, str]]:
-    """The rows of a label file: as many a category as it has aliases."""
+    """Return the rows of a label file, one per alias of a category."""
     return [
         {"class": one.name, "imagenet_index": str(index), "wnid": wnid, "label": label}
         for one in categories

@@ -41,7 +41,7 @@ class Prompts:
     wanted: Literal["other", "same"] = "other"
 
     def of(self, sample: Sample, name: str, rng: np.random.Generator) -> tuple[str, str]:
-        """The prompt for a sample whose class is spoken ``name``, and the kind of background it asks for, or ''."""
+        """Return the prompt for a sample whose class is spoken ``name``, and its kind of background, or ''."""
         template = self.classes.get(sample.label, self.default)
         kind = ""
         if "{background}" in template:
@@ -57,7 +57,7 @@ class Prompts:
         return _PLACEHOLDER.sub(lambda found: said[found[1]], template), kind
 
     def table(self) -> dict[str, Any]:
-        """As JSON, for the record."""
+        """Return the prompts as JSON, for the record."""
         return {
             "default": self.default,
             "classes": dict(self.classes),
@@ -67,25 +67,25 @@ class Prompts:
 
 
 def spoken(label: str, keys: ClassKeys | None) -> str:
-    """How a prompt says a class: the dataset's first other name for it, else its own without underscores."""
+    """Return a class as a prompt says it: the dataset's first other name, else its own without underscores."""
     said = keys.labels[0].partition(",")[0] if keys and keys.labels else label
     return re.sub(r"[\s_]+", " ", said).strip()
 
 
 def check_spoken(prompts: Prompts, label: str, keys: ClassKeys | None) -> None:
-    """UserError where a prompt would say a number or a WordNet id, which no text tower has ever read."""
+    """Raise a UserError if a prompt would say a number or a WordNet id, which no text tower has read."""
     template = prompts.classes.get(label, prompts.default)
     if "class}" in template and re.fullmatch(r"n\d{8}|[\d\W_]*", spoken(label, keys)):
         raise UserError(f"a prompt has no name for class {label!r}; give it one in a --labels file (label)")
 
 
 def drawn_prompts() -> Prompts:
-    """For the embedded world, whose generator knows captions such as "a fox in the snow"."""
+    """Return prompts for the embedded world, whose generator knows captions such as "a fox in the snow"."""
     return Prompts("{a class} {background}", backgrounds=vocabulary.BACKGROUNDS)
 
 
 def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Prompts:
-    """The prompts of a file, or those that come with Holdfast.
+    """Return the prompts of a file, or those that come with Holdfast.
 
     Args:
         generator: its name; ``embedded:`` has prompts of its own world.
@@ -111,7 +111,7 @@ def read_prompts(file: Path, classes: Sequence[str]) -> Prompts:
 
 
 def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str], *, strict: bool) -> Prompts:
-    """Prompts from a table as TOML has it.
+    """Return prompts from a table as TOML has it.
 
     Args:
         table: ``default``, ``background``, ``classes``, ``backgrounds``.

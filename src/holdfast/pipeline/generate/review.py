@@ -32,7 +32,7 @@ _ASKED = (pc.field("status") == "pending") | pc.field("people_votes").is_valid()
 
 
 def check_review(*, oracle: str, shards: bool, margin: float) -> None:
-    """UserError where --review cannot be."""
+    """Raise a UserError if --review is not possible."""
     if not oracle:
         raise UserError("--review is about pictures that an oracle doubts; name one: --oracle O (holdfast ls oracles)")
     if shards:
@@ -44,7 +44,7 @@ def check_review(*, oracle: str, shards: bool, margin: float) -> None:
 
 
 def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None:
-    """Let people's votes decide over pending pictures, then list what people are to look at.
+    """Apply people's votes to pending pictures, then list what people are to look at.
 
     An accepted picture takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
     What nobody judged, or too few, stays pending. Files are written before rows: after a crash the same is done again.
@@ -75,7 +75,7 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
 
 
 def _decide(rows: list[dict[str, Any]], votes: str) -> dict[str, dict[str, Any]]:
-    """The rows that people's verdict changes, as they then are, by id."""
+    """Return the rows that people's verdicts change, with their new values, by id."""
     tallies = {(one.sha256, one.asked): one for one in read_votes(votes).tallies() if one.sha256}
     met = [(row, tallies[key]) for row in rows if (key := (row["sha256"], row["label"])) in tallies]
     if not met:
@@ -86,7 +86,7 @@ def _decide(rows: list[dict[str, Any]], votes: str) -> dict[str, dict[str, Any]]
 
 
 def _place(out: Path, row: dict[str, Any]) -> None:
-    """Put an accepted picture among the others; take away what an earlier vote had put there."""
+    """Move an accepted picture to the others; remove what an earlier vote had put there."""
     if row["status"] != "ok":
         (out / row["path"]).unlink(missing_ok=True)
         return

@@ -19,17 +19,17 @@ Map = NDArray[np.uint8]
 
 
 def truth_map(mask: Mask, place: int) -> Map:
-    """The class of every pixel where one object is in the picture: 0 is background."""
+    """Return the class of every pixel of a picture with one object; 0 is background."""
     return mask.astype(np.uint8) * np.uint8(place)
 
 
 def tolerance(height: int, width: int) -> int:
-    """Pixels that two boundaries of a picture may lie apart: at least 1."""
+    """Return how many pixels two boundaries of a picture may lie apart: at least 1."""
     return max(1, round(TOLERANCE * float(np.hypot(height, width))))
 
 
 def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
-    """For every class that is in either map the columns of ``core.schema.SEGMENTS``.
+    """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map.
 
     A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the picture's
     edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight line.
@@ -54,7 +54,7 @@ def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
 
 
 def boundary(mask: Mask) -> Mask:
-    """The pixels of a mask that touch one outside it."""
+    """Return the pixels of a mask that touch one outside it."""
     inside = np.ones_like(mask)
     inside[1:] &= mask[:-1]
     inside[:-1] &= mask[1:]

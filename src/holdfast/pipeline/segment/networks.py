@@ -58,7 +58,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
 
 
 def _shown(name: Name) -> str:
-    """What results call it: options included, folders by their last part."""
+    """Return the name that results use: options included, folders by their last part."""
     body, at, tag = untagged(name).partition("@")
     tag = Path(tag).name if _folder(name) else tag
     body = Path(body).name if name.scheme == "hf" else body
@@ -67,7 +67,7 @@ def _shown(name: Name) -> str:
 
 
 def _folder(name: Name) -> Path | None:
-    """Where the name leads to a folder with a configuration."""
+    """Return the folder with a configuration that a name leads to."""
     where = untagged(name) if name.scheme == "hf" else untagged(name).partition("@")[2]
     return Path(where) if where and (Path(where) / "config.json").is_file() else None
 
@@ -103,13 +103,13 @@ def _smp(name: Name, size: int) -> Architecture:
 
 
 def _listed(value: Any) -> Any:
-    """``8/16/32`` is a list; lists of names use commas."""
+    """Return ``8/16/32`` as a list; lists of names use commas."""
     parts = str(value).split("/")
     return [int(part) for part in parts] if len(parts) > 1 and all(part.isdecimal() for part in parts) else value
 
 
 def _configured(config: Mapping[str, Any], size: int) -> Architecture:
-    """What a folder of segmentation_models_pytorch holds, for images of another size."""
+    """Return the configuration of a segmentation_models_pytorch folder, for images of another size."""
     facts = config.get("holdfast", {})
     left_out = ("_model_class", "holdfast", "classes", "encoder_weights")
     arguments = {key: value for key, value in config.items() if key not in left_out}
@@ -145,7 +145,7 @@ def _weights(start: str) -> torch.nn.Module:
 
 
 def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> torch.nn.Module:
-    """The network with an output for the background and one a class, its random weights drawn from the seed alone.
+    """Return the network with one output for the background and one per class, random weights from the seed.
 
     Raises UserError where it cannot be built or does not take images of this size.
     """
@@ -209,7 +209,7 @@ def write(
     text: str,
     note: str,
 ) -> None:
-    """The folder of a trained network, in the format that its own library reads."""
+    """Write the folder of a trained network, in the format that its own library reads."""
     names = (BACKGROUND, *classes)
     prepared = {"label_names": list(names), "input_size": [size, size]}
     prepared |= {"mean": list(architecture.mean), "std": list(architecture.std)}
@@ -228,12 +228,12 @@ def write(
 
 
 def loaded_as(architecture: Architecture) -> str:
-    """What stands before the folder in the name of the trained segmenter."""
+    """Return what stands before the folder in the name of the trained segmenter."""
     return "hf:" if architecture.library == "hf" else f"{architecture.library}:{architecture.architecture}@"
 
 
 def load(architecture: Architecture, folder: Path, *, device: str) -> TorchSegmenter:
-    """The trained segmenter of a folder, wherever that lies: a path may hold what a name may not."""
+    """Load the trained segmenter of a folder; the path may hold what a name may not."""
     if architecture.library == "hf":
         return transformers_segmenters.load(Name("hf", str(folder)), device=device)
     name = Name(architecture.library, architecture.architecture, str(folder))

@@ -41,12 +41,12 @@ _TINTS = ((213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167), (230, 159
 
 
 def details(run: Path) -> Parts:
-    """The table of counts of a run, a row a class."""
+    """Return the table of counts of a run, one row per class."""
     return Parts(run / "details" / "segments", SEGMENTS)
 
 
 def pictures_folder(run: Path) -> Path:
-    """Where the kept pictures lie, each called after its row."""
+    """Return the folder of the kept pictures, each named after its row."""
     return run / "segments"
 
 
@@ -60,7 +60,7 @@ class TestedSegmenter:
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """UserError where class maps cannot hold a dataset's classes."""
+    """Raise a UserError if class maps cannot hold a dataset's classes."""
     if BACKGROUND in classes:
         raise UserError(f"a class is called {BACKGROUND!r}, and that is what lies around the object; rename it")
     if len(classes) > 255:
@@ -68,7 +68,7 @@ def check_classes(classes: Sequence[str]) -> None:
 
 
 def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, ClassKeys]) -> TestedSegmenter:
-    """A segmenter whose outputs are found by the classes' names, as those of classifiers are.
+    """Return a segmenter whose outputs are found by the names of the classes, as a classifier's are.
 
     Masks mark the object alone, so every output that is none of the classes counts as background.
     """
@@ -84,14 +84,14 @@ def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, Clas
 
 
 def own(segmenter: Segmenter, classes: Sequence[str]) -> TestedSegmenter:
-    """One that was trained here: background, then the classes."""
+    """Return a segmenter that was trained here: outputs are the background, then the classes."""
     if segmenter.labels != LabelSpace((BACKGROUND, *classes)):
         raise UserError(f"{segmenter.name} was trained on other classes")
     return TestedSegmenter(segmenter, np.arange(len(classes) + 1, dtype=np.uint8), segmenter.fingerprint)
 
 
 def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | str]:
-    """Class maps, or why one could not be had: a model that fails on a batch is asked for one picture at a time."""
+    """Return class maps, or why there is none; a batch that fails is repeated one picture at a time."""
     try:
         maps = tested.segmenter.segment(images)
         for one, image in zip(maps, images, strict=True):
@@ -111,7 +111,7 @@ def outcomes(
     ids: Mapping[str, str],
     shown: Mapping[str, Path],
 ) -> Iterator[tuple[Sample, dict[str, Any]]]:
-    """For every sample the outcome columns of its row, and under ``DETAILS`` its counts.
+    """Yield for every sample the outcome columns of its row, and under ``DETAILS`` its counts.
 
     ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
     reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
@@ -154,7 +154,7 @@ def outcomes(
 
 
 def chosen(collection: Collection) -> list[str]:
-    """The samples whose pictures are kept: the first of the first fold, of classes spread over the list."""
+    """Return the samples whose pictures are kept: the first of the first fold, of classes spread over the list."""
     tested = [sample for sample in collection.samples if sample.fold == 0] or list(collection.samples)
     first: dict[str, str] = {}
     for sample in sorted(tested, key=lambda one: one.sample_id):
@@ -166,7 +166,7 @@ def chosen(collection: Collection) -> list[str]:
 
 
 def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
-    """PNG: above the picture and the object as it is, below the answer and where it is right, missing and false."""
+    """Return a PNG: the picture and its object above, the answer and where it is right, missing or false below."""
     errors = np.zeros_like(truth)
     errors[(truth == answer) & (truth > 0)] = _RIGHT
     errors[(truth != answer) & (truth > 0)] = _MISSED
@@ -182,7 +182,7 @@ def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
 
 
 def _tinted(image: Image, classes: Map) -> Image:
-    """Every class in its colour over a pale grey picture."""
+    """Return a pale grey picture with every class in its colour."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) * 0.5 + 110
     made = np.repeat(grey[..., None], 3, axis=2)
     for place in np.unique(classes):

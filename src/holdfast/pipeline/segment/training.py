@@ -32,17 +32,17 @@ class SegmentFit(Fit):
     """One job's training. Pictures have four channels: colours, and 1 where the object is."""
 
     def build(self) -> torch.nn.Module:
-        """The network before training."""
+        """Return the network before training."""
         return networks.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
 
     def batches(self, epoch: int) -> Iterator[Pair]:
-        """Prepared pictures and class maps (NHW int64, 0 is background); what moves a picture moves its map."""
+        """Yield prepared pictures and class maps (NHW int64, 0 is background); both are moved alike."""
         for pictures, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
                 yield self.pair(pictures, labels, augmented=self.recipe.augment)
 
     def pair(self, pictures: torch.Tensor, labels: torch.Tensor, *, augmented: bool = False) -> Pair:
-        """Four channels uint8 and labels → what the network sees, and the class of every pixel."""
+        """Return what the network sees, and the class of every pixel, of four channels uint8 and labels."""
         pictures, labels = self.moved(pictures), labels.to(self.device, non_blocking=True)
         images, mask = pictures[:, :3], pictures[:, 3:]
         if augmented:
@@ -53,7 +53,7 @@ class SegmentFit(Fit):
         return self.prepared(images), mask[:, 0].long() * (labels + 1)[:, None, None]
 
     def loss(self, module: Any, batch: Pair) -> Mapping[str, torch.Tensor]:
-        """Cross-entropy a pixel; the fast recipe adds one minus the soft overlap, so that small objects count."""
+        """Return cross-entropy per pixel; the fast recipe adds the overlap loss, so that small objects count."""
         import torch
         import torch.nn.functional
 
@@ -88,7 +88,7 @@ class SegmentFit(Fit):
         return {"validation_loss": loss / max(count, 1), "validation_miou": float(mean_iou(pairs)) if count else 0.0}
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """The folder of the trained network."""
+        """Write the folder of the trained network."""
         architecture, size = self.job.architecture, self.recipe.size
         text = (
             f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
@@ -151,7 +151,7 @@ class SegmentTrainingWorker(TrainingWorker):
 
 
 def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
-    """Scores (n, classes, h, w) at the size of class maps (n, H, W): many networks answer at a quarter of it."""
+    """Return scores (n, classes, h, w) at the size of class maps (n, H, W), as many networks answer at a quarter."""
     import torch.nn.functional
 
     if scores.shape[-2:] == maps.shape[-2:]:
@@ -160,7 +160,7 @@ def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
 
 
 def overlap_loss(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
-    """One minus the soft Dice overlap, averaged over the classes that occur in the batch."""
+    """Return one minus the soft Dice overlap, averaged over the classes that occur in the batch."""
     import torch.nn.functional
 
     shares = scores.softmax(1)
@@ -171,7 +171,7 @@ def overlap_loss(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
 
 
 def confusion(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
-    """Pixels by true class (rows) and answer (columns)."""
+    """Return pixels by true class (rows) and answer (columns)."""
     import torch
 
     classes = scores.shape[1]
@@ -182,7 +182,7 @@ def confusion(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
 
 
 def mean_iou(pairs: torch.Tensor) -> torch.Tensor:
-    """Mean of intersection over union, over the classes that are in the truth or the answers."""
+    """Return the mean IoU over the classes that are in the truth or the answers."""
     both = pairs.diagonal()
     either = pairs.sum(0) + pairs.sum(1) - both
     return (both / either.clamp(min=1)).sum() / (either > 0).sum().clamp(min=1)

@@ -88,7 +88,7 @@ Made by `holdfast synth`; `manifest.csv` lists every image.
 
 
 def shard_path(out: Path, format: str, number: int) -> Path:
-    """The file of a tar or Parquet shard."""
+    """Return the file of a tar or Parquet shard."""
     return out / (f"shard-{number:06d}.tar" if format == "webdataset" else f"data-{number:06d}.parquet")
 
 
@@ -130,12 +130,12 @@ def finish(out: Path, parts: Parts, format: str, progress: Progress = silent) ->
 
 
 def _drawn(table: pa.Table) -> pa.Table:
-    """The rows that a COCO file has."""
+    """Return the rows that a COCO file has."""
     return table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["mask_rle"]))).select(_COCO)
 
 
 def _folders(table: pa.Table) -> pa.ChunkedArray:
-    """The first folder of each path."""
+    """Return the first folder of each path."""
     return pc.list_element(pc.split_pattern(table["path"], "/", max_splits=1), 0)
 
 
@@ -146,7 +146,7 @@ def _coco_rows(tables: Tables, folder: str) -> Iterator[dict[str, Any]]:
 
 
 def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows of a table; as Python's objects they would take ten times its memory."""
+    """Yield the rows of a table in batches; as Python objects they would take ten times its memory."""
     for batch in table.to_batches(max_chunksize=1000):
         yield from batch.to_pylist()
 
@@ -170,7 +170,7 @@ def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> lis
 
 
 def _shard_by_shard(parts: Parts, condition: pc.Expression) -> Iterator[dict[str, Any]]:
-    """The rows for which a condition holds, those of a shard together; memory holds one part file."""
+    """Yield the rows for which a condition holds, shard by shard; memory holds one part file."""
     found = []
     for place, path in enumerate(parts.paths()):
         numbers = _read(path, ["shard"])["shard"]
@@ -181,17 +181,17 @@ def _shard_by_shard(parts: Parts, condition: pc.Expression) -> Iterator[dict[str
 
 
 def _read(path: Path, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
-    """Of one part file; in one thread, since several take more memory and no less time for so little."""
+    """Read one part file in one thread: several take more memory and no less time for so little."""
     return pq.read_table(path, schema=MANIFEST, columns=columns, filters=condition, use_threads=False)
 
 
 def last_shard(parts: Parts) -> int:
-    """The highest number that a shard has; -1 where there is none."""
+    """Return the highest number that a shard has; -1 where there is none."""
     return max((one for path in parts.paths() for one in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
 
 
 def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expression) -> list[dict[str, Any]]:
-    """All rows for which a condition holds in the shards that unwanted ones are in."""
+    """Return all rows for which a condition holds in the shards that hold unwanted rows."""
     spoiled = pc.field("shard").isin(pa.array({row["shard"] for row in unwanted}, pa.int32()))
     rows: list[dict[str, Any]] = parts.dataset().to_table(columns=_FOUND, filter=spoiled & condition).to_pylist()
     return rows
@@ -221,7 +221,7 @@ def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence
 
 
 def _not_planned(parts: Parts, ids: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
-    """``sample_id`` → the rows under it that are none of these."""
+    """Return ``sample_id`` → its rows that are none of these."""
     stored = StoredIds(parts.dataset())
     planned = np.zeros(len(stored), bool)
     for some in ids if len(stored) else ():

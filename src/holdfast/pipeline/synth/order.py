@@ -26,7 +26,7 @@ _CONDITION = ["scenario", "variant"]
 
 
 def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
-    """All rows by condition and id: together, or a condition at a time where there are many.
+    """Yield all rows by condition and id: at once, or one condition at a time where there are many.
 
     Those of many are first copied to a file a condition, since each part has rows of all; ``room`` is the folder for
     these files, which are gone afterwards.
@@ -45,7 +45,7 @@ def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
 
 
 def _by_condition(parts: Parts, folder: Path) -> list[tuple[Path, list[tuple[str, int]]]]:
-    """A file for each condition, in order: its rows, a batch for each part; first id and place of each batch."""
+    """Write one file per condition with its rows, one batch per part; return first id and place of each batch."""
     found: dict[tuple[str, str], tuple[Path, list[tuple[str, int]], pa.RecordBatchFileWriter]] = {}
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with ExitStack() as files:
@@ -66,7 +66,7 @@ def _by_condition(parts: Parts, folder: Path) -> list[tuple[Path, list[tuple[str
 
 
 def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -> Iterator[pa.Table]:
-    """The rows of a file by id.
+    """Yield the rows of a file by id.
 
     A part has images that follow one another, so what lies before the first id of the next batch is complete, and few
     batches are held at a time; of a dataset that is not sorted by its ids, all of them.

@@ -24,7 +24,7 @@ def rendering_ids(
     format: str,
     quality: int,
 ) -> Iterator[str]:
-    """Change with image, mask, donors, prompt and generator, condition, encoding and what the manifest repeats.
+    """Yield row ids, which change with image, mask, donors, prompt, generator, condition and encoding.
 
     The text that is hashed is canonical JSON; conditions of a sample share most of it, so it is put together of pieces.
     """

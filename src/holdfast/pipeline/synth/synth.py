@@ -61,7 +61,7 @@ class Batch:
 
 
 def make_spec(**values: Any) -> SynthSpec:
-    """A specification from untyped values; says which one is wrong."""
+    """Return a specification from untyped values; raise a UserError that names a wrong one."""
     spec = SynthSpec(**values)
     if spec.layout == "ximagenet12" and spec.format in SHARD_FORMATS:
         raise UserError("the XIMAGENET-12 layout is a tree of folders: use --format png or jpeg")
@@ -138,7 +138,7 @@ def _write(
     summary: Summary,
     progress: Progress,
 ) -> None:
-    """Do what is not there yet: what is painted where the work can paint, the rest where it cannot."""
+    """Make the renderings that are not stored: painted ones where the worker can paint, the others where it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
     parts = Parts(work.out / "manifest", MANIFEST)
     todo = plan(parts, wanted, wanted.row_ids, retry=True, progress=progress)  # another --max-pixels may mend an error
@@ -189,7 +189,7 @@ class WantedRenderings:
 
 
 def _rendering_name(sample: Sample, condition: Condition) -> str:
-    """The id of a rendering as a sample of its own."""
+    """Return the id of a rendering as a sample of its own."""
     return f"{folder_name(condition, 'plain')}/{sample.sample_id}"
 
 
@@ -293,7 +293,7 @@ class SynthWorker:
 
 @lru_cache(maxsize=1024)
 def folder_name(condition: Condition, layout: str) -> str:
-    """The folder of a condition: its id, and what sets it apart from the paper's default."""
+    """Return the folder of a condition: its id, and what sets it apart from the paper's default."""
     tag = condition.variant
     default = make_condition(condition.definition, tag).parameters == condition.parameters
     if layout == "ximagenet12" and tag == PAPER and default:

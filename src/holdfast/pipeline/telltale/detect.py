@@ -64,7 +64,7 @@ def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple
 
 
 def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
-    """The three kinds of every photo that has all of them, with the photo's fold, and the pictures of the control."""
+    """Return the three kinds of every photo that has all of them, with its fold, and the control's pictures."""
     collection = read(spec)
     photos = [one for one in collection.samples if one.condition == ORIGINAL and one.mask is not None]
     if not photos:
@@ -95,7 +95,7 @@ def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
 
 
 def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dict[str, str]]:
-    """Photos that can be read, and the hashes of their images and masks."""
+    """Return photos that can be read, and the hashes of their images and masks."""
 
     def hashes(sample: Sample) -> tuple[str, str]:
         try:
@@ -113,7 +113,7 @@ def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dic
 
 
 def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource], dict[str, str]]:
-    """The generated pictures of a collection, by the photo they show."""
+    """Return the generated pictures of a collection, by the photo they show."""
     there = [one for one in load_collection(data).samples if one.condition == GENERATED]
     if not there:
         raise UserError(
@@ -134,7 +134,7 @@ def _kinds(
     images: Mapping[str, str],
     masks: Mapping[str, str],
 ) -> list[Sample]:
-    """A picture of each kind of every photo, and the control: a background of the same class."""
+    """Return a picture of each kind of every photo, and the control: a background of the same class."""
     pools = {
         fold: DonorPool([one for one in photos if one.fold == fold], max_pixels=spec.max_pixels)
         for fold in {one.fold for one in photos}

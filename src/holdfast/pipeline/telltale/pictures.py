@@ -85,7 +85,7 @@ def paint(
     max_pixels: int,
     progress: Progress,
 ) -> tuple[dict[str, Painted], dict[str, str]]:
-    """Generated surroundings for photos, each painted once for a run; and why others have none, by ``sample_id``.
+    """Return generated surroundings for photos, painted once per run, and why others have none, by ``sample_id``.
 
     Args:
         samples: photos with masks.

@@ -47,13 +47,13 @@ class Architecture:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever decides the weights that training begins with, but for the seed."""
+        """Return a hash of everything that decides the starting weights, except for the seed."""
         about = dataclasses.asdict(self) | {"name": "", "start": ""}
         return fingerprint(about)
 
     @property
     def loaded_as(self) -> str:
-        """What stands between ``torch:`` and ``@FILE``."""
+        """Return what stands between ``torch:`` and ``@FILE``."""
         return self.architecture if self.library == "timm" else f"{self.library}/{self.architecture}"
 
 
@@ -103,7 +103,7 @@ def _timm(name: Name, size: int) -> Architecture:
 
 
 def _other(name: Name, size: int) -> Architecture:
-    """Those of torchvision, and those whose folder or package says what they are."""
+    """Return an architecture of torchvision, or one whose folder or package says what it is."""
     if name.options:
         raise UserError(f"{name.scheme}: architectures take no option but pretrained, not {', '.join(name.options)}")
     if name.scheme == "torchvision":
@@ -139,7 +139,7 @@ def _weights(start: str) -> TorchClassifier:
 
 
 def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> torch.nn.Module:
-    """The network, with so many outputs, its random weights drawn from the seed alone.
+    """Return the network with so many outputs, its random weights drawn from the seed alone.
 
     Raises UserError where it cannot be built or does not take images of this size.
     """
@@ -160,7 +160,7 @@ def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> 
 
 
 def transplant(module: torch.nn.Module, donor: torch.nn.Module, architecture: Architecture) -> None:
-    """The donor's weights, but for its last layer where that has other outputs."""
+    """Return the donor's weights, except for its last layer where that has other outputs."""
     given, own = donor.state_dict(), module.state_dict()
     fitting = {name: tensor for name, tensor in given.items() if name in own and tensor.shape == own[name].shape}
     heads = {name.rpartition(".")[0] for name in own if name not in fitting}
@@ -175,7 +175,7 @@ def transplant(module: torch.nn.Module, donor: torch.nn.Module, architecture: Ar
 def config_of(
     architecture: Architecture, module: torch.nn.Module | None, classes: Sequence[str], size: int
 ) -> dict[str, Any]:
-    """The configuration file of a trained network; timm reads it, too, where the library is timm."""
+    """Return the configuration file of a trained network; timm reads it where the library is timm."""
     data = {
         "custom_load": False, "input_size": [3, size, size], "interpolation": "bilinear", "crop_pct": 1.0,
         "crop_mode": "squash", "mean": list(architecture.mean), "std": list(architecture.std),

@@ -99,7 +99,7 @@ class Fit:
         self._kept: set[Path] = set()  # weights of best epochs that this attempt has written
 
     def train(self) -> dict[str, Any]:
-        """Train, resume or find trained; returns what ``jobs.parquet`` says of it."""
+        """Train, resume or find trained; return what ``jobs.parquet`` records."""
         import torch
 
         if self.size < 2:
@@ -145,15 +145,15 @@ class Fit:
 
     @property
     def seed(self) -> int:
-        """The conditions of a fold differ in nothing but their images; folds begin with other weights."""
+        """Return the seed of a fold: its conditions differ in nothing but images, other folds start elsewhere."""
         return seed_from("training", self.spec.seed, self.job.fold) % 2**31
 
     def build(self) -> torch.nn.Module:
-        """The network before training."""
+        """Return the network before training."""
         return architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
 
     def _fastest(self) -> AbstractContextManager[Any]:
-        """On a GPU the quickest convolutions, whatever their order of summation."""
+        """Return a context in which a GPU uses its quickest convolutions, whatever their order of summation."""
         import torch
 
         if not self.device.startswith("cuda"):
@@ -161,13 +161,13 @@ class Fit:
         return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
 
     def batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """One epoch of prepared batches."""
+        """Yield one epoch of prepared batches."""
         for images, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
                 yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
 
     def orders(self) -> Iterator[torch.Tensor]:
-        """Places of the pictures of each batch, drawn from torch's generator, which the loop seeds."""
+        """Yield the places of each batch's pictures, drawn from torch's generator, which the loop seeds."""
         import torch
 
         places = torch.tensor(self.places.train)
@@ -178,13 +178,13 @@ class Fit:
         return (places[part] for part in augment.shuffled(len(places), self.size, "cpu"))
 
     def moved(self, images: torch.Tensor) -> torch.Tensor:
-        """On the network's device."""
+        """Return images on the network's device."""
         if self.device.startswith("cuda") and not images.is_cuda:
             images = images.pin_memory()  # else the copy waits for every step before it
         return images.to(self.device, non_blocking=True)
 
     def prepared(self, images: torch.Tensor, *, augmented: bool = False) -> torch.Tensor:
-        """uint8 → what the network sees, on its device."""
+        """Return what the network sees, on its device, of uint8 images."""
         import torch
 
         images = self.moved(images)
@@ -197,7 +197,7 @@ class Fit:
         return batch.contiguous(memory_format=torch.channels_last) if self.device.startswith("cuda") else batch
 
     def loss(self, module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """A mean over images, each with its class's weight, so that the pieces of a batch add up to the whole."""
+        """Return the mean over images, weighted by class, so that the pieces of a batch add up to the whole."""
         import torch.nn.functional
 
         logits = module(batch[0]).float()
@@ -209,7 +209,7 @@ class Fit:
         return {"loss": each.mean(), "accuracy": (logits.argmax(1) == batch[1]).float().mean()}
 
     def on_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Validate, keep the weights if they are the best so far, and tell."""
+        """Validate, keep the weights if they are the best so far, and report."""
         measured = self.validate(epoch.model) if self.places.validation else {}
         if not math.isfinite(measured.get("validation_loss", 0.0)):
             # Training may go on with batch norms that hold what evaluation cannot.
@@ -232,7 +232,7 @@ class Fit:
         return measured
 
     def validate(self, module: torch.nn.Module) -> dict[str, float]:
-        """Loss and accuracy on the validation images, in smaller batches where memory runs out."""
+        """Return loss and accuracy on the validation images, in smaller batches where memory runs out."""
         batch = max(self.size, 64)
         while True:
             found = self._attempt(module, batch)
@@ -262,12 +262,12 @@ class Fit:
         return {"validation_loss": loss / max(count, 1), "validation_accuracy": right / max(count, 1)}
 
     def stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Whether the best epoch lies so far back that training ends, or another attempt at this job has ended it."""
+        """Return whether training ends: the best epoch lies far back, or another attempt has finished this job."""
         late = self.spec.early_stopping and len(history) - best_epoch(history) >= self.spec.early_stopping
         return bool(late) or trained_as(self.folder, self.job.identity) is not None
 
     def _best(self, history: Sequence[Mapping[str, float]]) -> Path:
-        """Where the weights of the best epoch of a history are; two attempts at a job have two histories."""
+        """Return the file of the best epoch's weights; two attempts at a job have two histories."""
         best = best_epoch(history)
         named = bytes_sha256(repr(sorted(history[best - 1].items())).encode())[:12] if history else ""
         return self.work / f"best-{best:05d}-{named}.safetensors"
@@ -284,7 +284,7 @@ class Fit:
             self.watch(number + 1, self.recipe.epochs)
 
     def facts(self, best: int, seconds: float) -> dict[str, Any]:
-        """What is to be known of the trained network."""
+        """Return what is recorded about the trained network."""
         import torch
 
         on_gpu = self.device.startswith("cuda")
@@ -312,7 +312,7 @@ class Fit:
         }
 
     def _save(self, module: torch.nn.Module, seconds: float) -> dict[str, Any]:
-        """The best epoch's weights in single precision, with their configuration and card; returns the facts."""
+        """Write the best epoch's weights in single precision, with configuration and card; return the facts."""
         from safetensors.torch import load_file
 
         best, file = best_epoch(self.rows), self._best(self.rows)
@@ -339,7 +339,7 @@ class Fit:
             write_table(self.run / "curves" / f"part-{self.job.name}.parquet", curves(self.job, self.rows))
 
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """The folder of the trained network."""
+        """Write the folder of the trained network."""
         architecture, size = self.job.architecture, self.recipe.size
         text = (
             f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
@@ -363,7 +363,7 @@ _TAGS = {
 
 
 def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
-    """The epoch, from 1, of the best validation accuracy, of equals that of the lowest loss; without any the last."""
+    """Return the epoch (from 1) of best validation accuracy, then lowest loss; the last one without validation."""
     measure = _chosen_by(history)
     if not history or measure not in history[-1]:
         return len(history)
@@ -372,12 +372,12 @@ def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
 
 
 def _chosen_by(history: Sequence[Mapping[str, float]]) -> str:
-    """What epochs are chosen by: accuracy, or mIoU where segments are trained."""
+    """Return the measure that chooses epochs: accuracy, or mIoU where segments are trained."""
     return "validation_miou" if history and "validation_miou" in history[-1] else "validation_accuracy"
 
 
 def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
-    """The facts of a finished model of the very same training; None where there is none."""
+    """Return the facts of a finished model of the very same training; None where there is none."""
     if not (folder / "README.md").is_file():
         return None
     facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
@@ -385,7 +385,7 @@ def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
 
 
 def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemory:
-    """Pictures where the network is, if they take little of its memory; else where they are, ready to be copied."""
+    """Return pictures on the network's device, if they take little of its memory; else where they are."""
     import torch
 
     if not device.startswith("cuda"):
@@ -404,7 +404,7 @@ def _write_weights(path: Path, module: torch.nn.Module) -> None:
 
 
 def _tensorboard(folder: Path, first: int) -> Any:
-    """A writer of event files, False without tensorboard. What a killed run wrote from epoch ``first`` on is void."""
+    """Return a writer of event files, False without tensorboard; events from epoch ``first`` on are void."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

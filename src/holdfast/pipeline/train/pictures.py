@@ -43,7 +43,7 @@ Showing = tuple[Sample, Condition]
 
 
 def showing(samples: Sequence[Sample], condition: Condition) -> list[Showing]:
-    """The samples that show a condition, with what to make of each: its originals, or images that show it already."""
+    """Return the samples that show a condition, each with what to make of it."""
     stored = stored_conditions(samples)
     if condition.scenario in stored:
         as_it_is = Condition(ORIGINAL)
@@ -81,7 +81,7 @@ class Team:
 
     @contextmanager
     def at_work(self, renderer: Renderer, count: int) -> Iterator[tuple[Submit, int, int]]:
-        """How to have pictures made, by how many at a time, and how many pictures each should be given at once."""
+        """Yield how to submit pictures, to how many workers, and how many pictures each gets at once."""
         if self.processes < 3 or (self._started is None and count < FEW):
             with ThreadPoolExecutor(core_count()) as threads:
                 yield lambda shown: threads.submit(lambda: [renderer(one) for one in shown]), core_count(), 1
@@ -140,7 +140,7 @@ class Renderer:
         return TrainingPicture(np.ascontiguousarray(resized(image, self.size).transpose(2, 0, 1)), mask, facts=facts)
 
     def made(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
-        """The pictures of each group, in order, some groups ahead; ``count`` says how many pictures there may be."""
+        """Yield the pictures of each group in order, some groups ahead; ``count`` is the most pictures there may be."""
         with self.team.at_work(self, count) as (submit, workers, chunk):
             waiting: deque[list[Future[list[TrainingPicture]]]] = deque()
             for group in groups:
@@ -163,7 +163,7 @@ class _Lent:
 
 
 def resized(image: Image, size: int) -> Image:
-    """Squeezed to a square by Pillow's bilinear filter, as timm's ``squash`` does it for a trained model."""
+    """Return an image squeezed to a square by Pillow's bilinear filter, as timm's ``squash`` does."""
     if image.shape[:2] == (size, size):
         return image
     return np.asarray(PIL.Image.fromarray(image).resize((size, size), PIL.Image.Resampling.BILINEAR))
@@ -213,7 +213,7 @@ def scenario_tensors(
     hashed: bool = False,
     masks: bool = False,
 ) -> Tensors:
-    """The samples under one condition, rendered by all cores.
+    """Return the samples under one condition, rendered by all cores.
 
     Args:
         samples: originals, or images that show the condition already.
@@ -232,7 +232,7 @@ def scenario_tensors(
 
 
 def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[str], *, masks: bool = False) -> Tensors:
-    """``scenario_tensors`` for samples with what is to be made of each."""
+    """Return ``scenario_tensors`` for samples with what is to be made of each."""
     import torch
 
     place = {name: number for number, name in enumerate(classes)}
@@ -327,5 +327,5 @@ Source = InMemory | RenderedSource
 
 
 def bytes_of(count: int, size: int) -> int:
-    """Of so many pictures as tensors."""
+    """Return the bytes that so many pictures take as tensors."""
     return count * 3 * size * size

@@ -48,18 +48,18 @@ class TrainingJob:
 
     @property
     def folder(self) -> Path:
-        """Below ``models/``, ``jobs/`` and ``tensorboard/``."""
+        """Return the job's folder below ``models/``, ``jobs/`` and ``tensorboard/``."""
         name = safe_part(self.architecture.name.replace(":", "-"))
         return Path(name) / safe_part(self.trained_on) / f"fold-{self.fold}"
 
     @property
     def name(self) -> str:
-        """Of its files in one folder, and in tables."""
+        """Return the name of the job's files in one folder, and in tables."""
         return "--".join(self.folder.parts)
 
 
 def check(spec: TrainSpec) -> None:
-    """UserError where a setting makes no sense."""
+    """Raise a UserError if a setting makes no sense."""
     if not spec.architectures:
         raise UserError("no architecture was named; --architectures timm:resnet50,timm:vgg16 lists them")
     for name, share in (("train-split", spec.train_split), ("validation", spec.validation)):
@@ -70,7 +70,7 @@ def check(spec: TrainSpec) -> None:
 
 
 def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
-    """The collection with each photo's fold, stratified by class; one split has fold 0 for testing and −1 for the rest.
+    """Return the collection with each photo's fold, stratified by class; one split has folds 0 (test) and −1.
 
     Classes without a sample are left out: nothing can be learned of them.
     """
@@ -96,13 +96,13 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
 
 
 def scenarios_text(spec: TrainSpec) -> str:
-    """What is asked for, with the originals where all models are trained on them."""
+    """Return what is asked for, with the originals where all models are trained on them."""
     named = {one.scenario for one in parse_conditions(spec.scenarios, feather=spec.feather)}
     return spec.scenarios if ORIGINAL in named or spec.train_on != ORIGINAL else f"{ORIGINAL},{spec.scenarios}"
 
 
 def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Condition]:
-    """Name in the table → condition, the original first where it takes part.
+    """Return name in the table → condition, the original first where it takes part.
 
     Raises UserError for conditions that cannot be rendered here, and where masks are needed and none is there.
     """
@@ -129,7 +129,7 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
 def make_jobs(
     spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
 ) -> list[TrainingJob]:
-    """Every job, those of one condition and one network side by side."""
+    """Return every job; those of one condition and one network stand side by side."""
     recipe = asdict(spec.settled())
     asked = {
         "recipe": recipe, "seed": spec.seed, "matte": spec.matte, "balance": spec.balance, "version": VERSION,
@@ -162,7 +162,7 @@ def make_jobs(
 
 
 def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: Condition) -> list[str]:
-    """What a picture is made of: image, mask where it matters, label, donors where it borrows."""
+    """Return the hashes of what a picture is made of: image, label and donors, and the mask where it matters."""
     definition = condition.definition
     pool = prepared.pool_fingerprint if definition.donor else ""
     image = fingerprint([prepared.images[sample.sample_id], sample.label, pool, spec.matte])
@@ -171,18 +171,18 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
 
 
 def tested_on(job: TrainingJob, condition: Condition, samples: Sequence[Sample]) -> list[Showing]:
-    """The pictures of a job's fold under a condition."""
+    """Return the pictures of a job's fold under a condition."""
     return [shown for shown in showing(samples, condition) if shown[0].fold == job.fold]
 
 
 def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> dict[str, Any]:
-    """The key columns of one row."""
+    """Return the key columns of one row."""
     own = {"task": spec.task, "protocol": spec.protocol, "trained_on": job.trained_on, "fold": job.fold}
     return row_key(spec, dataset, *shown, job.architecture.name) | own
 
 
 def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingJob, shown: Sequence[Showing]) -> list[str]:
-    """The names of a job's rows, known before it is trained."""
+    """Return the ids of a job's rows, known before it is trained."""
     ids = []
     for one in shown:
         image, mask = content_of(spec, prepared, *one)

@@ -51,11 +51,11 @@ class Recipe:
 
     @property
     def schedule(self) -> Callable[[float], float]:
-        """From the share of training done to a factor of the learning rate."""
+        """Return the factor of the learning rate after a share of training."""
         return one_cycle if self.cycle else constant
 
     def keep(self, steps: int) -> float | None:
-        """How much of the averaged weights each of so many steps keeps; None without averaging."""
+        """Return how much of the averaged weights each of so many steps keeps; None without averaging."""
         return 1 - 1 / max(2.0, self.average * steps) if self.average else None
 
 
@@ -70,7 +70,7 @@ there, so nothing else is done."""
 
 
 def find(name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0) -> Recipe:
-    """A recipe by name; what is not 0 replaces its own."""
+    """Return a recipe by name; values that are not 0 replace its own."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     recipe = RECIPES[name]
@@ -87,7 +87,7 @@ def find(name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate
 
 
 def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
-    """The recipe's optimiser over a module's parameters."""
+    """Return the recipe's optimiser over a module's parameters."""
     import torch
 
     rate = recipe.rate_pretrained if pretrained else recipe.rate

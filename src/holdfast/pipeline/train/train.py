@@ -121,7 +121,7 @@ def train(
 def _owed(
     spec: TrainSpec, prepared: Prepared, jobs: Sequence[TrainingJob], stored: set[str]
 ) -> tuple[list[OwedJob], int]:
-    """The jobs with conditions whose rows are missing, and how many rows are there."""
+    """Return the jobs with conditions whose rows are missing, and how many rows are stored."""
     owed, already = [], 0
     for job in jobs:
         missing = []
@@ -154,7 +154,7 @@ def _work(
     kind: TrainingKind,
     executor: Executor | None,
 ) -> Iterator[Summary]:
-    """Do the jobs, on as many processes as asked for; yields what each shard did."""
+    """Do the jobs on as many processes as asked for; yield the summary of each shard."""
     executor = executor or LocalExecutor(spec.workers)
     workers = min(executor.width, max(1, len(owed)))
     if isinstance(executor, LocalExecutor):  # a single job is done in this process
@@ -172,7 +172,7 @@ def _work(
 
 
 def _shards(owed: Sequence[OwedJob], workers: int) -> list[list[OwedJob]]:
-    """Jobs that share pictures stay together, as long as there is enough for every worker."""
+    """Return shards in which jobs that share pictures stay together, as long as every worker has some."""
     together: dict[tuple[str, str], list[OwedJob]] = {}
     for one in owed:
         together.setdefault((one.job.trained_on, one.job.architecture.name if workers > 1 else ""), []).append(one)
@@ -184,7 +184,7 @@ def _shards(owed: Sequence[OwedJob], workers: int) -> list[list[OwedJob]]:
 
 
 def write_jobs(run: Run) -> None:
-    """``jobs.parquet`` from what each job left."""
+    """Write ``jobs.parquet`` from what each job left."""
     records = [json.loads(file.read_text(encoding="utf8")) for file in sorted((run.path / "jobs").rglob("job.json"))]
     if records:
         write_table(run.path / "jobs.parquet", pa.Table.from_pylist(records, schema=JOBS))

@@ -80,12 +80,12 @@ class TrainingWorker:
 
     @property
     def memory(self) -> int:
-        """Bytes of pictures that may be held: as asked for, or by the machine on which the jobs are done."""
+        """Return the bytes of pictures that may be held: as asked for, or a share of this machine's."""
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
     def __call__(self, jobs: Sequence[OwedJob]) -> tuple[int, Summary]:
-        """Do these jobs and write their models, curves and rows; returns how many jobs, and what they made."""
+        """Do these jobs and write models, curves and rows; return how many jobs, and what they made."""
         import torch
 
         self.device = resolve_device(self.device)  # that of the machine which does the work
@@ -97,7 +97,7 @@ class TrainingWorker:
         return len(jobs), summary
 
     def _do(self, owed: OwedJob) -> Summary:
-        """Train, then test under each condition that is owed. What fails must not take the others with it."""
+        """Train, then test under each condition that is owed; a failure stays with its job."""
         job, summary = owed.job, Summary()
         model: Any = None
         message = ""
@@ -117,7 +117,7 @@ class TrainingWorker:
         return summary
 
     def _failed(self, owed: OwedJob, name: str, message: str) -> list[dict[str, Any]]:
-        """Every row that a job owes under a condition, with the reason why there is no answer."""
+        """Return every row that a job owes under a condition, with the reason why there is no answer."""
         job = owed.job
         shown = tested_on(job, dict(owed.conditions)[name], self.prepared.collection.samples)
         ids = ids_of(self.spec, self.prepared, job, shown)
@@ -125,7 +125,7 @@ class TrainingWorker:
         return [self._row(job, one, identity) | failed for one, identity in zip(shown, ids, strict=True)]
 
     def _model(self, job: TrainingJob) -> None:
-        """The trained model of a job in its folder: found there, or trained now."""
+        """Find or train the model of a job, in its folder."""
         facts = trained_as(self.run / "models" / job.folder, job.identity)
         if facts is not None and self._record(job).is_file():
             return
@@ -140,7 +140,7 @@ class TrainingWorker:
         write_json(self._record(job), self._about(job) | known | done | {"class_balance": balance, "status": "ok"})
 
     def _source(self, job: TrainingJob) -> tuple[Source, Sequence[Any], int]:
-        """The pictures of the condition a job trains on, whose they are, and how many could not be made."""
+        """Return the pictures of a job's condition, their samples, and how many could not be made."""
         import torch
 
         size = self.spec.settled().size
@@ -163,11 +163,11 @@ class TrainingWorker:
         return Renderer(self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=self._team)
 
     def _load(self, job: TrainingJob) -> Any:
-        """The trained model, to be tested."""
+        """Load the trained model, to be tested."""
         return local_dir.load(Name("local-dir", str(self.run / "models" / job.folder)), device=self.device)
 
     def _rows(self, job: TrainingJob, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
-        """The test of a model on its fold under one condition."""
+        """Yield the rows of a model's test on its fold under one condition."""
         shown = tested_on(job, condition, self.prepared.collection.samples)
         ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
         made_of = {one.sample_id: made for one, made in shown}
@@ -219,7 +219,7 @@ def _reason(error: Exception) -> str:
 
 
 def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:
-    """Pictures as the model's own preparation makes them, to the last bit."""
+    """Return pictures exactly as the model's own preparation makes them."""
     import torch
 
     mean, std = (

@@ -59,12 +59,12 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
 
 
 def spec_of(run: Run) -> EvaluateSpec:
-    """Return the specification that a run recorded; ``train`` and ``segment`` record the batch size 0."""
+    """Return the specification that a run recorded."""
     recorded = run.spec()
     names = {field.name for field in fields(EvaluateSpec)}
     values: dict[str, Any] = {}
     for name, value in recorded.items():
-        if name in names and not (name == "batch_size" and value == 0):
+        if name in names:
             values[name] = tuple(value) if isinstance(value, list) else value
     if not values.get("batch_size", 1):  # a training that takes the batch of its recipe
         del values["batch_size"]

@@ -67,7 +67,7 @@ def _shown(name: Name) -> str:
 
 
 def _folder(name: Name) -> Path | None:
-    """Return the folder with a configuration that a name leads to."""
+    """Return the folder with a configuration that a name leads to; None without one."""
     where = untagged(name) if name.scheme == "hf" else untagged(name).partition("@")[2]
     return Path(where) if where and (Path(where) / "config.json").is_file() else None
 

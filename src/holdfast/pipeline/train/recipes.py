@@ -51,7 +51,7 @@ class Recipe:
 
     @property
     def schedule(self) -> Callable[[float], float]:
-        """Return the factor of the learning rate after a share of training."""
+        """Return a function from the share of training done to a factor of the learning rate."""
         return one_cycle if self.cycle else constant
 
     def keep(self, steps: int) -> float | None:

@@ -77,6 +77,7 @@ def test_errors_are_retried_for_the_models_that_the_command_names(photos: Path, 
     before = statuses(run)
     failed = before["second", "error"]
     assert failed == before["first", "error"] == sum(summary.trouble.values()) / 2 > 0
+    assert run.rows(["run_id"])["run_id"].unique().to_pylist() == ["run"]
     faulty.unlink()
     _, again = evaluate(spec_of(photos, "first", retry_errors=True), tmp_path / "run")
     assert (again.rows, again.already) == (failed, sum(before.values()) // 2 - failed)

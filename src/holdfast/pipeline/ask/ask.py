@@ -31,7 +31,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
         collection = read(spec)
         check(spec, collection.classes)
         reader = AnswerReader(spec, collection, read_synonyms(spec.synonyms, collection.classes))
-        worker = Questioning(spec, collection, reader, run.run_id)
+        worker = Questioning(spec, collection, reader)
         loaded = worker.load()
         prepared = prepare(spec, collection, progress)
         recorded = asdict(spec) | {"verb": "ask", "dataset": collection.name, "classes": list(collection.classes)}

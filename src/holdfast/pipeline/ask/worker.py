@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, SampleError
 from holdfast.core.fingerprint import array_sha256
-from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Image
 from holdfast.engine import core_count
@@ -54,9 +53,9 @@ _Owed = tuple[_Pictured, Question, str]
 class Questioning:
     """The worker of ``holdfast ask``."""
 
-    def __init__(self, spec: AskSpec, collection: Collection, reader: AnswerReader, run_id: str) -> None:
+    def __init__(self, spec: AskSpec, collection: Collection, reader: AnswerReader) -> None:
         self.name = ", ".join(spec.models)
-        self._spec, self._collection, self._reader, self._run_id = spec, collection, reader, run_id
+        self._spec, self._collection, self._reader = spec, collection, reader
 
     def load(self) -> AskResources:
         """Load the models."""
@@ -169,8 +168,7 @@ class Questioning:
     def _row(self, picture: _Pictured, protocol: str, model: Asked, row_id: str) -> Row:
         sample = picture.job.item
         key = row_key(self._spec, self._collection.name, sample, protocol, model.name)
-        known = {"row_id": row_id, "run_id": self._run_id, "schema_version": SCHEMA_VERSION, "label": sample.label}
-        return key | known
+        return key | {"label": sample.label, "row_id": row_id}
 
     def _whole(self, row: Row, picture: _Pictured, outcome: Row) -> Row:
         answers = [detail | {"row_id": row["row_id"]} for detail in outcome.pop(QUESTION.details, ())]

@@ -16,7 +16,6 @@ import numpy as np
 from holdfast.core.errors import SampleError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.seeds import seed_from
 from holdfast.core.types import Image, Rendered
 from holdfast.data.labels import outcomes
@@ -68,7 +67,6 @@ class Evaluation:
     def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path) -> None:
         self.spec, self.prepared, self.folder = spec, prepared.for_workers(), run
         self.name = ", ".join(spec.models)
-        self._run_id = run.resolve().name
 
     def load(self) -> Loaded:
         """Load the models."""
@@ -188,8 +186,7 @@ class Evaluation:
     def _row(self, ready: _Ready, model: Tested, row_id: str) -> Row:
         sample, condition = ready.job.item, ready.rendering.condition
         key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.classifier.name)
-        bookkeeping = {"row_id": row_id, "run_id": self._run_id, "schema_version": SCHEMA_VERSION}
-        return key | {"label": sample.label} | bookkeeping
+        return key | {"label": sample.label, "row_id": row_id}
 
 
 def _model_input(model: Tested, image: Image, attack: bool) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, machine_trouble
+from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
@@ -18,7 +19,10 @@ from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts
 
 Row = dict[str, Any]
-"""A row of the table; under the name of a details table, it carries the list of its rows there."""
+"""A row of the table; under the name of a details table, it carries the list of its rows there.
+
+``run_id`` and ``schema_version`` are filled in, where the table has these columns.
+"""
 
 Made = Any
 """What a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user."""
@@ -149,6 +153,8 @@ class _Rows:
     def __init__(self, table: Parts, details: Mapping[str, Parts]) -> None:
         self.summary = Summary()
         self._table, self._details = table, details
+        common = {"run_id": table.folder.parent.resolve().name, "schema_version": SCHEMA_VERSION}
+        self._common = {name: value for name, value in common.items() if name in table.schema.names}
         self._forget()
 
     def _forget(self) -> None:
@@ -170,7 +176,7 @@ class _Rows:
         else:
             for name, rows in self._beside.items():
                 rows += made.pop(name, ())
-            self._rows.append(made)
+            self._rows.append(self._common | made)
             if len(self._rows) == _BATCH_ROWS:
                 self._pack()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -69,10 +68,8 @@ def test_every_kind_of_trouble_in_one_run(photos: Path, server: int, tmp_path: P
 def test_the_key_is_nowhere(photos: Path, server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     names = ["sees", "repeats-key", "refuses", "broken"]
-    environment = os.environ | {"HOLDFAST_API_KEY": KEY}
-    words = command(photos, ",".join(model(server, name) for name in names), out)
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    done = run(*command(photos, ",".join(model(server, name) for name in names), out)[len(HOLDFAST) :])
     holdfast.report([out], out / "report")
     refused = run(*command(photos, model(server, "wants-key"), tmp_path / "refused")[len(HOLDFAST) :], code=2)
     assert "refuses the key" in refused.stderr and "[key]" in refused.stderr and "HOLDFAST_API_KEY" in refused.stderr

@@ -16,7 +16,18 @@ import numpy as np
 import pyarrow as pa
 from common import Row
 
-from holdfast.board.entry import Dataset, Entry, Made, Model, Protocol, Score, Speed, Table, entry_id, entry_json
+from holdfast.board.entry import (
+    Dataset,
+    Entry,
+    EntryRun,
+    EntryTable,
+    Model,
+    Protocol,
+    Score,
+    Speed,
+    entry_id,
+    entry_json,
+)
 from holdfast.board.numbers import numbers, settings
 from holdfast.board.table import packed, published, run_fingerprint
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
@@ -107,8 +118,8 @@ def made_board(folder: Path, *, entries: int = ENTRIES, datasets: int = DATASETS
             dataset=Dataset(name=f"made-{dataset}", sha256=f"{dataset:064x}", images=photos, classes=CLASSES),
             protocol=Protocol(name="static", settings=settings(table, "static")),
             scores=scores, speed=Speed(images_per_second=float(10 ** rng.uniform(1, 3.5)), hardware="one made-up GPU"),
-            table=Table(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
-            run=Made(fingerprint=run_fingerprint(table), holdfast="0.1.0"),
+            table=EntryTable(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
+            run=EntryRun(fingerprint=run_fingerprint(table), holdfast="0.1.0"),
         )  # fmt: skip
         (folder / f"{entry.id}.json").write_text(entry_json(entry), encoding="utf8")
         (folder / f"{entry.id}.parquet").write_bytes(data)

@@ -17,7 +17,7 @@ from holdfast.board.entry import Entry, read_entry
 from holdfast.cli.export import board_scores
 from holdfast.core.errors import UserError
 from holdfast.exchange.export import export
-from holdfast.exchange.model_index import Measured, Number
+from holdfast.exchange.model_index import ModelResults, Number
 from holdfast.store import Run
 
 
@@ -97,9 +97,9 @@ def test_models_whose_names_meet_get_cards_of_their_own(run: Run, tmp_path: Path
 
 
 def test_bounds_that_are_nowhere_are_left_out(run: Run, tmp_path: Path) -> None:
-    def scores(rows: object) -> list[Measured]:
+    def scores(rows: object) -> list[ModelResults]:
         numbers = [Number("a", 0.5, -math.inf, math.nan), Number("b", math.nan, 0, 1), Number("c:d", 1.0, 0.5, 1.0, 3)]
-        return [Measured("x", numbers), Measured("x", numbers[:1])]
+        return [ModelResults("x", numbers), ModelResults("x", numbers[:1])]
 
     export(run.path, "model-index", tmp_path / "out", scores=scores)
     for card in _cards(tmp_path / "out").values():

@@ -102,7 +102,7 @@ def test_what_cannot_be_loaded(folders: dict[str, Path], tmp_path: Path) -> None
         load_vlm(f"vlm:{folders['llava']}?max_new_tokens=0", device="cpu")
     with pytest.raises(UserError, match="did you mean bfloat16, float16"):
         load_vlm(f"vlm:{folders['llava']}?dtype=bfloat17", device="cpu")
-    with pytest.raises(UserError, match="holdfast ask is for it"):
+    with pytest.raises(UserError, match="use it with holdfast ask"):
         load_classifier(f"vlm:{folders['llava']}", device="cpu")
 
 

@@ -1,4 +1,4 @@
-"""From a run to entries: one model, one dataset and one protocol each, numbers recomputed from the rows."""
+"""Make board entries of a run: one per model, dataset and protocol, with numbers recomputed from the rows."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.board import table as tables
 from holdfast.board.entry import (
     PROTOCOLS,
     Dataset,
     Entry,
-    Made,
+    EntryRun,
+    EntryTable,
+    Link,
     Model,
+    Name,
+    Parameters,
     Protocol,
-    Table,
+    Speed,
+    Words,
     dataset_sha256,
     entry_id,
     entry_json,
     in_words,
     read_entry,
 )
-from holdfast.board.meta import Meta, read_meta
 from holdfast.board.numbers import numbers, settings
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import whole_file
 from holdfast.core.schema import SCHEMA_VERSION
+from holdfast.core.toml import read_toml
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import speed
 from holdfast.pipeline.jobs.environment import version
@@ -39,6 +44,44 @@ from holdfast.stats.core.columns import coded, keep
 from holdfast.store import Run
 
 WHITE = [255, 255, 255]
+
+
+class Meta(BaseModel):
+    """A model in its submitter's words. Numbers that can be counted from the model may be left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    title: Name | None = None
+    parameters: Parameters | None = None
+    input_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    paper: Link = ""
+    code: Link = ""
+    note: Words = ""
+    speed: Speed | None = None
+
+
+def read_meta(path: str | Path | None, models: list[str]) -> dict[str, Meta]:
+    """Return model → what the file says of it: ``[models."NAME"]`` if there are several, else the file itself.
+
+    What stands above the tables goes for all of them; a title is one model's.
+    """
+    content = read_toml(path, "--meta") if path is not None else {}
+    tables = content.pop("models", {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise UserError('--meta has [models."NAME"] tables, and models is something else there')
+    strange = sorted(set(tables) - set(models))
+    if strange:
+        raise UserError(f"--meta speaks of {strange[0]!r}; the models of this run are {', '.join(models[:8])}")
+    if "title" in content and len(models) > 1:
+        raise UserError('--meta has one title for several models; give each its own below [models."NAME"]')
+    return {model: _meta({**content, **tables.get(model, {})}) for model in models}
+
+
+def _meta(content: dict[str, Any]) -> Meta:
+    try:
+        return Meta.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"--meta, {in_words(error)}") from None
 
 
 def add(
@@ -49,7 +92,7 @@ def add(
     models: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> list[Path]:
-    """Write the entries of a run, ``ID.json`` and ``ID.parquet`` each; returns the JSON files.
+    """Write the entries of a run, ``ID.json`` and ``ID.parquet`` each, and return the JSON files.
 
     A run of ``eval`` or ``train`` gives a static entry a model where it has originals and static conditions, and a hard
     one where it has generated pictures; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
@@ -58,7 +101,7 @@ def add(
     Args:
         run: a run directory.
         out: the board, or an empty folder for a submission.
-        meta: TOML with what only the submitter knows; see ``board.meta``.
+        meta: TOML with what only the submitter knows; see ``Meta``.
         models: some of the run's models.
         device: where models are loaded to count their parameters.
     """
@@ -85,7 +128,7 @@ def add(
 
 
 def _protocols(rows: pa.Table) -> list[tuple[str, pa.Table]]:
-    """The protocols that one model's rows allow, each with its rows; dynamic once a setting."""
+    """Return the protocols that one model's rows allow, each with its rows; dynamic once per setting."""
     protocols: list[tuple[str, pa.Table]] = []
     for name in PROTOCOLS:
         own = tables.rows_of_protocol(rows, name)
@@ -132,14 +175,14 @@ def _entry(run: Run, model: Model, dataset: Dataset, protocol: str, rows: pa.Tab
         protocol=Protocol(name=protocol, version=PROTOCOLS[protocol], settings=stated),  # type: ignore[arg-type]
         scores=numbers(table, protocol),
         speed=meta.speed,
-        table=Table(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
-        run=Made(fingerprint=tables.run_fingerprint(table), holdfast=_made_by(run)),
+        table=EntryTable(sha256=digest, rows=len(table), schema_version=SCHEMA_VERSION),
+        run=EntryRun(fingerprint=tables.run_fingerprint(table), holdfast=_made_by(run)),
     )
     return entry, data
 
 
 def _unhashed(table: pa.Table) -> bool:
-    """Whether answers are about pictures that no hash was taken of: in a run of ``--fast``, those that it made."""
+    """Return whether pictures have no hash: in a run of ``--fast``, those that it made."""
     return bool(pc.any(pc.and_(pc.equal(table["status"], "ok"), pc.is_null(table["image_sha256"]))).as_py())
 
 
@@ -151,7 +194,7 @@ def _valid(**parts: Any) -> Entry:
 
 
 def _made_by(run: Run) -> str:
-    """The version that made the run, where it says so."""
+    """Return the version of Holdfast that made the run, or a word for unknown."""
     try:
         environment = json.loads((run.path / "environment.json").read_text(encoding="utf8"))
         return str(environment["packages"]["holdfast"])
@@ -160,7 +203,7 @@ def _made_by(run: Run) -> str:
 
 
 def _model(run: Run, name: str, meta: Meta, device: str) -> Model:
-    """What is known of a model; its parameters and input size are counted where it can be loaded here."""
+    """Return what is known of a model; parameters and input size are counted if it can be loaded here."""
     parameters, size = meta.parameters, meta.input_size
     text = speed.sources([run]).get(name, "")
     if text and (parameters is None or size is None):

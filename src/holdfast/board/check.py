@@ -1,4 +1,4 @@
-"""What the CI of a board runs: entries recomputed from their tables, and held against the others and the datasets."""
+"""Check a board: entries are recomputed from their tables and compared with the other entries and the datasets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ACCURACIES = ("accuracy", "accuracy_within", "standard_accuracy")
 
 
 @dataclass(frozen=True)
-class Problem:
+class EntryProblem:
     """What is wrong with a file, in one sentence."""
 
     file: str
@@ -72,7 +72,7 @@ class _Known(BaseModel):
 
 @dataclass
 class Board:
-    """What is known while entries are checked, one after the other."""
+    """What is known while entries are checked one after the other."""
 
     keep: Callable[[Entry, pa.Table], object] | None = None
     datasets: dict[str, _Known] | None = None
@@ -91,8 +91,8 @@ def check(
     *,
     against: Path | str | None = None,
     keep: Callable[[Entry, pa.Table], object] | None = None,
-) -> list[Problem]:
-    """Everything that is wrong with a board, or with some files of one; nothing is written.
+) -> list[EntryProblem]:
+    """Return everything that is wrong with a board, or with some files of one; nothing is written.
 
     Args:
         places: a folder, or files of entries: ``ID.json``, ``ID.parquet``, either or both.
@@ -109,19 +109,21 @@ def check(
         raise UserError(f"--against {against} is not a folder")
     problems, stems = files_of(given)
     if against is not None:
-        problems += [Problem(path.name, "is not a submission's to bring") for path in given if path.name in ALLOWED]
+        problems += [
+            EntryProblem(path.name, "is not a submission's to bring") for path in given if path.name in ALLOWED
+        ]
     home = Path(against) if against is not None else stems[0].parent if stems else given[0]
     board = Board(keep, datasets=read_datasets(home / DATASETS))
     if against is not None:
         _believe(board, Path(against), {stem.resolve() for stem in stems})
     with few_threads():
         for stem in stems:
-            problems += [Problem(f"{stem.name}.json", message) for message in _entry(stem, board)]
+            problems += [EntryProblem(f"{stem.name}.json", message) for message in _entry(stem, board)]
     return problems
 
 
 def read_datasets(path: Path) -> dict[str, _Known] | None:
-    """The datasets that a board takes, by hash; None where it keeps no list."""
+    """Return the datasets that a board accepts, by hash; None if it keeps no list."""
     if not path.exists():
         return None
     content = parse_foreign_json(read_text(path, MAX_DATASETS), path.name)
@@ -131,9 +133,9 @@ def read_datasets(path: Path) -> dict[str, _Known] | None:
         raise UserError(f"{path} should be hash → name, images, classes; {in_words(error)}") from None
 
 
-def files_of(given: Iterable[Path]) -> tuple[list[Problem], list[Path]]:
-    """Files that have no place on a board, and the stems of the entries."""
-    problems: list[Problem] = []
+def files_of(given: Iterable[Path]) -> tuple[list[EntryProblem], list[Path]]:
+    """Return problems of files that do not belong on a board, and the stems of the entries."""
+    problems: list[EntryProblem] = []
     stems: dict[Path, None] = {}
     for place in given:
         inside = sorted(place.iterdir()) if place.is_dir() and not place.is_symlink() else [place]
@@ -142,20 +144,20 @@ def files_of(given: Iterable[Path]) -> tuple[list[Problem], list[Path]]:
             if path.name in ALLOWED and not path.is_symlink():
                 continue
             if path.is_symlink():
-                problems.append(Problem(name, "is a link, and a board has plain files only"))
+                problems.append(EntryProblem(name, "is a link, and a board has plain files only"))
             elif path.is_dir():
-                problems.append(Problem(name, "is a folder, and a board is flat"))
+                problems.append(EntryProblem(name, "is a folder, and a board is flat"))
             elif path.suffix not in (".json", ".parquet") or not _STEM.fullmatch(path.stem):
-                problems.append(Problem(name, "is no file of an entry: those are ID.json and ID.parquet"))
+                problems.append(EntryProblem(name, "is no file of an entry: those are ID.json and ID.parquet"))
             elif path.suffix == ".parquet" and not path.with_suffix(".json").exists():
-                problems.append(Problem(name, "is a table without its entry"))
+                problems.append(EntryProblem(name, "is a table without its entry"))
             else:
                 stems[path.with_name(path.stem)] = None
     return problems, list(stems)
 
 
 def _believe(board: Board, folder: Path, mine: set[Path]) -> None:
-    """What a board has already; entries of it that are being checked are not held against themselves."""
+    """Record the entries of a board that is believed, except those that are being checked."""
     for path in sorted(folder.glob("*.json")):
         if path.name == DATASETS or path.with_name(path.stem).resolve() in mine:
             continue
@@ -167,7 +169,7 @@ def _believe(board: Board, folder: Path, mine: set[Path]) -> None:
 
 
 def remember(board: Board, entry: Entry, file: str) -> list[str]:
-    """What an entry is a copy of, and what others answered that it did not."""
+    """Record an entry; return which entry it copies, and which answers it lacks that others have."""
     problems = []
     if board.names.setdefault(entry.id, file) != file:
         problems.append(f"{board.names[entry.id]} has this id already")
@@ -183,7 +185,7 @@ def remember(board: Board, entry: Entry, file: str) -> list[str]:
 
 
 def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
-    """What an entry leaves out of its numbers that others of the same dataset and settings count."""
+    """Return what an entry leaves out that others of the same dataset and settings count."""
     settings = dict(entry.protocol.settings)
     repeated = canonical_json(settings.pop("repeated", None))
     place = (entry.dataset.sha256, entry.protocol.name, canonical_json(settings))
@@ -234,7 +236,7 @@ def _entry(stem: Path, board: Board) -> list[str]:
 
 
 def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
-    """Against the list of datasets, or what the other entries say of the same one."""
+    """Compare an entry with the list of datasets, or with what other entries say of its dataset."""
     dataset, problems = entry.dataset, []
     if board.datasets is not None and dataset.sha256 not in board.datasets:
         return [f"is about a dataset that {DATASETS} does not have: {dataset.name}, {dataset.sha256[:12]}…"]
@@ -270,7 +272,7 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
 
 
 def _labels(board: Board, sha256: str) -> dict[str, str]:
-    """Sample → label of a dataset, as the first entry about it has them."""
+    """Return sample → label of a dataset, as the first entry about it has them."""
     if sha256 not in board.labels:
         entry, path = board.believed.get(sha256, (None, None))
         board.labels[sha256] = {}
@@ -281,7 +283,7 @@ def _labels(board: Board, sha256: str) -> dict[str, str]:
 
 
 def _rows(entry: Entry, rows: pa.Table) -> list[str]:
-    """What the rows themselves show."""
+    """Return problems that the rows themselves show."""
     protocol, problems = entry.protocol.name, []
     if not is_of_protocol(rows, protocol).all():
         problems.append(f"has rows that are not of the {protocol} protocol")
@@ -295,7 +297,7 @@ def _rows(entry: Entry, rows: pa.Table) -> list[str]:
 
 
 def _unanswered(rows: pa.Table) -> list[str]:
-    """Errors are few. Else a model would be perfect whose wrong answers are called errors."""
+    """Return a problem if many rows are errors: wrong answers could be called errors."""
     status, names = codes_of(rows, "status")
     fine = np.isin(status, [place for place, name in enumerate(names) if name in ("ok", "rejected")])
     if fine.all():
@@ -312,7 +314,7 @@ def _unanswered(rows: pa.Table) -> list[str]:
 
 
 def _whole(rows: pa.Table) -> list[str]:
-    """No row counts twice, and no condition leaves out pictures that the originals have."""
+    """Return problems of rows that count twice, and of conditions that lack pictures of the originals."""
     # One after the other, so that the number of combinations stays that of the rows.
     way = np.zeros(len(rows), np.intp)
     (conditions, known), (variants, kinds) = codes_of(rows, "condition"), codes_of(rows, "variant")
@@ -342,7 +344,7 @@ def _whole(rows: pa.Table) -> list[str]:
 
 
 def _recomputed(entry: Entry, rows: pa.Table, scores: Sequence[Score]) -> list[str]:
-    """Scores, settings, fingerprint and id, as they come out of the table."""
+    """Compare scores, settings, fingerprint and id with those of the table."""
     problems = []
     assert entry.table is not None
     assert entry.run is not None

@@ -1,4 +1,4 @@
-"""What an entry of the board is: one JSON file, next to its per-sample table where it was measured.
+"""An entry of the board: one JSON file, beside its per-sample table if it was measured.
 
 ``ID.json`` and ``ID.parquet``. Whatever is read here was written by strangers: every text has a length, every number
 is finite, every link is https, and fields nobody knows are refused.
@@ -41,7 +41,7 @@ class _Part(BaseModel):
 
 
 class Model(_Part):
-    """Whose numbers they are. ``name`` is how Holdfast loads it, ``title`` how people call it."""
+    """The model. ``name`` is how Holdfast loads it, ``title`` how people call it."""
 
     name: Name
     title: Name
@@ -53,7 +53,7 @@ class Model(_Part):
 
 
 class Speed(_Part):
-    """Images a second on stated hardware."""
+    """Images per second on stated hardware."""
 
     images_per_second: Annotated[Finite, Field(gt=0)]
     hardware: Name
@@ -61,7 +61,7 @@ class Speed(_Part):
 
 
 class Dataset(_Part):
-    """Which pictures. ``sha256`` is of their ids, pixels, masks and labels; empty where a printed table has none."""
+    """The pictures. ``sha256`` is of their ids, pixels, masks and labels; empty for a printed table without it."""
 
     name: Name
     sha256: Digest | Literal[""] = ""
@@ -70,7 +70,7 @@ class Dataset(_Part):
 
 
 class Protocol(_Part):
-    """How it was measured; entries stand side by side only where all of this is equal."""
+    """How it was measured; entries are compared only if all of this is equal."""
 
     name: Literal["static", "hard", "dynamic"]
     version: Count = 1
@@ -87,7 +87,7 @@ class Score(_Part):
     n: Count | None = None
 
 
-class Table(_Part):
+class EntryTable(_Part):
     """The per-sample table next to the entry."""
 
     sha256: Digest
@@ -95,7 +95,7 @@ class Table(_Part):
     schema_version: Count
 
 
-class Made(_Part):
+class EntryRun(_Part):
     """The run behind a measured entry."""
 
     fingerprint: Digest
@@ -103,7 +103,7 @@ class Made(_Part):
 
 
 class Source(_Part):
-    """Where a printed number stands."""
+    """Where a printed number comes from."""
 
     title: Name
     where: Name
@@ -121,8 +121,8 @@ class Entry(_Part):
     protocol: Protocol
     scores: Annotated[list[Score], Field(min_length=1, max_length=500)]
     speed: Speed | None = None
-    table: Table | None = None
-    run: Made | None = None
+    table: EntryTable | None = None
+    run: EntryRun | None = None
     source: Source | None = None
     slips: Annotated[list[Words], Field(max_length=100)] = []
 
@@ -138,20 +138,20 @@ class Entry(_Part):
 
 
 def dataset_sha256(samples: pa.Table) -> str:
-    """The hash of a dataset: of the ids, labels, pixels and masks of its samples, in whatever order they come."""
+    """Return the hash of a dataset: of the ids, labels, pixels and masks of its samples, in any order."""
     columns = ("sample_id", "label", "image_fingerprint", "mask_fingerprint")
     rows = zip(*(samples[name].to_pylist() for name in columns), strict=True)
     return fingerprint(sorted([text or "" for text in row] for row in rows))
 
 
 def entry_id(model: str, dataset: str, protocol: str, digest: str) -> str:
-    """The id of an entry: what it is about, and the beginning of its table's hash (or of what a printed one says)."""
+    """Return the id of an entry: its subject, and the beginning of its table's hash (or of a printed entry's text)."""
     words = "-".join(re.sub(r"[^a-z0-9._]+", "-", part.lower()).strip("-._")[:40] for part in (model, dataset))
     return f"{words.strip('-._') or 'entry'}-{protocol}-{digest[:12]}"
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:
-    """The text of a small plain file that a stranger wrote; UserError where it is a link, too large or not UTF-8."""
+    """Read a small plain text file that a stranger wrote; a UserError if it is a link, too large or not UTF-8."""
     try:
         if path.is_symlink():
             raise UserError(f"{path.name} is a link: an entry is a plain file")
@@ -165,12 +165,12 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
 
 
 def read_entry(path: Path) -> Entry:
-    """An entry; UserError with one sentence where the file is none."""
+    """Read an entry; a UserError if the file is none."""
     return parse_entry(read_text(path), path.name)
 
 
 def parse_entry(text: str, name: str) -> Entry:
-    """An entry from its JSON."""
+    """Return the entry of a JSON text."""
     value = parse_foreign_json(text, name)
     try:
         return Entry.model_validate_json(json.dumps(value))
@@ -179,7 +179,7 @@ def parse_entry(text: str, name: str) -> Entry:
 
 
 def in_words(error: ValidationError) -> str:
-    """The first finding of pydantic's and its place, without patterns; names in it may be a stranger's."""
+    """Return pydantic's first finding and its place, without patterns; names in it are escaped."""
     first = error.errors()[0]
     place = ascii(".".join(str(part) for part in first["loc"]))[1:-1][:100]
     known = {"string_pattern_mismatch": "this has characters or a form that are not taken"}
@@ -187,5 +187,5 @@ def in_words(error: ValidationError) -> str:
 
 
 def entry_json(entry: Entry) -> str:
-    """The one spelling of an entry, for a file that people compare line by line."""
+    """Return the JSON of an entry in its one spelling, so that files can be compared line by line."""
     return json.dumps(entry.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

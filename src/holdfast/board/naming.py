@@ -1,4 +1,4 @@
-"""Whether a name that a stranger wrote may be followed: it runs no code but ours, and reads no file of this machine.
+"""Decide whether a stranger's name may be loaded: it must run no code but ours and read no file of this machine.
 
 What is not known to be harmless is not followed. Libraries read one name in several ways (``hf-hub:`` and
 ``local-dir:`` inside ``timm:`` and ``clip:``, a folder that happens to be called so), and some of these ways run code
@@ -25,17 +25,17 @@ _PLAIN = re.compile(r"(?!\.)[\w.+-]+(?:/(?!\.)[\w.+-]+)?")
 
 
 def harmless_model(text: str) -> bool:
-    """Of a model's name."""
+    """Return whether a model's name may be loaded."""
     return _harmless(text, MODELS)
 
 
 def harmless_generator(text: str) -> bool:
-    """Of a latent generator's name."""
+    """Return whether a latent generator's name may be loaded."""
     return _harmless(text, GENERATORS)
 
 
 def harmless_oracle(text: str) -> bool:
-    """Of an oracle's name: a model's, or those of an ensemble's members; votes are files."""
+    """Return whether an oracle's name may be loaded: a model's, or those of an ensemble; votes are files."""
     scheme, _, rest = text.partition(":")
     if scheme == "ensemble":
         head, _, query = rest.partition("?")

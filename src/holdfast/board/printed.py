@@ -1,4 +1,4 @@
-"""What papers printed, as entries; and which entries may stand side by side.
+"""Published tables as entries, and which entries may be compared.
 
 ``printed/*.json`` has the tables of the three papers: each number with where it stands, and what is wrong with it.
 """
@@ -16,7 +16,7 @@ from holdfast.board.entry import Entry, parse_entry
 
 @cache
 def printed_entries() -> tuple[Entry, ...]:
-    """The published tables that come with Holdfast, paper by paper."""
+    """Return the published tables that come with Holdfast, paper by paper."""
     # The folder of this module's name has no module of its own.
     folder = files("holdfast.board") / "printed"
     entries: list[Entry] = []
@@ -28,7 +28,7 @@ def printed_entries() -> tuple[Entry, ...]:
 
 
 def comparable(entry: Entry, other: Entry) -> tuple[bool, str]:
-    """Whether two entries may stand in one table; where not, why not, in one sentence.
+    """Return whether two entries may be in one table; if not, why, in one sentence.
 
     Two measured entries need the same pictures (by hash) and the same settings throughout. A printed one has no hash
     and states little: it needs the same dataset by name, and every setting that it states has to be the other's, too.
@@ -104,7 +104,7 @@ def _short(value: Any) -> str:
 
 
 def _alike(name: str, first: Any, second: Any) -> bool:
-    """Names of generators and oracles are paths for some and words for others: one holds the other."""
+    """Return whether two names of generators or oracles are alike: some are paths, some words, one within the other."""
     if name in ("generator", "oracle") and isinstance(first, str) and isinstance(second, str):
         left, two = _plain(first), _plain(second)
         return bool(left and two) and (left in two or two in left)

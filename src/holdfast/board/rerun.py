@@ -1,4 +1,4 @@
-"""Some rows of an entry, measured again the ordinary way; and what the data says of all of them."""
+"""Measure some rows of an entry again, and check all of its rows against the data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Given:
-    """What an entry does not say, or is not believed in: where things are on this machine.
+    """What an entry does not say, or is not trusted with: where things are on this machine.
 
     Attributes:
         data: the dataset.
@@ -63,7 +63,7 @@ class Given:
 
 
 def model_name(entry: Entry, given: Given) -> str:
-    """The name that loads the model; one that would run a stranger's code or read any file has to be given."""
+    """Return the name that loads the model; a name that would run a stranger's code or read a file must be given."""
     if given.model:
         return given.model
     if not harmless_model(entry.model.name):
@@ -87,7 +87,7 @@ class Evaluated:
 
     @classmethod
     def of(cls, entry: Entry, table: pa.Table, given: Given, folder: Path, progress: Progress) -> Evaluated:
-        """Read the data, and refuse what is not the entry's."""
+        """Read the data; a UserError if it is not the entry's."""
         if any(table["trained_on"].unique().to_pylist()):
             raise UserError(
                 "the models of this entry were trained in the submitter's run: verify cannot load them; ask for the "
@@ -114,11 +114,11 @@ class Evaluated:
         return cls(spec, prepared, tested, painter, expected, folder)
 
     def knows(self, row: Mapping[str, Any]) -> bool:
-        """Whether the data has such a row."""
+        """Return whether the data has such a row."""
         return key_of(row) in self.expected
 
     def problems(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What is wrong with all rows: made up, missing, or with labels that the dataset does not have."""
+        """Return what is wrong with all rows together: invented or missing ones, or labels that the data lacks."""
         stated = {key_of(row) for row in records}
         strange, missing = stated - set(self.expected), set(self.expected) - stated
         problems = []
@@ -131,7 +131,7 @@ class Evaluated:
         return problems + row_problems(records, self.prepared.collection.samples)
 
     def rows(self, chosen: Sequence[Mapping[str, Any]], progress: Progress) -> dict[Key, dict[str, Any]]:
-        """What names the entry's rows → the same rows as they come out here."""
+        """Return key of an entry's row → the same row, measured here."""
         plain: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
         painted: dict[str, tuple[Sample, list[tuple[Condition, int]], list[str]]] = {}
         ids = EvaluationIds(self.spec, self.prepared, self.tested, self.painter)
@@ -157,7 +157,7 @@ class Evaluated:
 
 
 def check_dataset(entry: Entry, samples: pa.Table) -> None:
-    """UserError where the data is not what the entry was measured on."""
+    """Raise a UserError if the data is not what the entry was measured on."""
     digest = dataset_sha256(samples)
     if digest != entry.dataset.sha256:
         raise UserError(
@@ -168,7 +168,7 @@ def check_dataset(entry: Entry, samples: pa.Table) -> None:
 
 
 def conditions_of(table: pa.Table) -> list[Condition]:
-    """The conditions of a table, each with the parameters that its rows state."""
+    """Return the conditions of a table, each with the parameters that its rows state."""
     conditions: list[Condition] = []
     for row in table.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist():
         if row["condition"] not in registry.scenarios:
@@ -189,14 +189,14 @@ def conditions_of(table: pa.Table) -> list[Condition]:
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """What names a row within an entry."""
+    """Return the key of a row within an entry."""
     return row["sample_id"], row["condition"], row["variant"], row["parameters"]
 
 
 def _expected(
     spec: EvaluateSpec, prepared: Prepared, entry: Entry, conditions: Sequence[Condition], table: pa.Table
 ) -> dict[Key, tuple[Sample, Condition]]:
-    """Every row that an entry of these conditions has on this data."""
+    """Return every row that an entry of these conditions has on this data."""
     samples = prepared.collection.samples
     stored = stored_conditions(samples)
     has_original = any(condition.scenario == ORIGINAL for condition in conditions)
@@ -214,7 +214,7 @@ def _expected(
 
 
 def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]) -> list[str]:
-    """Rows that say something else of a picture than the dataset does, and rows that are there twice."""
+    """Return problems of rows that contradict the dataset, and of rows that exist twice."""
     known = {sample.sample_id: sample for sample in samples}
     problems = []
     # photos are what intervals are drawn over, and a fold makes one answer look like two
@@ -243,7 +243,7 @@ def walked(
     folder: Path,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of some images' walks, walked again, and what is wrong with all rows."""
+    """Walk some images again; return the rows, and what is wrong with the rows as a whole."""
     parameters = json.loads(next(row["parameters"] for row in records if row["condition"] == PERTURBED))
     try:
         spec = _walk_spec(entry, records, parameters, given)
@@ -267,7 +267,7 @@ def walked(
 def _walk_spec(
     entry: Entry, records: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], given: Given
 ) -> PerturbSpec:
-    """The walks as the entry sets them, with what is given here instead of what it would load."""
+    """Return the walks as the entry sets them, with what is given here instead of what it would load."""
     for name, harmless in (("generator", harmless_generator), ("oracle", harmless_oracle)):
         text = str(parameters.get(name, ""))
         if not getattr(given, name) and not harmless(text):

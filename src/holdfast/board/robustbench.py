@@ -1,4 +1,4 @@
-"""RobustBench's ``model_info`` files as printed entries.
+"""Import RobustBench's ``model_info`` files as printed entries.
 
 A file says what a paper's model scored; which threat model it is about is only in the folders above it
 (``model_info/cifar10/Linf/NAME.json``), so it may be told.
@@ -41,7 +41,7 @@ _FAR = 0.01
 
 
 def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list[Path]:
-    """Write an entry for each file; nothing where one of them is not to be had. Returns the JSON files."""
+    """Write an entry per file, or none if one of the files is wrong; return the JSON files."""
     if threat and threat not in THREATS:
         raise unknown("threat model", threat, THREATS)
     entries = [model_info(path, threat=threat) for path in files]
@@ -57,7 +57,7 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
 
 
 def model_info(path: Path, *, threat: str = "") -> Entry:
-    """One file as an entry: ``standard_accuracy`` and ``robust_accuracy``, or accuracies under corruptions."""
+    """Return one file as an entry: ``standard_accuracy`` and ``robust_accuracy``, or accuracies under corruptions."""
     content = _read(path)
     threat = threat or _threat(path, content)
     dataset, classes = _dataset(path, content)

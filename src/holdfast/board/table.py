@@ -45,12 +45,12 @@ _ORDER = ("trained_on", "fold", "sample_id", "condition", "variant", "parameters
 
 
 def rows_of_protocol(rows: pa.Table, protocol: str) -> pa.Table:
-    """The rows of one model that a protocol is about."""
+    """Return the rows of one model that belong to a protocol."""
     return rows.filter(pa.array(is_of_protocol(rows, protocol)))
 
 
 def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
-    """(rows,) whether a protocol is about it."""
+    """Return for each row whether it belongs to a protocol."""
     kinds, names = codes_of(rows, "kind")
     conditions, known = codes_of(rows, "condition")
     kind = np.array([*names, ""], object)[kinds]
@@ -64,7 +64,7 @@ def is_of_protocol(rows: pa.Table, protocol: str) -> NDArray[np.bool_]:
 
 
 def by_setting(rows: pa.Table) -> list[pa.Table]:
-    """Dynamic rows of one model, a table for each setting of its walks, with the originals that belong to it."""
+    """Return one model's dynamic rows, a table per setting of its walks, with the originals that belong to it."""
     walks = keep(rows, "condition", PERTURBED)
     settings = coded(walks["parameters"])[1]
     numbers, names = coded(rows["parameters"])
@@ -83,7 +83,7 @@ def _size(text: str) -> Any:
 
 
 def published(rows: pa.Table) -> pa.Table:
-    """Rows as an entry keeps them: in one order, long texts cut, without the name of the run's folder."""
+    """Return rows as an entry keeps them: in one order, long texts cut, without the name of the run's folder."""
     keys = [rows[name].to_numpy() if name == "fold" else coded(rows[name])[0] for name in _ORDER]
     rows = rows.select(PREDICTIONS.names).take(pa.array(np.lexsort(keys[::-1]))).combine_chunks()
     columns = []
@@ -99,20 +99,20 @@ def published(rows: pa.Table) -> pa.Table:
 
 
 def packed(rows: pa.Table) -> bytes:
-    """The file's bytes: the same rows give the same ones."""
+    """Return the file's bytes: the same rows give the same bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, compression="zstd", compression_level=9)
     return bytes(sink.getvalue())
 
 
 def run_fingerprint(rows: pa.Table) -> str:
-    """Of the ids of all rows, which stand for pictures, masks, labels, weights and settings: not of the answers."""
+    """Return the fingerprint of all row ids, which stand for pictures, masks, labels, weights and settings."""
     ids = codes_of(rows, "row_id")[1]  # sorted
     return fingerprint(ids if len(ids) == len(rows) else sorted(rows["row_id"].cast(pa.string()).to_pylist()))
 
 
 def read_table(path: Path, entry: Entry) -> pa.Table:
-    """The table of an entry, after everything that can be wrong with a stranger's file; UserError in one sentence.
+    """Read the table of an entry; a UserError says what is wrong with a stranger's file.
 
     Size, then hash, then how many rows it has and what its pages unpack to, then schema, then contents.
     """
@@ -137,7 +137,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _unpacked(data: bytes, name: str, rows: int) -> pa.Table:
-    """The rows; texts stay dictionaries, so that one long text in a million rows is not a million long texts."""
+    """Return the rows; texts stay dictionaries, so that one long text in a million rows is stored once."""
 
     def check(metadata: pq.FileMetaData, unpacked: int) -> None:
         if metadata.num_rows > MAX_ROWS or unpacked > SOME_BYTES + metadata.num_rows * MAX_ROW_BYTES:

@@ -1,4 +1,4 @@
-"""An entry's rows, some of them measured again: whether they agree, and how many of all may be false.
+"""Measure some of an entry's rows again: do they agree, and how many of all rows may be false?
 
 A random sample of rows goes the ordinary way of ``eval`` (or of ``perturb``, for walks) on the same data, and every
 answer is held against the entry's. What can be told of all rows without a model is told of all: their labels, and that
@@ -41,7 +41,7 @@ _ANSWERS = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One row of the entry beside the same row, measured again.
+    """A row of the entry beside the same row, measured again.
 
     Attributes:
         sample_id, condition: which.
@@ -65,7 +65,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verified:
-    """What came of it.
+    """The result of a verification.
 
     Attributes:
         entry: that was verified.
@@ -96,16 +96,16 @@ class Verified:
 
     @property
     def agrees(self) -> bool:
-        """The verdict."""
+        """Return the verdict."""
         return not self.problems and self.wrong <= self.allow * self.drawn and (self.renamed or not self.other_ids)
 
     @property
     def other_ids(self) -> int:
-        """How many of the rows that were compared have another id here."""
+        """Return how many of the compared rows have another id here."""
         return sum(row.same_id is False for row in self.rows)
 
     def sentences(self) -> list[str]:
-        """The verdict and what it rests on."""
+        """Return the verdict and its evidence in sentences."""
         alike = [row for row in self.rows if row.same_pixels is not None]
         pixels = sum(bool(row.same_pixels) for row in alike)
         share = (
@@ -228,7 +228,7 @@ def _walks(
 
 
 def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
-    """Places drawn at random without repeats, of every group its share, rounded up or down by chance.
+    """Draw places at random without repeats, from every group its share, rounded up or down by chance.
 
     All places are equally likely, so that ``upper_bound`` holds whatever group the false rows are in: with shares
     rounded by rule, a forger would know which groups are looked at less.
@@ -246,7 +246,7 @@ def stratified(groups: Sequence[str], count: int, seed: int) -> list[int]:
 
 
 def upper_bound(wrong: int, drawn: int, level: float = LEVEL) -> float:
-    """The largest share of false rows that such a sample leaves possible: Clopper–Pearson, one-sided."""
+    """Return the largest share of false rows that such a sample leaves possible: Clopper–Pearson, one-sided."""
     from scipy.stats import beta
 
     return 1.0 if wrong >= drawn else float(beta.ppf(level, wrong + 1, drawn - wrong))
@@ -278,7 +278,7 @@ def _number(row: Mapping[str, Any]) -> float | None:
 
 
 def _difference(claimed: Mapping[str, Any], measured: Mapping[str, Any], tolerance: float) -> str:
-    """What differs by more than the tolerance allows; empty where nothing does."""
+    """Return what differs by more than the tolerance, or ""."""
     if claimed["status"] != measured.get("status"):
         return f"status is {claimed['status']}, here {measured.get('status')}"
     if claimed["status"] not in ("ok", "rejected", "pending"):
@@ -304,7 +304,7 @@ def _words(right: bool | None) -> str:
 def _tied(
     claimed: Mapping[str, Any], measured: Mapping[str, Any], answer: str, right: str, sure: str, tolerance: float
 ) -> bool:
-    """Whether two answers are as good as equally probable, so that last digits decide between them.
+    """Return whether two answers are about equally probable, so that last digits decide between them.
 
     Only then may they differ, and the entry must still say truly whether its own is right.
     """
@@ -321,7 +321,7 @@ def _tied(
 
 
 def write_rows(verified: Verified, path: Path) -> None:
-    """The rows that were compared, as CSV."""
+    """Write the compared rows as CSV."""
     with whole_file(path) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
         table = csv.DictWriter(file, [column.name for column in fields(Compared)])
         table.writeheader()

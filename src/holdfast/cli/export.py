@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.exchange.model_index import Measured
+    from holdfast.exchange.model_index import ModelResults
 
 _NAMED = 20  # pieces of trouble that are said one by one
 
@@ -44,12 +44,12 @@ def export(
         typer.echo(f"  … and {len(notes) - 1 - _NAMED} more")
 
 
-def board_scores(rows: pa.Table) -> Iterator[Measured]:
+def board_scores(rows: pa.Table) -> Iterator[ModelResults]:
     """The numbers of one model's rows, digit for digit as the board has them."""
     from holdfast.board.entry import PROTOCOLS
     from holdfast.board.numbers import numbers, settings
     from holdfast.board.table import by_setting, published, rows_of_protocol
-    from holdfast.exchange.model_index import Measured
+    from holdfast.exchange.model_index import ModelResults
 
     for name, version in PROTOCOLS.items():
         own = rows_of_protocol(rows, name)
@@ -59,4 +59,4 @@ def board_scores(rows: pa.Table) -> Iterator[Measured]:
                 found = numbers(table, name)
             except UserError:
                 continue  # these rows do not have what the protocol takes
-            yield Measured(name, found, {"protocol": name, "version": version, **settings(table, name)})
+            yield ModelResults(name, found, {"protocol": name, "version": version, **settings(table, name)})

@@ -67,7 +67,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Rule:
+class VoteRule:
     """Which answers of one person are a yes: alternatives of conditions, each a question and the answers that meet it.
 
     Read from ``recognisable|usable``, ``recognisable&usable``, ``natural>=4``; & binds before |. A question by itself
@@ -82,7 +82,7 @@ class Rule:
         return any(all(answers.get(name) in allowed for name, allowed in each) for each in self.alternatives)
 
 
-def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
+def parse_rule(text: str, questions: Sequence[Question]) -> VoteRule:
     """Parse a rule; a UserError for a question that was not asked or an answer it does not have."""
     by_id = {question.id: question for question in questions}
 
@@ -101,7 +101,7 @@ def parse_rule(text: str, questions: Sequence[Question]) -> Rule:
             raise UserError(f"{match[1]} has no answer {match[2]!r}; it has {', '.join(answers)}")
         return match[1], frozenset(answers[answers.index(match[2]) :])
 
-    return Rule(
+    return VoteRule(
         text, tuple(tuple(condition(term) for term in alternative.split("&")) for alternative in text.split("|"))
     )
 

@@ -1,4 +1,4 @@
-"""A ZIP archive that a stranger made: its members are known to be plain before any of them is unpacked.
+"""Check a stranger's ZIP archive: its members are plain files before any of them is unpacked.
 
 What the archive says of itself is checked first; what comes out of a member is counted while it comes.
 """
@@ -38,7 +38,7 @@ _END, _END_64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 
 @contextmanager
 def opened(path: Path, *, most: int = MAX_TOTAL) -> Iterator[zipfile.ZipFile]:
-    """An archive whose members are plain files with safe names, each once; a UserError in one sentence if not."""
+    """Yield an archive whose members are plain files with safe names, each once; a UserError if they are not."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     try:
@@ -53,12 +53,12 @@ def opened(path: Path, *, most: int = MAX_TOTAL) -> Iterator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, *, size: int, digest: str) -> bytes:
-    """A member as bytes, of exactly this size and hash."""
+    """Return a member as bytes, of exactly this size and hash."""
     return b"".join(chunks(archive, name, size=size, digest=digest))
 
 
 def chunks(archive: zipfile.ZipFile, name: str, *, size: int, digest: str = "") -> Iterator[bytes]:
-    """A member piece by piece; stops as soon as it is larger than told, and refuses one of another hash at its end."""
+    """Yield a member piece by piece; a UserError if it is larger than stated or has another hash."""
     seen, hashed = 0, hashlib.sha256()
     try:
         with archive.open(name) as member:
@@ -77,7 +77,7 @@ def chunks(archive: zipfile.ZipFile, name: str, *, size: int, digest: str = "") 
 
 
 def _check_directory(file: BinaryIO, length: int, name: str) -> None:
-    """The end of the file: one directory, right before it, nothing in front, behind or between, not too many members.
+    """Check the end of the file: one directory, nothing in front, behind or between, not too many members.
 
     Python's reader would list a directory of any size before we could count it.
     """
@@ -145,7 +145,7 @@ def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> Non
 
 
 def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> None:
-    """Members lie one behind the other, from the first byte of the file to its directory."""
+    """Check that members lie one behind the other, from the first byte of the file to its directory."""
     ordered = sorted(members, key=lambda member: member.header_offset)
     if ordered and ordered[0].header_offset:
         raise UserError(f"{archive} is not a ZIP archive from its first byte: something is in front of it")
@@ -170,7 +170,7 @@ def _check_kind(member: zipfile.ZipInfo, archive: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """A relative path of plain parts that every file system takes, or a UserError."""
+    """Raise a UserError unless a name is a relative path of plain parts that every file system takes."""
     shown = f"{name[:80]!r}"
     parts = name.split("/")
     if name.startswith(("/", "\\")) or re.match(r"^[A-Za-z]:", name):
@@ -189,5 +189,5 @@ def check_name(name: str) -> None:
 
 
 def _folded(name: str) -> str:
-    """A name as file systems that know no case and one spelling of accents see it."""
+    """Return a name as file systems see it that ignore case and the spelling of accents."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

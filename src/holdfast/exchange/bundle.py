@@ -1,4 +1,4 @@
-"""A run as one archive of open formats, to be looked at years later and by people who have no Holdfast.
+"""Write a run as one archive of open formats, for people who read it years later or without Holdfast.
 
 The same run gives the same bytes: names are sorted, dates fixed, rows ordered by what they are.
 """
@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file, write_atomic
 from holdfast.core.schema import SCHEMA_VERSION
-from holdfast.exchange.columns import TABLES, Kind, in_words
+from holdfast.exchange.columns import TABLES, TableKind, in_words, readme
 from holdfast.exchange.manifest import BUNDLE_VERSION, FORMAT, MANIFEST
 from holdfast.exchange.private import Clean, clean_command, clean_values, cleaner, texts_in, words_of
-from holdfast.exchange.readme import readme
 from holdfast.exchange.summaries import summary_tables
 from holdfast.pipeline.jobs.environment import version
 from holdfast.pipeline.jobs.progress import Progress, silent
@@ -56,7 +55,7 @@ _FREE = ("error", "problem", "raw_text")
 
 @dataclass(frozen=True)
 class Bundled:
-    """An archive that was written: where, how many files and bytes, its hash, and what had to be said."""
+    """The archive that was written: its path, number of files, bytes, hash, and notes for the user."""
 
     path: Path
     files: int
@@ -105,7 +104,7 @@ def bundle(
 
 
 def _stage(run: Run, stage: Path, *, report: bool, pictures: bool, models: bool, progress: Progress) -> list[str]:
-    """The archive's files in a folder, which is itself a run directory; returns what a user should know."""
+    """Write the archive's files into a folder, which is itself a run directory, and return notes for the user."""
     stage.mkdir()
     spec, machine = run.spec(), _environment(run)
     clean = _cleaner(run, spec, machine)
@@ -154,8 +153,8 @@ def _cleaner(run: Run, spec: dict[str, Any], machine: dict[str, Any]) -> Clean:
     return cleaner(texts, {str(run.path.resolve()), str(Path.cwd()), *folders})
 
 
-def _parts_of(run: Run, kind: Kind) -> tuple[pa.dataset.Dataset | None, int]:
-    """The rows of a kind of table, and into how many parts they go."""
+def _parts_of(run: Run, kind: TableKind) -> tuple[pa.dataset.Dataset | None, int]:
+    """Return the rows of a kind of table, and into how many parts they go."""
     paths = Parts(run.path / kind.place, kind.schema).paths() if kind.is_folder else [run.path / kind.place]
     paths = [path for path in paths if path.is_file()]
     if not paths:
@@ -168,8 +167,8 @@ def _parts_of(run: Run, kind: Kind) -> tuple[pa.dataset.Dataset | None, int]:
     return table, many if kind.is_folder and "row_id" in kind.schema.names else 1
 
 
-def _write_parts(run: Run, stage: Path, kind: Kind, clean: Clean) -> int:
-    """One kind of table, ordered, in parts by the first digits of the row's name; returns how many rows."""
+def _write_parts(run: Run, stage: Path, kind: TableKind, clean: Clean) -> int:
+    """Write one kind of table, ordered, in parts by the first digits of the row ids; return the number of rows."""
     parts, many = _parts_of(run, kind)
     if parts is None:
         return 0
@@ -188,7 +187,7 @@ def _write_parts(run: Run, stage: Path, kind: Kind, clean: Clean) -> int:
 
 
 def _cleaned(rows: pa.Table, clean: Clean) -> pa.Table:
-    """Texts without this machine's paths; those that people or libraries wrote also without control characters."""
+    """Return texts without this machine's paths; free texts also without control characters."""
     for place, field in enumerate(rows.schema):
         if field.name not in (*_IDS, *_KEYS, *_FREE, "attributes", "model"):
             continue
@@ -213,7 +212,7 @@ def _plain(text: str) -> str:
 
 
 def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in the order of their contents, texts coded in the order they come: the same rows are the same bytes."""
+    """Return rows in the order of their contents with texts coded in that order: the same rows give the same bytes."""
     plain = pa.schema(
         [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
     )
@@ -237,7 +236,7 @@ def _copy(source: Path, target: Path, endings: tuple[str, ...]) -> int:
 
 
 def _copy_models(source: Path, target: Path, clean: Clean) -> int:
-    """Trained models; their cards without this machine's paths. Returns how many there are."""
+    """Copy trained models, and their cards without this machine's paths; return how many there are."""
     models = [path for path in _files(source) if path.suffix in MODELS]
     for path in models:
         data = path.read_bytes()
@@ -258,7 +257,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _write_report(run: Run, stage: Path) -> None:
-    """The report of what is in the bundle, with thumbnails of photos while they are still there."""
+    """Write the report of the bundle's contents, with thumbnails of photos that still exist."""
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
     from holdfast.results import background_conditions, static_conditions
@@ -277,7 +276,7 @@ def _write_report(run: Run, stage: Path) -> None:
 
 
 def _renumbered(text: str) -> str:
-    """The chart library numbers gradients through a process's life; here they are numbered through a file."""
+    """Number the gradients of a chart within its file; the chart library counts through a process's life."""
     numbers: dict[str, str] = {}
     return _GRADIENT.sub(lambda match: numbers.setdefault(match.group(), f"gradient_{len(numbers)}"), text)
 

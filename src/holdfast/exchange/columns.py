@@ -1,8 +1,10 @@
-"""The tables of a bundle: where they lie, what their columns mean, which of them hold JSON or names of files."""
+"""The tables of a bundle, what their columns mean, and the texts that explain them to readers without Holdfast."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,7 +12,7 @@ from holdfast.core import schema
 
 
 @dataclass(frozen=True)
-class Kind:
+class TableKind:
     """One kind of table.
 
     Attributes:
@@ -31,7 +33,7 @@ class Kind:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder of parts."""
+        """Return whether the table is a folder of parts."""
         return not self.place.endswith(".parquet")
 
 
@@ -202,24 +204,25 @@ _CURVES = _meanings("""
 """)
 
 TABLES = (
-    Kind("predictions", schema.PREDICTIONS, "The one table: a row for each picture, condition and model.",
+    TableKind("predictions", schema.PREDICTIONS, "The one table: a row for each picture, condition and model.",
          _PREDICTIONS, json=("parameters",)),
-    Kind("samples.parquet", schema.SAMPLES, "A row for each picture of the dataset.", _SAMPLES, json=("attributes",)),
-    Kind("details/walks", schema.WALKS, "A row for each latent walk.", _WALKS, files=("image",)),
-    Kind("details/frames", schema.FRAMES, "A row for each step of the walks that were kept step by step.", _FRAMES,
+    TableKind("samples.parquet", schema.SAMPLES, "A row for each picture of the dataset.", _SAMPLES,
+              json=("attributes",)),
+    TableKind("details/walks", schema.WALKS, "A row for each latent walk.", _WALKS, files=("image",)),
+    TableKind("details/frames", schema.FRAMES, "A row for each step of the walks that were kept step by step.", _FRAMES,
          files=("image",)),
-    Kind("details/latents", schema.LATENTS, "A row for each validated walk whose latents were kept.", _LATENTS),
-    Kind("details/answers", schema.ANSWERS, "A row for each question that a model was asked.", _ANSWERS),
-    Kind("details/segments", schema.SEGMENTS, "A row for each class in a segmented picture.", _SEGMENTS),
-    Kind("details/attributions", schema.ATTRIBUTIONS, "A row for each map of where a model looked.", _ATTRIBUTIONS,
+    TableKind("details/latents", schema.LATENTS, "A row for each validated walk whose latents were kept.", _LATENTS),
+    TableKind("details/answers", schema.ANSWERS, "A row for each question that a model was asked.", _ANSWERS),
+    TableKind("details/segments", schema.SEGMENTS, "A row for each class in a segmented picture.", _SEGMENTS),
+    TableKind("details/attributions", schema.ATTRIBUTIONS, "A row for each map of where a model looked.", _ATTRIBUTIONS,
          files=("picture",)),
-    Kind("jobs.parquet", schema.JOBS, "A row for each training of the run.", _JOBS, json=("class_balance",)),
-    Kind("curves", schema.CURVES, "A row for each epoch and split of the trainings.", _CURVES),
+    TableKind("jobs.parquet", schema.JOBS, "A row for each training of the run.", _JOBS, json=("class_balance",)),
+    TableKind("curves", schema.CURVES, "A row for each epoch and split of the trainings.", _CURVES),
 )  # fmt: skip
 
 
 def in_words() -> str:
-    """What every column of every table means, for people who have the files and nothing else."""
+    """Return what every column of every table means, for people who have nothing but the files."""
     lines = ["The tables and their columns", ""]
     for kind in TABLES:
         lines += [kind.place + ("/part-*.parquet" if kind.is_folder else ""), f"  {kind.about}", ""]
@@ -230,3 +233,54 @@ def in_words() -> str:
             lines.append(f"  {field.name:<{width}}  {kind.meanings[field.name]} ({what})")
         lines.append("")
     return "\n".join(lines)
+
+
+_WORDS = {
+    "predictions": "rows of the one table",
+    "samples": "pictures of the dataset",
+    "jobs": "trainings",
+    "pictures": "pictures",
+    "models": "trained models",
+}
+
+
+def readme(spec: Mapping[str, Any], counts: Mapping[str, int], name: str, *, report: bool) -> str:
+    """Return README.txt: what the files are, how to read them with and without Holdfast, and whose they are."""
+    title = f"Results of the run {name!r}: what vision models hold on to"
+    held = [f"  {number:>9,}  {_WORDS.get(what, 'rows of ' + what)}" for what, number in sorted(counts.items())]
+    first = ["  report/index.html       the report: open it in any browser; it needs no network"] if report else []
+    return "\n".join([
+        title, "=" * len(title), "",
+        f"Verb: {spec.get('verb', '')}. Dataset: {spec.get('dataset', '')}. Seed: {spec.get('seed', '')}.", "",
+        *held, "",
+        "What is here", "------------",
+        *first,
+        "  tables/*.csv            the summary tables, as text",
+        "  predictions/*.parquet   every answer: a row for each picture, condition and model",
+        "  samples.parquet         the pictures, with their hashes",
+        "  details/, curves/, jobs.parquet   what else there is to some rows",
+        "  columns.txt             what every column of every table means",
+        "  spec.json               what was asked for",
+        "  environment.json        machine, versions and command",
+        "  images/, frames/, generated/, models/   pictures and trained models, where they were asked for",
+        "  manifest.json           size and SHA-256 of every other file, and the versions of all formats", "",
+        "To read it without Holdfast", "---------------------------",
+        "The archive is a ZIP file, tables are Apache Parquet and CSV, texts are UTF-8, settings are JSON,",
+        "weights are safetensors. For example in Python:", "",
+        "  import pandas",
+        '  rows = pandas.read_parquet("predictions")',
+        '  rows = rows[rows["status"] == "ok"]',
+        '  print(rows.groupby(["model", "condition"], observed=True)["correct"].mean())', "",
+        "or in SQL with DuckDB:", "",
+        "  select model, condition, avg(correct::int) from 'predictions/*.parquet'",
+        "  where status = 'ok' group by all;", "",
+        "To read it with Holdfast", "------------------------",
+        "  holdfast open THIS.zip --out FOLDER    checks everything, then writes a run directory",
+        "  holdfast report FOLDER                 makes the report anew from the rows", "",
+        "What was left out", "-----------------",
+        "The photos themselves. Paths of the machine, names of its users and addresses of servers: a path is cut",
+        "to its last name.", "",
+        "Licence", "-------",
+        "The numbers are the submitter's. Pictures in the report and in the archive stay under the licence of their",
+        "dataset: see the column licence of samples.parquet. Holdfast itself is under Apache-2.0.", "",
+    ])  # fmt: skip

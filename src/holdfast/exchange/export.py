@@ -1,4 +1,4 @@
-"""A run or a dataset in the format of another tool, as a new folder."""
+"""Export a run or a dataset in the format of another tool, as a new folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export(
     scores: Scores | None = None,
     progress: Progress = silent,
 ) -> list[str]:
-    """Write a run or a dataset for another tool; the folder is whole or not there. Returns what a user should know.
+    """Write a run or a dataset for another tool and return notes for the user; the folder is complete or absent.
 
     Nothing is uploaded and nothing is fetched. Paths of this machine are left out of every text.
 
@@ -62,7 +62,7 @@ def export(
 
 @contextmanager
 def _whole_folder(out: Path) -> Iterator[Path]:
-    """A new folder beside ``out`` that becomes it when the block ends well, and is deleted when it does not."""
+    """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise UserError(f"{out} is there already; choose another --out")
     temporary = out.absolute().parent / f"{UNFINISHED}{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""A folder that FiftyOne reads: ``fo.Dataset.from_dir(DIR, dataset_type=fo.types.FiftyOneDataset)``.
+"""Write a folder that FiftyOne reads: ``fo.Dataset.from_dir(DIR, dataset_type=fo.types.FiftyOneDataset)``.
 
 ``data/`` has the images, ``fields/mask/`` the masks, ``samples.json`` and ``metadata.json`` what is known of them.
 FiftyOne itself is not needed to write it.
@@ -19,7 +19,7 @@ from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
-from holdfast.exchange.subject import Picture, Subject, pictures, plain, slug
+from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 VERSION = "1.0.0"
@@ -41,7 +41,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Answered:
-    """One field of answers: which model said it of pictures under which condition."""
+    """One field of answers: of which model, on pictures under which condition."""
 
     field: str
     model: str
@@ -50,14 +50,14 @@ class Answered:
     protocol: str
 
     def in_words(self) -> str:
-        """For people."""
+        """Return the field in words."""
         trained = f", trained on {self.trained_on}" if self.trained_on else ""
         asked = f", {self.protocol}" if self.protocol != "argmax" else ""
         return f"{self.model}{trained} under {self.condition}{asked}"
 
 
-def write_fiftyone(subject: Subject, folder: Path, progress: Progress = silent) -> list[str]:
-    """Write the folder; returns what a user should know."""
+def write_fiftyone(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write the folder and return notes for the user."""
     fields, answers = _answers(subject.rows) if subject.rows is not None else ([], {})
     left_out: list[str] = []
     count = masks = 0
@@ -82,7 +82,7 @@ def write_fiftyone(subject: Subject, folder: Path, progress: Progress = silent) 
 
 
 def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
-    """The fields, and sample → its answers. Rows without an answer (errors, segments) leave their field empty."""
+    """Return the fields, and sample → its answers. Rows without an answer (errors, segments) leave fields empty."""
     columns = ("sample_id", "model", "trained_on", "condition", "variant", "parameters", "protocol", "status",
                "prediction", "confidence", "correct", "prediction_restricted", "confidence_restricted",
                "row_id")  # fmt: skip
@@ -108,7 +108,7 @@ def _answers(rows: pa.Table) -> tuple[list[Answered], dict[str, Answers]]:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no other numbers."""
+    """Return the number, or None if it is not finite: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -117,7 +117,7 @@ def _kind(row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _free(key: tuple[str, str, str, str], taken: set[str]) -> str:
-    """A field's name, which FiftyOne wants of letters, digits and underscores; names that meet get a number."""
+    """Return a free field name of letters, digits and underscores; names that collide get a number."""
     model, trained_on, condition, protocol = key
     parts = [model, f"on_{trained_on}" if trained_on else "", condition, "" if protocol == "argmax" else protocol]
     base = name = "p_" * parts[0][:1].isdigit() + "__".join(slug(part, 40) for part in parts if part)
@@ -129,7 +129,7 @@ def _free(key: tuple[str, str, str, str], taken: set[str]) -> str:
 
 
 def _identity(*what: str) -> dict[str, str]:
-    """An id of MongoDB's that follows from what it names, so that an export made twice is the same."""
+    """Return an id in MongoDB's form that follows from what it names, so that two exports are the same."""
     return {"$oid": fingerprint(list(what))[:24]}
 
 
@@ -137,7 +137,7 @@ def _label(kind: str, *what: str, **values: Any) -> dict[str, Any]:
     return {"_id": _identity(kind, *what), "_cls": kind, "tags": [], **values}
 
 
-def _sample(picture: Picture, number: int, path: str, mask: str) -> dict[str, Any]:
+def _sample(picture: ExportedPicture, number: int, path: str, mask: str) -> dict[str, Any]:
     sample, place = picture.sample, str(number)
     document = {
         "_id": _identity("sample", place, sample.sample_id),
@@ -165,7 +165,7 @@ def _sample(picture: Picture, number: int, path: str, mask: str) -> dict[str, An
     return document
 
 
-def _metadata(subject: Subject, fields: list[Answered]) -> dict[str, Any]:
+def _metadata(subject: ExportSubject, fields: list[Answered]) -> dict[str, Any]:
     from_holdfast = {
         "name": subject.name,
         "dataset": subject.dataset,
@@ -203,7 +203,7 @@ def _metadata(subject: Subject, fields: list[Answered]) -> dict[str, Any]:
 
 
 def _schema(fields: list[Answered]) -> Iterator[dict[str, Any]]:
-    """The fields of a sample, the built-in ones first."""
+    """Return the fields of a sample, the built-in ones first."""
     yield _field("id", "ObjectId", stored="_id")
     yield _field("filepath", "String")
     yield _field("tags", "List", of="String")

@@ -1,4 +1,4 @@
-"""A dataset folder that ``datasets.load_dataset(FOLDER)`` reads, and that can be pushed to the hub as it is.
+"""Write a dataset folder that ``datasets.load_dataset(FOLDER)`` reads and that can be pushed to the hub as it is.
 
 Two configurations: ``predictions``, the one table, and ``images``, with masks, where pictures go along.
 """
@@ -20,7 +20,7 @@ from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
 from holdfast.data.writers import File, write_parquet_shard
 from holdfast.exchange.columns import TABLES
-from holdfast.exchange.subject import Subject, markdown, pictures, plain
+from holdfast.exchange.subject import ExportSubject, markdown, pictures, plain
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 SPLIT = "test"
@@ -62,8 +62,8 @@ _IMAGE_COLUMNS = {
 }
 
 
-def write_huggingface(subject: Subject, folder: Path, progress: Progress = silent) -> list[str]:
-    """Write the dataset folder; returns what a user should know."""
+def write_huggingface(subject: ExportSubject, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write the dataset folder and return notes for the user."""
     left_out: list[str] = []
     configurations: dict[str, dict[str, Any]] = {}
     counts: Counter[str] = Counter()
@@ -99,9 +99,9 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _write_images(
-    subject: Subject, folder: Path, counts: Counter[str], left_out: list[str], progress: Progress
+    subject: ExportSubject, folder: Path, counts: Counter[str], left_out: list[str], progress: Progress
 ) -> dict[str, Any]:
-    """Write the pictures, and count them by class, and under "" those that have a mask."""
+    """Write the pictures; return their number by class, and under "" the number of those with a mask."""
     folder.mkdir()
     shard: list[File] = []
     count = size = held = 0
@@ -133,7 +133,7 @@ def _write_images(
 
 
 def _info(name: str, folder: Path, count: int, size: int) -> dict[str, Any]:
-    """What the card says of a configuration, in the words of ``datasets``; features as the files themselves say."""
+    """Return what the card says of a configuration, in the words of ``datasets``, with the files' own features."""
     files = sorted(folder.iterdir())
     features = json.loads(pq.read_schema(files[0]).metadata[b"huggingface"])["info"]["features"]
     return {
@@ -155,7 +155,7 @@ def _in_yaml(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 def _card(
-    subject: Subject, configurations: dict[str, dict[str, Any]], counts: Counter[str], left_out: Sequence[str]
+    subject: ExportSubject, configurations: dict[str, dict[str, Any]], counts: Counter[str], left_out: Sequence[str]
 ) -> str:
     from huggingface_hub import DatasetCardData
 
@@ -184,13 +184,13 @@ def _card(
     return "\n\n".join(parts) + "\n"
 
 
-def _tasks(subject: Subject) -> list[str]:
+def _tasks(subject: ExportSubject) -> list[str]:
     asked = set(pc.unique(subject.rows["task"]).to_pylist()) if subject.rows is not None else {"classify"}
     return [name for task, name in TASKS.items() if task in asked]
 
 
 def _licence(stated: dict[str, int]) -> str:
-    """The hub's identifier: only where every sample states the same one, and it is one that the hub knows."""
+    """Return the hub's licence identifier, if every sample states the same one and the hub knows it."""
     names = {name.strip().lower().replace(" ", "-") for name in stated}
     if names <= {""}:
         return "unknown"
@@ -204,7 +204,7 @@ def _licence_in_words(stated: dict[str, int]) -> str:
     return "As the samples state it:\n\n" + _table(("licence", "images"), rows)
 
 
-def _about(subject: Subject) -> str:
+def _about(subject: ExportSubject) -> str:
     if subject.rows is None:
         return f"Images of {markdown(subject.dataset)} with their masks, as Holdfast reads them."
     return (
@@ -238,8 +238,8 @@ def _images_in_words(counts: Counter[str], left_out: Sequence[str]) -> str:
     return "\n\n".join(said)
 
 
-def _citation(subject: Subject, rows: pa.Table) -> str:
-    """How to name this very run: the fingerprint is of the ids of its rows, which stand for all that was measured."""
+def _citation(subject: ExportSubject, rows: pa.Table) -> str:
+    """Return how to cite this run: the fingerprint is of its row ids, which stand for everything that was measured."""
     digest = fingerprint(sorted(rows["row_id"].to_pylist()))
     models = len(pc.unique(rows["model"]))
     date = f", {markdown(subject.made[:10])}" if subject.made else ""

@@ -45,7 +45,7 @@ class Manifest(_Part):
 
 
 def read_manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
-    """The manifest: of a version that is known, and of exactly the members that are there."""
+    """Read the manifest; a UserError for an unknown version, or if it does not list exactly the members."""
     members = {member.filename: member.file_size for member in archive.infolist()}
     if MANIFEST not in members:
         raise UserError(f"{name} has no {MANIFEST}: it is no bundle of Holdfast's")

@@ -1,4 +1,4 @@
-"""``model-index``: the block of a model card in which the hub looks for results, one card a model.
+"""Write ``model-index``, the block of a model card in which the hub looks for results, one card per model.
 
 ``OUT/MODEL/README.md`` is a whole card; its metadata can also be merged into a card that is there already.
 """
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
-from holdfast.exchange.subject import Subject, markdown, slug
+from holdfast.exchange.subject import ExportSubject, markdown, slug
 from holdfast.results import Results
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ _WORDS = {
 
 
 class Score(Protocol):
-    """One number with its 95 % interval, as the board has it; a bound that is not known is None."""
+    """One number with its 95 % interval, as the board has it; an unknown bound is None."""
 
     @property
     def name(self) -> str:
-        """Such as ``robustness_score``, ``accuracy`` or ``accuracy:CONDITION``."""
+        """The name, such as ``robustness_score``, ``accuracy`` or ``accuracy:CONDITION``."""
 
     @property
     def estimate(self) -> float:
@@ -62,15 +62,15 @@ class Score(Protocol):
 
     @property
     def low(self) -> float | None:
-        """Lower end."""
+        """The lower bound."""
 
     @property
     def high(self) -> float | None:
-        """Upper end."""
+        """The upper bound."""
 
     @property
     def n(self) -> int | None:
-        """Rows behind it."""
+        """How many rows the number is made of."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one model reached in one protocol.
+class ModelResults:
+    """The results of one model in one protocol.
 
     Attributes:
         protocol: its name, which tells apart the results of one model.
@@ -101,12 +101,12 @@ class Measured:
     task: str = "image-classification"
 
 
-Scores = Callable[[pa.Table], Iterable[Measured]]
+Scores = Callable[[pa.Table], Iterable[ModelResults]]
 """Rows of one model → what it reached."""
 
 
-def write_model_index(subject: Subject, folder: Path, scores: Scores | None = None) -> list[str]:
-    """Write a card a model; returns what a user should know.
+def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | None = None) -> list[str]:
+    """Write a card per model and return notes for the user.
 
     Args:
         subject: a run.
@@ -141,14 +141,14 @@ def write_model_index(subject: Subject, folder: Path, scores: Scores | None = No
     return [f"{written} model cards", *empty]
 
 
-def _config(measured: Sequence[Measured], number: int) -> str:
-    """The protocol; with a number where one model has several results of it, which the hub would take for one."""
+def _config(measured: Sequence[ModelResults], number: int) -> str:
+    """Return the protocol, with a number if a model has several results of it, which the hub would merge."""
     name = measured[number].protocol
     before = sum(part.protocol == name for part in measured[:number])
     return f"{name}-{before + 1}" if before else name
 
 
-def _results(subject: Subject, part: Measured, rows: pa.Table, config: str) -> list[EvalResult]:
+def _results(subject: ExportSubject, part: ModelResults, rows: pa.Table, config: str) -> list[EvalResult]:
     from huggingface_hub import EvalResult
 
     args = {"run": _fingerprint(rows), "holdfast": subject.holdfast or None, **part.settings}
@@ -185,7 +185,7 @@ def _in_words(name: str) -> str:
 
 
 def _identifier(dataset: str) -> str:
-    """A name as the hub takes it for a dataset's."""
+    """Return a name in the form that the hub takes for a dataset."""
     return re.sub(r"[^\w.-]+", "-", dataset, flags=re.ASCII).strip("-.")[:96] or "dataset"
 
 
@@ -203,7 +203,7 @@ def _free(model: str, taken: set[str]) -> str:
 
 
 def _card(
-    subject: Subject, model: str, measured: Sequence[Measured], results: Sequence[EvalResult], rows: pa.Table
+    subject: ExportSubject, model: str, measured: Sequence[ModelResults], results: Sequence[EvalResult], rows: pa.Table
 ) -> str:
     from huggingface_hub import ModelCardData
 
@@ -235,25 +235,27 @@ def _ends(score: Score) -> str:
     return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
 
 
-def _segments_and_questions(subject: Subject) -> dict[str, list[Measured]]:
-    """What models reached that were asked for segments or in words."""
+def _segments_and_questions(subject: ExportSubject) -> dict[str, list[ModelResults]]:
+    """Return the results of models that were asked for segments or in words."""
     assert subject.rows is not None and subject.run is not None
     tasks = set(pc.unique(subject.rows["task"]).to_pylist())
     opened = Results(subject.run)
     raw = subject.run.rows(["model"])["model"].cast(pa.string()).to_pylist()
     names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are told to others
-    measured: dict[str, list[Measured]] = {}
+    measured: dict[str, list[ModelResults]] = {}
     if "segment" in tasks:
         for model, group in opened.segments().groupby("model", observed=True):
             scores = [score for row in group.to_dict("records") for score in _of_segments(row)]
-            measured.setdefault(names[str(model)], []).append(Measured("segments", scores, task="image-segmentation"))
+            measured.setdefault(names[str(model)], []).append(
+                ModelResults("segments", scores, task="image-segmentation")
+            )
     if "question" in tasks:
         for row in opened.questions().to_dict("records"):
             scores = [
                 Number(f"accuracy:{name} reading", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row["n"]))
                 for name in ("lenient", "strict")
             ]
-            part = Measured(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
+            part = ModelResults(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
             measured.setdefault(names[str(row["model"])], []).append(part)
     return measured
 

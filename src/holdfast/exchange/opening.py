@@ -1,4 +1,4 @@
-"""From a stranger's bundle to a run directory: everything is checked before anything is written.
+"""Open a stranger's bundle as a run directory: everything is checked before anything is written.
 
 The archive is gone through twice. The first time every member is unpacked in memory, hashed and read as what it has to
 be; the second time the same bytes, hashed again, are written to a folder beside the target, which gets its name last.
@@ -28,7 +28,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
 from holdfast.exchange.bundle import MODELS, PICTURES
-from holdfast.exchange.columns import TABLES, Kind
+from holdfast.exchange.columns import TABLES, TableKind
 from holdfast.exchange.manifest import FORMAT, Manifest, Member, read_manifest
 from holdfast.store import write_json, write_table
 from holdfast.store.foreign import is_steering, parse_foreign_json, read_foreign
@@ -57,7 +57,7 @@ _DRAWN = 100_000
 
 @dataclass
 class Opened:
-    """A run directory that was written, and what was left out of it."""
+    """The run directory that was written, and what was left out of it."""
 
     path: Path
     files: int
@@ -119,8 +119,8 @@ def _check_target(target: Path) -> None:
         raise UserError(f"{above} is a file, so nothing can be written below it; choose another --out")
 
 
-def _kind_of(name: str) -> Kind | None:
-    """The kind of table that a member is; None where it is none."""
+def _kind_of(name: str) -> TableKind | None:
+    """Return the kind of table that a member is, or None."""
     for kind in TABLES:
         if name == kind.place or (
             kind.is_folder and re.fullmatch(re.escape(kind.place) + r"/part-[0-9]{5}\.parquet", name)
@@ -134,11 +134,11 @@ def _picture_folder(name: str) -> bool:
 
 
 def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -> None:
-    """Unpack, hash and read every member; nothing is kept but the names of rows and pictures."""
+    """Unpack, hash and read every member; only the names of rows and pictures are kept."""
     for needed in ("spec.json", "environment.json", "samples.parquet"):
         if needed not in manifest.files:
             raise UserError(f"{bundle} has no {needed}: it is no whole bundle")
-    contents = _Found()
+    contents = _Contents()
     for name in sorted(manifest.files, key=lambda path: (not path.startswith("predictions/"), path)):
         kind = _kind_of(name)
         if kind is not None:
@@ -160,15 +160,15 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -
 
 
 @dataclass
-class _Found:
-    """What was read so far, for what one table says of another."""
+class _Contents:
+    """The names that were read so far, to check one table against another."""
 
     rows: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, kind: Kind, table: pa.Table, name: str) -> None:
-        """UserError where a table contradicts those before it; predictions come first."""
+    def add(self, kind: TableKind, table: pa.Table, name: str) -> None:
+        """Raise a UserError if a table contradicts those before it; predictions come first."""
         place = kind.place.removesuffix(".parquet")
         self.counts[place] = self.counts.get(place, 0) + len(table)
         for column in kind.files:
@@ -220,14 +220,14 @@ def _bytes(archive: zipfile.ZipFile, manifest: Manifest, name: str, most: int) -
     return archives.read_member(archive, name, size=member.bytes, digest=member.sha256)
 
 
-def _table(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: Kind) -> pa.Table:
+def _table(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: TableKind) -> pa.Table:
     older = manifest.schema_version < SCHEMA_VERSION
     data = _bytes(archive, manifest, name, MAX_TABLE)
     return read_foreign(data, kind.schema, name, json_columns=kind.json, older=older)
 
 
 def _check_file(name: str, data: bytes) -> None:
-    """Settings, pages of text and pictures, by what they have to be."""
+    """Check settings, pages of text and pictures by their kind."""
     if name in ("spec.json", "environment.json"):
         _settings(data, name)
     elif _picture_folder(name):
@@ -265,7 +265,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _check_picture(name: str, data: bytes) -> None:
-    """The header says that it is of its kind and not too large; nothing is decoded."""
+    """Check from the header that a picture is of its kind and not too large; nothing is decoded."""
     import io
     import warnings
 
@@ -283,7 +283,7 @@ def _check_picture(name: str, data: bytes) -> None:
 
 
 def _check_stream(archive: zipfile.ZipFile, manifest: Manifest, name: str, bundle: str) -> None:
-    """What is only hashed: summary tables, reports, weights."""
+    """Check the hash of a member that is not read otherwise: summary tables, reports, weights."""
     member = manifest.files[name]
     weights = name.startswith("models/") and name.endswith(".safetensors")
     if not (weights or name.startswith("report/") or re.fullmatch(r"tables/[\w.-]+\.csv", name)):
@@ -300,7 +300,7 @@ def _check_stream(archive: zipfile.ZipFile, manifest: Manifest, name: str, bundl
 def _write(
     archive: zipfile.ZipFile, manifest: Manifest, folder: Path, *, keep_report: bool, data: str, masks: str
 ) -> list[str]:
-    """Write what was checked; the hashes are taken again, because the file may have changed since."""
+    """Write what was checked; hashes are checked again, because the file may have changed since."""
     notes = []
     for name in sorted(manifest.files):
         member, kind = manifest.files[name], _kind_of(name)
@@ -331,7 +331,7 @@ def _extract(archive: zipfile.ZipFile, name: str, target: Path, member: Member) 
 
 
 def _without_reading(spec: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A specification by which nothing is read or loaded; what was moved aside, by name.
+    """Return a specification that makes nothing read or load; entries that would are moved aside.
 
     Drawn scenes are our own, made of a few numbers: they stay, so that reports can draw them and say what they are.
     """

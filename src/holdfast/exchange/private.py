@@ -1,4 +1,4 @@
-"""Texts of a run without what they say of the machine: paths, users, servers.
+"""Remove from a run's texts what they say of the machine: paths, users, servers.
 
 What was ``/home/ann/photos/cat/1.jpg`` reads ``photos/cat/1.jpg``. Two paths that end in the same name stay apart, so
 that two models do not become one.
@@ -27,7 +27,7 @@ _HOMES = ("home", "Users")
 
 
 def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
-    """What makes texts fit for others.
+    """Return the function that cleans texts for others.
 
     Args:
         texts: names and settings in which paths are looked for; each gets a short name of its own.
@@ -57,13 +57,13 @@ def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
 
 
 def _any_of(names: Iterable[str], *, before: str) -> re.Pattern[str] | None:
-    """Any of these, the longest first, and no mere beginning of something longer."""
+    """Return a pattern of any of these texts, the longest first, that does not match the beginning of a longer one."""
     known = sorted(names, key=lambda name: (-len(name), name))
     return re.compile(rf"{before}(?:{'|'.join(map(re.escape, known))})(?!\w|\.\w|-)") if known else None
 
 
 def clean_values(value: Any, clean: Clean) -> Any:
-    """A JSON value with every text in it cleaned."""
+    """Return a JSON value with every text in it cleaned."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def clean_values(value: Any, clean: Clean) -> Any:
 
 
 def clean_command(command: str, clean: Clean) -> str:
-    """A command line, word by word: a path may hold spaces."""
+    """Return a command line, cleaned word by word, because a path may hold spaces."""
     try:
         return shlex.join(clean(word) for word in shlex.split(command))
     except ValueError:
@@ -82,7 +82,7 @@ def clean_command(command: str, clean: Clean) -> str:
 
 
 def texts_in(value: Any) -> list[str]:
-    """All texts of a JSON value."""
+    """Return all texts of a JSON value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
@@ -93,7 +93,7 @@ def texts_in(value: Any) -> list[str]:
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command line."""
+    """Return the words of a command line."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -101,7 +101,7 @@ def words_of(command: str) -> list[str]:
 
 
 def _paths(text: str) -> list[str]:
-    """The paths in ``scheme:PATH@tag?option=PATH`` or a list of such names, and those in a sentence."""
+    """Return the paths in ``scheme:PATH@tag?option=PATH``, in a list of such names, or in a sentence."""
     parts = [_SCHEMES.sub("", part) for part in _BETWEEN.split(text)]
     return [part for part in parts if _ABSOLUTE.match(part)] + _EMBEDDED.findall(text)
 
@@ -116,13 +116,13 @@ def _last(path: str) -> str:
 
 
 def _in_store(url: str) -> str:
-    """The last part of an address; whose bucket it is in is nobody's business."""
+    """Return the last part of an address, without its bucket."""
     _, *folders = address(url).partition("://")[2].split("/")
     return folders[-1] if folders else "bucket"
 
 
 def _short_names(paths: set[str]) -> dict[str, str]:
-    """A path's last part; with a number where several paths end alike."""
+    """Return path → its last part, with a number if several paths end alike."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for path in sorted(paths):

@@ -1,4 +1,4 @@
-"""What is handed to other tools: a run with its table, or a dataset; its pictures, and texts fit for strangers."""
+"""What is exported: a run with its table, or a dataset; its pictures, and texts that are safe to publish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HARMLESS = frozenset(
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExportSubject:
     """What is exported.
 
     Attributes:
@@ -70,8 +70,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One sample's picture as a file's bytes, and its mask as an 8-bit PNG of 0 and 255 (empty where it has none)."""
+class ExportedPicture:
+    """One sample's picture as a file's bytes, and its mask as an 8-bit PNG of 0 and 255 (empty without a mask)."""
 
     sample: Sample
     image: bytes
@@ -82,7 +82,7 @@ class Picture:
 
 
 def is_run(given: str | Path) -> bool:
-    """Whether a folder is a run, and not images that a verb made."""
+    """Return whether a folder is a run, and not images that a verb made."""
     path = place(given) / "spec.json"
     try:
         return path.is_file() and json.loads(path.read_text(encoding="utf8")).get("verb") not in _DATA_VERBS
@@ -92,8 +92,8 @@ def is_run(given: str | Path) -> bool:
 
 def open_subject(
     given: str | Path, *, data: str = "", masks: str = "", images: bool = True, progress: Progress = silent
-) -> Subject:
-    """Open a run or a dataset for export; a UserError where the run's pictures are gone or have changed.
+) -> ExportSubject:
+    """Open a run or a dataset for export; a UserError if the run's pictures are gone or have changed.
 
     Args:
         given: a run directory, or a dataset as every verb takes it.
@@ -114,11 +114,11 @@ def open_subject(
     samples = tuple(_renamed(sample, clean) for sample in samples)
     licences = dict(Counter(plain(sample.licence) for sample in samples))
     name = plain(collection.name)
-    return Subject(name, name, _distinct(collection.classes), None, samples, licences)
+    return ExportSubject(name, name, _distinct(collection.classes), None, samples, licences)
 
 
-def pictures(subject: Subject, left_out: list[str], progress: Progress = silent) -> Iterator[Picture]:
-    """The pictures, in order and never many in memory; what cannot be read is named in ``left_out``."""
+def pictures(subject: ExportSubject, left_out: list[str], progress: Progress = silent) -> Iterator[ExportedPicture]:
+    """Yield the pictures in order, with few in memory; unreadable ones are named in ``left_out``."""
     samples = subject.samples
     with ThreadPoolExecutor(core_count()) as threads:
         progress("pictures", 0, len(samples))
@@ -135,7 +135,7 @@ def pictures(subject: Subject, left_out: list[str], progress: Progress = silent)
 
 
 def plain(text: object) -> str:
-    """A text on one line that steers neither a terminal nor the direction of what stands around it."""
+    """Return a text on one line without characters that steer a terminal or turn the direction of text."""
     valid = str(text).encode("utf8", "replace").decode()
     if valid.isprintable():
         return valid
@@ -144,17 +144,17 @@ def plain(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """A stranger's text within Markdown: shown as it is, never as a tag, link, cell or heading."""
+    """Return a stranger's text for Markdown: shown as it is, never as a tag, link, cell or heading."""
     return re.sub(r"[\\`*\[\]|~#!]", lambda match: f"&#{ord(match.group())};", html.escape(plain(text)))
 
 
 def slug(text: str, most: int = 60) -> str:
-    """A text as a name of letters, digits and underscores; never empty, and it may meet another's."""
+    """Return a text as a non-empty name of letters, digits and underscores; two texts may get the same name."""
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:most] or "x"
 
 
-def _picture(sample: Sample, max_pixels: int) -> tuple[Picture | None, str]:
-    """The picture, and what was wrong with it or its mask."""
+def _picture(sample: Sample, max_pixels: int) -> tuple[ExportedPicture | None, str]:
+    """Return the picture, and what was wrong with it or its mask."""
     try:
         image = sample.image.load(max_pixels=max_pixels)
         read = getattr(sample.image, "read", None)
@@ -170,18 +170,18 @@ def _picture(sample: Sample, max_pixels: int) -> tuple[Picture | None, str]:
             mask = encode_mask(sample.mask.load(height, width))
         except SampleError as error:
             problem = f"the mask is left out: {plain(error)}"
-    return Picture(sample, data, suffix, mask, height, width), problem
+    return ExportedPicture(sample, data, suffix, mask, height, width), problem
 
 
 def _travels(data: bytes) -> str:
-    """The ending of a stored file that can be handed on byte for byte; empty where it has to be written anew."""
+    """Return the ending of a stored file that can be copied byte for byte, or "" if it has to be encoded again."""
     header = open_header(data)
     if header.format not in ("JPEG", "PNG") or header.mode != "RGB" or not set(header.info) <= _HARMLESS:
         return ""
     return ".jpg" if header.format == "JPEG" else ".png"
 
 
-def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress) -> Subject:
+def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress) -> ExportSubject:
     rows, spec, samples = run.rows(), run.spec(), run.samples()
     if not len(rows):
         raise UserError(f"{run.path} has no rows yet; let the run finish, or export its images by their own name")
@@ -194,7 +194,7 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
     labels = [label for label in pc.unique(used["label"].cast(pa.string())).to_pylist() if label is not None]
     table = _plain_rows(rows, clean)
     environment = _environment(run)
-    return Subject(
+    return ExportSubject(
         name=plain(run.run_id),
         dataset=", ".join(sorted(name for name in pc.unique(table["dataset"]).to_pylist() if name)),
         classes=_distinct([*(spec.get("classes") or ()), *sorted(labels)]),
@@ -219,7 +219,7 @@ def _environment(run: Run) -> dict[str, Any]:
 def _pictured(
     run: Run, spec: dict[str, Any], samples: pa.Table, *, data: str, masks: str, progress: Progress
 ) -> list[Sample]:
-    """The run's samples with their pictures, after a look whether these are still the ones that were measured."""
+    """Return the run's samples with their pictures, after checking that these are the ones that were measured."""
     ways = "--data says where they are now, --no-images leaves them out"
     where = data or spec.get("data") or ""
     if not where:
@@ -258,7 +258,7 @@ def _fingerprints(sample: Sample) -> tuple[str, str, str]:
 
 
 def _plain_rows(rows: pa.Table, clean: Clean) -> pa.Table:
-    """The table without what its texts say of this machine. Codes stay codes: a million rows share their words."""
+    """Return the table without what its texts say of this machine; dictionary columns stay dictionaries."""
     rows = rows.unify_dictionaries()
     columns = []
     for field in PREDICTIONS:
@@ -280,7 +280,7 @@ def _word(text: str, column: str, clean: Clean) -> str:
 
 
 def _renamed(sample: Sample, clean: Clean) -> Sample:
-    """A sample under the names that the rows have."""
+    """Return a sample under the names that the rows have."""
     return replace(
         sample, sample_id=plain(clean(sample.sample_id)), source_id=plain(clean(sample.source_id)),
         label=plain(sample.label), licence=plain(sample.licence),

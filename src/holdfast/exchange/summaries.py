@@ -1,4 +1,4 @@
-"""The summary tables of a run as CSV."""
+"""Write the summary tables of a run as CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def summary_tables(run: Run, results: Path) -> dict[str, str]:
-    """Name → CSV of whatever the rows allow; ``results``: tables that a verb left beside them.
+    """Return name → CSV of every table that the rows allow; ``results``: a folder of tables that a verb wrote.
 
     Names that begin as a formula does get an apostrophe, so that no spreadsheet computes them.
     """

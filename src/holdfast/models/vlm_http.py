@@ -49,7 +49,7 @@ _MISTAKES = {401: "refuses the key", 403: "refuses access", 404: "does not know 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """How a server is asked; only ``model``, ``max_tokens`` and ``image`` can change an answer.
 
     Attributes:
@@ -98,7 +98,7 @@ class HttpVlm:
     give it another with ``?name=``.
     """
 
-    def __init__(self, name: str, settings: Settings, key: str = "") -> None:
+    def __init__(self, name: str, settings: ServerSettings, key: str = "") -> None:
         self.name = name
         self.concurrency = settings.concurrency
         answering = {"model": settings.model, "max_tokens": settings.max_tokens, "image": settings.image}
@@ -231,7 +231,7 @@ def load(name: Name, *, device: str) -> HttpVlm:
     if not all(32 < ord(letter) < 127 for letter in key):
         raise UserError(f"the environment variable {variable} holds characters that no key has")
     url, model = _address(name)
-    settings = Settings(url, model, **options)
+    settings = ServerSettings(url, model, **options)
     _check(settings)
     answering = {option: value for option, value in name.options.items() if option in ("max_tokens", "image")}
     shown = display_name(Name("vlm+http", model, options=answering), model)
@@ -258,7 +258,7 @@ def _address(name: Name) -> tuple[str, str]:
     return f"{scheme}://{host}{f':{port}' if port else ''}{path}", model
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: ServerSettings) -> None:
     if settings.image not in ("png", "jpeg"):
         raise unknown("image format", settings.image, ("png", "jpeg"))
     limits = {
@@ -271,7 +271,7 @@ def _check(settings: Settings) -> None:
             raise UserError(f"vlm+http: option {option}={value:g} should be between {low:g} and {high:g}")
 
 
-def _request(settings: Settings, image: Image, question: str) -> dict[str, Any]:
+def _request(settings: ServerSettings, image: Image, question: str) -> dict[str, Any]:
     options = [cv2.IMWRITE_JPEG_QUALITY, 95] if settings.image == "jpeg" else []
     fine, data = cv2.imencode(".jpg" if settings.image == "jpeg" else ".png", image[..., ::-1], options)
     if not fine:

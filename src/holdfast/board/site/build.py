@@ -1,10 +1,11 @@
-"""A board → a folder of pages."""
+"""Build the site of a board, a folder of pages."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -14,15 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.board.check import Board, Problem, check, files_of, remember
+from holdfast.board.check import Board, EntryProblem, check, files_of, remember
 from holdfast.board.entry import Entry, entry_json, read_entry
 from holdfast.board.printed import printed_entries
 from holdfast.board.site import downloads, memory, pages
 from holdfast.board.site.groups import Tab, tabs_of
 from holdfast.board.site.measure import Cells, Measured, measured
+from holdfast.board.table import read_table
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
+from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.engine import few_threads
+from holdfast.store import Run
 
 PARTS = ("models", "data", "downloads", "reports")
 STATIC = ("board.css", "board.js", "compare.js")
@@ -34,18 +38,18 @@ MANY = 60
 CHUNK = 20
 """Entries handed to a process at a time."""
 
-Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+Apply = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 """Applies a function to many things, in order; other processes go on while the results are not yet asked for."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What came of it: the page, how many entries it has, and what was refused."""
+    """The page that was built, how many entries it has, and what was refused."""
 
     page: Path
     measured: int
     printed: int
-    refused: list[Problem]
+    refused: list[EntryProblem]
 
 
 def build(
@@ -118,9 +122,9 @@ def _measured(
     recalled: dict[Path, Measured],
     unknown: Sequence[tuple[Path, str]],
     cache: Path | None,
-    run: Run,
-) -> tuple[list[Measured], list[Problem]]:
-    """Every entry that nothing is wrong with, and what is wrong with the others. Unknown ones come with their keys."""
+    run: Apply,
+) -> tuple[list[Measured], list[EntryProblem]]:
+    """Return every entry without a problem, and the problems of the others. Unknown ones come with their keys."""
     chunks = [(list(unknown[start : start + CHUNK]), cache) for start in range(0, len(unknown), CHUNK)]
     results = list(run(_chunk, chunks))
     known = recalled | {file: member for pairs, _ in results for file, member in pairs}
@@ -133,8 +137,8 @@ def _measured(
 
 
 @contextmanager
-def _running(workers: int, entries: int) -> Iterator[Run]:
-    """What applies a function to many things: in this process, or in several where there is much to do."""
+def _running(workers: int, entries: int) -> Iterator[Apply]:
+    """Return a function like ``map``: in this process, or in several if there is much to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = workers or (min(cores, entries // CHUNK) if entries > MANY else 1)
     if count < 2:
@@ -145,12 +149,12 @@ def _running(workers: int, entries: int) -> Iterator[Run]:
         yield pool.map
 
 
-def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tuple[Path, Measured]], list[Problem]]:
-    """Some entries, each read, checked and measured once."""
+def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tuple[Path, Measured]], list[EntryProblem]]:
+    """Read, check and measure some entries."""
     pa.set_cpu_count(1)
     files, cache = given
     pairs: list[tuple[Path, Measured]] = []
-    problems: list[Problem] = []
+    problems: list[EntryProblem] = []
     for file, key in files:
         kept: list[Measured] = []
 
@@ -168,17 +172,19 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
     return pairs, problems
 
 
-def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
-    """What only shows beside the other entries: the same submission twice, one picture under two labels."""
+def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
+    """Return problems that only show beside other entries: a submission twice, one picture under two labels."""
     board = Board()
     labels: dict[str, dict[str, str]] = {}
     lists: dict[str, tuple[list[str], list[str]]] = {}
     problems = []
     for member in entries:
         file, dataset = f"{member.entry.id}.json", member.entry.dataset
-        problems += [Problem(file, message) for message in remember(board, member.entry, file)]
+        problems += [EntryProblem(file, message) for message in remember(board, member.entry, file)]
         if dataset.sha256 and board.facts.setdefault(dataset.sha256, dataset) != dataset:
-            problems.append(Problem(file, "says other things of its dataset than another entry of the same dataset"))
+            problems.append(
+                EntryProblem(file, "says other things of its dataset than another entry of the same dataset")
+            )
         if member.cells is None or lists.get(dataset.sha256) == (member.cells.images, member.cells.labels):
             continue
         lists[dataset.sha256] = (member.cells.images, member.cells.labels)
@@ -186,7 +192,7 @@ def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
         for image, label in zip(member.cells.images, member.cells.labels, strict=True):
             if known.setdefault(image, label) != label:
                 problems.append(
-                    Problem(file, f"labels {image} {label}, where other entries have {known[image]}")
+                    EntryProblem(file, f"labels {image} {label}, where other entries have {known[image]}")
                 )  # fmt: skip
                 break
     return problems
@@ -199,7 +205,7 @@ def _against_each_other(entries: Sequence[Measured]) -> list[Problem]:
 class _Job:
     """Pages to write: entries of one table, each with its place, and the layout of the table's pictures."""
 
-    members: list[tuple[Measured, pages.Place]]
+    members: list[tuple[Measured, pages.EntryPlace]]
     whole: Cells | None
     site: Path
     board: Path
@@ -208,7 +214,7 @@ class _Job:
 
 
 def _write(
-    site: Path, tabs: Sequence[Tab], board: Path, title: str, refused: Sequence[str], reports: bool, run: Run
+    site: Path, tabs: Sequence[Tab], board: Path, title: str, refused: Sequence[str], reports: bool, run: Apply
 ) -> None:
     site.mkdir(parents=True, exist_ok=True)
     for name in STATIC:
@@ -246,7 +252,7 @@ def _write(
 
 
 def _write_models(job: _Job) -> None:
-    """The pages of some entries, and what belongs to them."""
+    """Write the pages of some entries and their files."""
     for member, place in job.members:
         name, own = member.entry.id, job.site / "downloads"
         has_report = job.reports and _report(member, job.board, job.site / "reports" / name)
@@ -262,10 +268,22 @@ def _write_models(job: _Job) -> None:
 
 
 def _report(member: Measured, board: Path, out: Path) -> bool:
-    """The full report of an entry's table; False where it has none that a report is about."""
-    if member.entry.kind != "measured" or member.entry.protocol.name == "dynamic":
+    """Write the report of an entry from its table alone, as ``holdfast report`` does; False if it has none."""
+    entry = member.entry
+    if entry.kind != "measured" or entry.protocol.name == "dynamic":
         return False
-    from holdfast.board.site.reports import write_report
+    from holdfast.report import build as build_report
+    from holdfast.results import background_conditions, static_conditions
 
-    write_report(member.entry, board / f"{member.entry.id}.parquet", out)
+    rows = read_table(board / f"{entry.id}.parquet", entry).cast(PREDICTIONS)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder) / entry.id)
+        run.path.mkdir(parents=True)
+        run.begin({"verb": "evaluate", "dataset": entry.dataset.name, "models": [entry.model.name]})
+        run.write_samples(SAMPLES.empty_table())
+        run.predictions.write(rows)
+        build_report(
+            [run], out, score_conditions=static_conditions, background_conditions=background_conditions,
+            note=f"Made of the table of the board's entry {entry.id}.",
+        )  # fmt: skip
     return True

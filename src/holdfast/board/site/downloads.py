@@ -1,4 +1,4 @@
-"""The numbers of a table as files: CSV, JSON and Parquet, a row an entry and score."""
+"""The numbers of a table as files: CSV, JSON and Parquet, with a row per entry and score."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Ranks = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:
-    """A row an entry and score."""
+    """Return a row per entry and score."""
     rows = []
     for member in members:
         entry = member.entry
@@ -61,7 +61,7 @@ def rows_of(members: Sequence[Measured], ranks: Ranks) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Numbers at full precision; text that a spreadsheet would run as a formula gets a quote before it."""
+    """Return CSV at full precision; a text that a spreadsheet would run as a formula gets a quote before it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(SCHEMA.names)
@@ -75,13 +75,13 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
-    """The same as a list of objects, one a line."""
+    """Return the rows as a JSON list, one object per line."""
     lines = ",\n".join(map(json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode, rows))
     return f"[\n{lines}\n]\n".encode()
 
 
 def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
-    """The same as Parquet."""
+    """Return the rows as Parquet."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(list(rows), schema=SCHEMA), sink, compression="zstd")
     return bytes(sink.getvalue())

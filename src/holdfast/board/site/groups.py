@@ -1,4 +1,4 @@
-"""Which entries stand in one table, under which tab, and who is told from whom."""
+"""Lay entries out in tables and tabs, and rank them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANKED = {
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Entries that do not stand in a table, and why."""
+    """Entries that are not in a table, and why."""
 
     what: str
     why: str
@@ -33,7 +33,7 @@ class Elsewhere:
 
 
 @dataclass
-class Group:
+class EntryGroup:
     """One table: entries of one protocol, dataset and setting. Measured ones first, printed ones beside them.
 
     ``ranks``: measure → entry id → first and last rank it may have; ``heading`` says what tells it from the other
@@ -49,12 +49,12 @@ class Group:
 
     @property
     def members(self) -> list[Measured]:
-        """All entries."""
+        """Return all entries."""
         return [*self.measured, *self.printed]
 
     @property
     def first(self) -> Entry:
-        """Whose protocol and dataset stand for the group."""
+        """Return the entry whose protocol and dataset stand for the group."""
         return self.members[0].entry
 
 
@@ -65,19 +65,19 @@ class Tab:
     slug: str
     protocol: str
     dataset: str
-    groups: list[Group]
+    groups: list[EntryGroup]
 
     @property
     def measured(self) -> int:
-        """Entries with a table behind them."""
+        """Return the entries with a table."""
         return sum(len(group.measured) for group in self.groups)
 
 
 def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
-    """Entries laid out: protocol by protocol, dataset by dataset, those with measured entries first."""
+    """Return the tabs: protocol by protocol, dataset by dataset, those with measured entries first."""
     own = _grouped([member for member in entries if member.entry.kind == "measured"])
     papers = _grouped([member for member in entries if member.entry.kind == "printed"])
-    alone: list[Group] = []
+    alone: list[EntryGroup] = []
     for paper in papers:
         beside = False
         for group in own:
@@ -99,7 +99,7 @@ def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
     return _tabs([*own, *alone])
 
 
-def _grouped(entries: Sequence[Measured]) -> list[Group]:
+def _grouped(entries: Sequence[Measured]) -> list[EntryGroup]:
     by_slug: dict[str, list[Measured]] = {}
     for member in entries:
         entry = member.entry
@@ -111,12 +111,12 @@ def _grouped(entries: Sequence[Measured]) -> list[Group]:
     for key, members in by_slug.items():
         slug = f"{members[0].entry.protocol.name}-{key[:10]}"
         kind = members[0].entry.kind
-        groups.append(Group(slug, members if kind == "measured" else [], members if kind == "printed" else []))
+        groups.append(EntryGroup(slug, members if kind == "measured" else [], members if kind == "printed" else []))
     return groups
 
 
-def _tabs(groups: Sequence[Group]) -> list[Tab]:
-    by_subject: dict[tuple[str, str], list[Group]] = {}
+def _tabs(groups: Sequence[EntryGroup]) -> list[Tab]:
+    by_subject: dict[tuple[str, str], list[EntryGroup]] = {}
     for group in groups:
         by_subject.setdefault((group.first.protocol.name, group.first.dataset.name), []).append(group)
     tabs = []
@@ -129,8 +129,8 @@ def _tabs(groups: Sequence[Group]) -> list[Tab]:
     return sorted(tabs, key=lambda tab: (list(PROTOCOLS).index(tab.protocol), -tab.measured, tab.dataset))
 
 
-def _headings(groups: list[Group]) -> list[str]:
-    """What tells tables of one dataset apart: the settings that differ."""
+def _headings(groups: list[EntryGroup]) -> list[str]:
+    """Set the headings of one dataset's tables: the settings in which they differ."""
     if len(groups) == 1:
         return ["Printed in papers" if groups[0].first.kind == "printed" else "Measured"]
     names = list(dict.fromkeys(name for group in groups for name in group.first.protocol.settings))
@@ -159,14 +159,14 @@ def _setting(name: str, value: Any) -> str:
     return f"{words} {', '.join(value)}" if len(value) < 3 else several
 
 
-def _source(group: Group) -> str:
+def _source(group: EntryGroup) -> str:
     source = group.first.source
     assert source is not None
     return f"{source.title}, {source.where} ({group.first.dataset.name})"
 
 
-def ranks(group: Group) -> dict[str, dict[str, tuple[int, int]]]:
-    """Measure → entry → the ranks it may have among the measured entries of its table."""
+def ranks(group: EntryGroup) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return measure → entry → the ranks that it may have among the measured entries of its table."""
     ranks: dict[str, dict[str, tuple[int, int]]] = {}
     sources = sorted({name for member in group.measured for name in member.sources})
     place = {name: at for at, name in enumerate(sources)}
@@ -190,7 +190,7 @@ def ranks(group: Group) -> dict[str, dict[str, tuple[int, int]]]:
     return ranks
 
 
-def _estimates(group: Group, members: list[int], measure: str) -> tuple[Floats, Floats, Floats]:
+def _estimates(group: EntryGroup, members: list[int], measure: str) -> tuple[Floats, Floats, Floats]:
     scores = [group.measured[number].scores[measure] for number in members]
     missing = float("nan")
     return (
@@ -200,8 +200,8 @@ def _estimates(group: Group, members: list[int], measure: str) -> tuple[Floats, 
     )
 
 
-def layout(group: Group) -> Cells | None:
-    """The pictures and conditions of a table: all that any of its entries has."""
+def layout(group: EntryGroup) -> Cells | None:
+    """Return the pictures and conditions of a table: all that any of its entries has."""
     cells = [member.cells for member in group.measured if member.cells is not None]
     if not cells:
         return None
@@ -225,7 +225,7 @@ def layout(group: Group) -> Cells | None:
 
 
 def written(cells: Cells, whole: Cells) -> tuple[str, list[int]]:
-    """The right answers of an entry in the order of its table's layout, and what was said where it was wrong."""
+    """Return the right answers of an entry in the order of its table's layout, and the wrong ones in words."""
     if _same_layout(whole, cells):
         right, answer = cells.right, cells.answer
         complete = np.ones(len(right), bool)

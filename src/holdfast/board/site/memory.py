@@ -1,4 +1,4 @@
-"""What was measured of tables that were read before, kept by the hash of everything it depends on.
+"""A cache of measured entries, keyed by the hash of everything they depend on.
 
 The folder belongs to whoever builds the site, never to the board: what is in it is believed.
 """
@@ -25,7 +25,7 @@ from holdfast.stats.core.cells import ClassAccuracies
 
 
 def key_of(path: Path) -> str:
-    """Of an entry's two files, the list of datasets, and the code that measures."""
+    """Return the key of an entry: a hash of its two files, the list of datasets, and the code that measures."""
     digest = hashlib.sha256(_code())
     for file in (path, path.with_suffix(".parquet"), path.with_name(DATASETS)):
         data = file.read_bytes() if file.is_file() and not file.is_symlink() else b""
@@ -43,7 +43,7 @@ def _code() -> bytes:
 
 
 def recall_all(folder: Path, files: Sequence[Path]) -> tuple[dict[Path, Measured], dict[Path, str]]:
-    """What was kept of these entries, and the keys of the others; the folder is made where there is none."""
+    """Return what the cache has of these entries, and the keys of the others; the folder is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = {file: key_of(file) for file in files}
     recalled = {file: member for file, key in keys.items() if (member := recall(folder, key)) is not None}
@@ -51,7 +51,7 @@ def recall_all(folder: Path, files: Sequence[Path]) -> tuple[dict[Path, Measured
 
 
 def recall(folder: Path, key: str) -> Measured | None:
-    """What was kept, or None."""
+    """Return a cached entry, or None."""
     try:
         content = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def _arrays(kind: Any, content: dict[str, Any] | None, number: Any) -> Any:
 
 
 def remember(folder: Path, key: str, member: Measured) -> None:
-    """Keep what was measured. The key is of the files as they were before they were read."""
+    """Store a measured entry. The key is of the files as they were before they were read."""
     content = vars(member) | {
         "entry": member.entry.model_dump(mode="json"),
         "classes": None if member.classes is None else vars(member.classes),

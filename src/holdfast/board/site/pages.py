@@ -1,4 +1,4 @@
-"""The pages as text: the table of tables, a page a model, and two models side by side."""
+"""Render the pages: the index, one page per model, and two models side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from holdfast.board.entry import Score
 from holdfast.board.site import shown
-from holdfast.board.site.groups import RANKED, Elsewhere, Group, Tab, layout, written
+from holdfast.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layout, written
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_text, text_of
 from holdfast.core.conditions import condition_words
@@ -44,7 +44,7 @@ def templates() -> Environment:
 
 
 def index(tabs: Sequence[Tab], *, title: str, refused: Sequence[str]) -> str:
-    """The page that a visitor opens."""
+    """Return the page that a visitor opens."""
     return templates().get_template("index.html.j2").render(
         title=title, tabs=tabs, refused=refused, panels=[_panel(tab) for tab in tabs],
         protocols=list(dict.fromkeys(tab.protocol for tab in tabs)),
@@ -57,8 +57,8 @@ def _panel(tab: Tab) -> dict[str, Any]:
     return {"tab": tab, "groups": [_table(group) for group in tab.groups]}
 
 
-def _table(group: Group) -> dict[str, Any]:
-    """What the template shows of a table."""
+def _table(group: EntryGroup) -> dict[str, Any]:
+    """Return what the template shows of a table."""
     protocol = group.first.protocol.name
     columns = shown.columns_of(protocol, group.members)
     names = [column.name for column in columns]
@@ -83,21 +83,21 @@ def _table(group: Group) -> dict[str, Any]:
 
 
 def _axes(protocol: str, names: list[str]) -> tuple[str, str]:
-    """Across and upwards, at first."""
+    """Return the first choice of the horizontal and the vertical axis."""
     wanted = {"static": ("accuracy", "robustness_score"), "hard": ("parameters", "accuracy"),
               "dynamic": ("standard_accuracy", "fmr")}[protocol]  # fmt: skip
     return wanted if wanted[1] in names else ("parameters", names[0])
 
 
 def _reasons(elsewhere: Sequence[Elsewhere]) -> list[tuple[str, list[Elsewhere]]]:
-    """Why → what does not stand here for that reason."""
+    """Return reason → the entries that are elsewhere for it."""
     by_reason: dict[str, list[Elsewhere]] = {}
     for other in elsewhere:
         by_reason.setdefault(other.why, []).append(other)
     return list(by_reason.items())
 
 
-def _first_place(group: Group, measure: str) -> str:
+def _first_place(group: EntryGroup, measure: str) -> str:
     ranks = group.ranks.get(measure, {})
     titles = {member.entry.id: member.entry.model.title for member in group.measured}
     first = [titles[name] for name, (low, _) in ranks.items() if low == 1]
@@ -110,7 +110,7 @@ def _first_place(group: Group, measure: str) -> str:
 
 
 def settings(stated: dict[str, Any]) -> list[tuple[str, str]]:
-    """Settings as words."""
+    """Return settings as words."""
     return [
         (name.replace("_", " "), listing([str(item) for item in value], 40) if isinstance(value, list) else str(value))
         for name, value in stated.items()
@@ -121,8 +121,8 @@ def settings(stated: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an entry stands: its table, how many measured entries that has, its ranks there, another one of them."""
+class EntryPlace:
+    """The place of an entry: its table, that table's number of measured entries, its ranks, and another entry."""
 
     slug: str
     rivals: int
@@ -130,16 +130,16 @@ class Place:
     other: str
 
 
-def place_of(member: Measured, group: Group) -> Place:
-    """Where an entry stands in a table."""
+def place_of(member: Measured, group: EntryGroup) -> EntryPlace:
+    """Return the place of an entry in a table."""
     name = member.entry.id
     ranks = {measure: rank_of[name] for measure, rank_of in group.ranks.items() if name in rank_of}
     other = next((rival.entry.id for rival in group.measured if rival.entry.id != name), "")
-    return Place(group.slug, len(group.measured), ranks, other)
+    return EntryPlace(group.slug, len(group.measured), ranks, other)
 
 
-def model(member: Measured, place: Place, *, title: str, report: bool) -> str:
-    """The page of an entry."""
+def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> str:
+    """Return the page of an entry."""
     entry = member.entry
     pairs = [(measure_of(score.name, entry.protocol.name), score) for score in entry.scores]
     return templates().get_template("model.html.j2").render(
@@ -161,7 +161,7 @@ def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tup
 
 
 def _said(member: Measured) -> str:
-    """The sentence behind the verdict's word, as the report has it."""
+    """Return the sentence behind the verdict's word, as the report has it."""
     start = member.verdict.capitalize()
     said = member.sentence.removeprefix(f"{start}: ")
     reason = said.removeprefix(f"{start} (")
@@ -169,14 +169,14 @@ def _said(member: Measured) -> str:
 
 
 def bar(score: Score) -> dict[str, float]:
-    """Places of a bar and its interval, 0..100."""
+    """Return the places of a bar and its interval, 0..100."""
     low, high = (score.estimate if bound is None else bound for bound in (score.low, score.high))
     return {name: round(100 * min(max(value, 0.0), 1.0), 2) for name, value in
             (("value", score.estimate), ("low", low), ("high", high))}  # fmt: skip
 
 
 def _classes(member: Measured) -> dict[str, Any] | None:
-    """Accuracy per class and condition, as cells of a table."""
+    """Return accuracy per class and condition, as cells of a table."""
     from markupsafe import Markup
 
     classes, whole = member.classes, member.cells
@@ -205,12 +205,12 @@ def _statuses(statuses: dict[str, int]) -> str:
 
 
 def compare(*, title: str) -> str:
-    """The page that sets two models side by side; its data comes by scripts, as it is asked for."""
+    """Return the page that compares two models; its data is loaded by scripts on demand."""
     return templates().get_template("compare.html.j2").render(title=title)
 
 
 def catalogue(tabs: Sequence[Tab]) -> str:
-    """What the page of two models can choose from."""
+    """Return what the page of two models can choose from."""
     groups = [
         {
             "slug": group.slug, "protocol": shown.PROTOCOL_TITLES[tab.protocol], "kind": tab.protocol,
@@ -224,8 +224,8 @@ def catalogue(tabs: Sequence[Tab]) -> str:
     return f"holdfast.catalogue({script_json(groups)});\n"
 
 
-def images(group: Group) -> tuple[str, Cells] | None:
-    """The pictures of a table as a script, and their layout."""
+def images(group: EntryGroup) -> tuple[str, Cells] | None:
+    """Return the pictures of a table as a script, and their layout."""
     whole = layout(group)
     if whole is None:
         return None
@@ -245,7 +245,7 @@ def images(group: Group) -> tuple[str, Cells] | None:
 
 
 def answers(member: Measured, whole: Cells) -> str:
-    """The answers of an entry as a script, in the order of its table's pictures."""
+    """Return the answers of an entry as a script, in the order of its table's pictures."""
     assert member.cells is not None
     right, wrong = written(member.cells, whole)
     content = {"right": right, "answers": member.cells.answers, "wrong": wrong}

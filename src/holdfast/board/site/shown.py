@@ -1,4 +1,4 @@
-"""How measures are called and written on the pages."""
+"""Names and formats of measures on the pages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MOST_COLUMNS = 7
 
 @lru_cache(maxsize=1000)
 def measure_of(name: str, protocol: str) -> Measure:
-    """How a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
+    """Return how a score of a protocol is called; ``accuracy:grey`` is the accuracy under grey."""
     if (protocol, name) == ("static", "accuracy"):
         return replace(KNOWN["standard_accuracy"], name=name)
     if name in KNOWN:
@@ -84,7 +84,7 @@ def measure_of(name: str, protocol: str) -> Measure:
 
 
 def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
-    """The scores of a table: those of its protocol, then others that entries have, conditions last."""
+    """Return the scores of a table: those of its protocol, then others that entries have, conditions last."""
     have = dict.fromkeys(score.name for member in members for score in member.entry.scores)
     wanted = [name for name in COLUMNS[protocol] if name in have]
     others = [name for name in have if name not in wanted and ":" not in name] if len(wanted) < 2 else []
@@ -94,7 +94,7 @@ def columns_of(protocol: str, members: Sequence[Measured]) -> list[Measure]:
 
 
 def text_of(measure: Measure, value: float | None) -> str:
-    """A value as people read it."""
+    """Return a value as people read it."""
     if value is None:
         return MISSING
     if measure.kind == "number":
@@ -103,7 +103,7 @@ def text_of(measure: Measure, value: float | None) -> str:
 
 
 def interval_of(measure: Measure, score: Score) -> str:
-    """Its interval, empty where there is none."""
+    """Return its interval, or "" without one."""
     if score.low is None and score.high is None:
         return ""
     scale, digits = (1.0, 3) if measure.kind == "number" else (100.0, 1)
@@ -115,7 +115,7 @@ def interval_of(measure: Measure, score: Score) -> str:
 
 
 def millions(parameters: int | None) -> str:
-    """A number of parameters as ``25.6 M``."""
+    """Return a number of parameters as ``25.6 M``."""
     if parameters is None:
         return MISSING
     if parameters >= 10_000_000:
@@ -124,11 +124,11 @@ def millions(parameters: int | None) -> str:
 
 
 def speed(images_per_second: float) -> str:
-    """Images a second, three digits of it."""
+    """Return images per second with three digits."""
     digits = 0 if images_per_second >= 100 else 1 if images_per_second >= 10 else 2
     return f"{number(images_per_second, digits)} images/s"
 
 
 def rank_text(low: int, high: int) -> str:
-    """``3`` or ``1–3``."""
+    """Return ``3`` or ``1–3``."""
     return f"{low}" if low == high else f"{low}–{high}"

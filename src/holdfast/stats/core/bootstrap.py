@@ -57,9 +57,10 @@ def stratum_weights(stratum: Codes) -> tuple[Floats, float]:
     Args:
         stratum: (photos,) codes of classes, all 0 where every photo weighs the same.
     """
-    sizes = np.bincount(stratum)
+    every = np.bincount(stratum)
+    sizes = every[every > 0]  # a stranger's table may have a label that no photo keeps
     freedom = float((1 / sizes).sum() ** 2 / (1 / (sizes**2 * np.maximum(sizes - 1, 0.5))).sum())
-    return np.asarray(1 / (sizes[stratum] * len(sizes))), freedom
+    return np.asarray(1 / (every[stratum] * len(sizes))), freedom
 
 
 def t_quantile(freedom: float, share: float = 0.975) -> float:

@@ -34,7 +34,7 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
 
     Args:
         votes: of one campaign.
-        rule: which answers of one person are a yes (see ``core.votes.Rule``); '' for the campaign's.
+        rule: which answers of one person are a yes (see ``core.votes.VoteRule``); '' for the campaign's.
         at_least: how many people must say yes; 0 for the campaign's.
     """
     import pandas as pd

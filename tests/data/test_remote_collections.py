@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.core.errors import SampleError, UserError
+import holdfast
+from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.core.places import address
 from holdfast.core.types import Collection
 from holdfast.data import load_collection
@@ -204,6 +205,20 @@ def test_mistakes_are_sentences(tmp_path: Path, store: Callable[[Path], str]) ->
     fsspec.filesystem("memory").rm(f"/bucket/photos/images/{sample.sample_id}.png")
     with pytest.raises(SampleError, match=r"0\.png cannot be read: no such object"):
         sample.image.load()
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("refused"), PermissionError("403"), TimeoutError("late")])
+def test_a_store_that_is_away_stops_the_command(
+    error: Exception, tmp_path: Path, store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> bytes:
+        raise error
+
+    url = store(make_photos(tmp_path / "photos", 2))
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "cat_file", away)
+    with pytest.raises(MachineError, match=r"\.png cannot be read: .*; run the same command again later"):
+        holdfast.synth(url, scenarios="grey", out=tmp_path / "out", workers=1)
+    assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
 @pytest.mark.parametrize(

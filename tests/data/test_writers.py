@@ -20,12 +20,14 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import UNFINISHED, whole_file
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Mask
-from holdfast.data.coco_writer import coco_document, coco_text, mask_rle
 from holdfast.data.writers import (
     File,
+    coco_document,
+    coco_text,
     encode_image,
     encode_mask,
     image_suffix,
+    mask_rle,
     shard_key,
     tar_images,
     write_atomic,

@@ -14,8 +14,7 @@ from scipy import ndimage
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS
 from holdfast.scenarios import find_scenario, parse_conditions, render
 from holdfast.scenarios.corruptions.blurs import sources
-from holdfast.scenarios.corruptions.frost_textures import TEXTURES, frost_texture
-from holdfast.scenarios.corruptions.plasma import plasma
+from holdfast.scenarios.corruptions.weather import TEXTURES, frost_texture, plasma
 from holdfast.testing.scenario import MemoryContext
 
 # As printed in the code that made ImageNet-C, severity 1 to 5.

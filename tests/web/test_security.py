@@ -16,8 +16,8 @@ from sqlalchemy import select
 
 from holdfast.people import identity
 from holdfast.people.tables import invitations, sessions
-from holdfast.web.limiter import Limiter
 from holdfast.web.security import BODY_LIMIT
+from holdfast.web.server_state import Limiter
 from holdfast.web.sessions import local_path
 from web_server import Serving, server_process, serving
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.seeds import generator
 from holdfast.core.types import Image, Mask
 from holdfast.scenarios.corruptions.declaring import (
     Values,
@@ -19,8 +21,6 @@ from holdfast.scenarios.corruptions.declaring import (
     values_of,
     zoomed,
 )
-from holdfast.scenarios.corruptions.frost_textures import TEXTURES, frost_texture
-from holdfast.scenarios.corruptions.plasma import SIDE, plasma
 
 WATER = np.array([175, 238, 238], np.float32) / 255
 MUD = np.array([63, 42, 20], np.float32) / 255
@@ -115,8 +115,8 @@ def fog(
 
     def clouds(height: int, width: int) -> NDArray[Any]:
         # The clouds have no seam, so that a picture wider than they are goes on with their beginning.
-        tiles = (-(-height // SIDE), -(-width // SIDE))
-        return np.tile(plasma(SIDE, decay, rng), tiles)[:height, :width]
+        tiles = (-(-height // CLOUD_SIDE), -(-width // CLOUD_SIDE))
+        return np.tile(plasma(CLOUD_SIDE, decay, rng), tiles)[:height, :width]
 
     values = values_of(image)
     brightest = float(values.max())
@@ -184,3 +184,96 @@ def _mud(liquid: Values, threshold: float, softness: float) -> Values:
     """Return how far mud covers each pixel, 0..1."""
     share = gaussian((liquid > threshold).astype(np.float32), softness)
     return np.where(share < 0.8, np.float32(0), share)
+
+
+CLOUD_SIDE = 256
+
+
+def plasma(side: int, decay: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return clouds by midpoint displacement, (side, side), exactly 0..1, periodic at the edges.
+
+    The middle of each square of known points is their mean and a random displacement, then the middles of the sides are
+    the means of the four known points around them, likewise; then squares of half the size. Displacements become
+    ``decay``² times smaller from one size to the next: the published code multiplies by the amplitude twice.
+
+    Args:
+        side: a power of two.
+        decay: at least 1.
+        rng: the only randomness.
+    """
+    known = np.zeros((1, 1))
+    amplitude = 1.0
+    while len(known) < side:
+        size = len(known)
+        right, below = np.roll(known, -1, axis=1), np.roll(known, -1, axis=0)
+        corners = known + right + below + np.roll(below, -1, axis=1)
+        middle = corners / 4 + amplitude * rng.uniform(-1, 1, (size, size))
+        across = (known + right + middle + np.roll(middle, 1, axis=0)) / 4 + amplitude * rng.uniform(
+            -1, 1, (size, size)
+        )
+        down = (known + below + middle + np.roll(middle, 1, axis=1)) / 4 + amplitude * rng.uniform(-1, 1, (size, size))
+        finer = np.empty((2 * size, 2 * size))
+        finer[::2, ::2], finer[1::2, 1::2] = known, middle
+        finer[::2, 1::2], finer[1::2, ::2] = across, down
+        known, amplitude = finer, amplitude / decay**2
+    known = known - known.min()
+    clouds: NDArray[np.float64] = known / known.max()
+    return clouds
+
+
+# ImageNet-C takes frost from five photographs of others. These textures are drawn: feathers of ice on clouds of haze, in
+# the mean colours and contrasts of those photographs (two of which are the same), so that they cover as much.
+FROST_SIDE = 512
+_LOOKS = (
+    ((78, 149, 166), 20, 260),
+    ((201, 205, 214), 22, 520),
+    ((201, 205, 214), 22, 420),
+    ((138, 153, 165), 29, 640),
+    ((112, 123, 135), 43, 760),
+)
+"""Mean colour, standard deviation of the brightness, and number of feathers of each texture."""
+
+TEXTURES = len(_LOOKS)
+
+
+@functools.lru_cache(maxsize=TEXTURES)
+def frost_texture(index: int) -> Image:
+    """Return a texture, the same in every process: (FROST_SIDE, FROST_SIDE, 3); callers must not write to it."""
+    colour, deviation, feathers = _LOOKS[index]
+    rng = generator("frost", index)
+    ice = np.zeros((FROST_SIDE, FROST_SIDE), np.uint8)
+    for _ in range(feathers):
+        _feather(ice, rng)
+    fine: Any = cv2.GaussianBlur(rng.standard_normal((FROST_SIDE, FROST_SIDE)), (0, 0), 0.8)
+    feathered: Any = cv2.GaussianBlur(ice.astype(np.float64), (0, 0), 0.7)
+    haze = plasma(FROST_SIDE, 1.5, rng)
+    relief = _standard(0.6 * _standard(feathered) + 0.4 * _standard(haze) + 0.25 * _standard(fine))
+    texture = np.clip(np.array(colour) + deviation * relief[..., None], 0, 255).astype(np.uint8)
+    texture.flags.writeable = False
+    return texture
+
+
+def _feather(ice: NDArray[np.uint8], rng: np.random.Generator) -> None:
+    """Draw a needle with shorter ones at 60° on both sides, brighter towards its root."""
+    start, angle = rng.uniform(0, FROST_SIDE, 2), rng.uniform(0, 2 * np.pi)
+    length, brightness = rng.uniform(15, 90), rng.uniform(60, 255)
+    _needle(ice, start, angle, length, brightness)
+    for share in np.arange(0.15, 0.95, 4 / length):
+        root = start + share * length * np.array([np.cos(angle), np.sin(angle)])
+        for side in (-np.pi / 3, np.pi / 3):
+            _needle(
+                ice, root, angle + side, 0.3 * (1 - share) * length * rng.uniform(0.5, 1), brightness * (1 - share / 2)
+            )
+
+
+def _needle(ice: NDArray[np.uint8], start: NDArray[np.float64], angle: float, length: float, brightness: float) -> None:
+    end = start + length * np.array([np.cos(angle), np.sin(angle)])
+    # Coordinates in sixteenths of a pixel, so that thin lines do not stand in steps.
+    first, last = (tuple(int(16 * value) for value in point) for point in (start, end))
+    cv2.line(ice, first, last, (brightness,), 1, cv2.LINE_AA, 4)
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the values with mean 0 and standard deviation 1."""
+    standard: NDArray[np.float64] = (values - values.mean()) / values.std()
+    return standard

@@ -20,7 +20,7 @@ from holdfast.data import load_collection
 from holdfast.people import sentinels
 from holdfast.people.campaigns import KINDS, Settings, get_campaign
 from holdfast.people.database import Database, open_database
-from holdfast.people.making import CampaignSpec, Made, make_campaign
+from holdfast.people.making import CampaignSpec, OpenedCampaign, make_campaign
 from holdfast.people.pools import open_pool
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items
@@ -58,7 +58,7 @@ def database(tmp_path: Path) -> Database:
     opened.close()
 
 
-def made(database: Database, tmp_path: Path, **options: object) -> tuple[Made, list[dict[str, object]]]:
+def made(database: Database, tmp_path: Path, **options: object) -> tuple[OpenedCampaign, list[dict[str, object]]]:
     spec = CampaignSpec(**options)  # type: ignore[arg-type]
     found = make_campaign(database, spec, tmp_path / "state", now=1.0)
     with database.reading() as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.diorama.render import RENDERER_VERSION, Rendering, render
+from holdfast.diorama.render import RENDERER_VERSION, RenderedScene, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene
 from holdfast.diorama.vocabulary import (
     BACKGROUNDS,
@@ -29,7 +29,7 @@ __all__ = [
     "TRAIN_TEXTURES",
     "UNSEEN_BACKGROUNDS",
     "Contexts",
-    "Rendering",
+    "RenderedScene",
     "Scene",
     "Split",
     "draw_scene",

@@ -38,7 +38,7 @@ _SUPERSAMPLING = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class RenderedScene:
     """A picture, where its object is, and what it shows.
 
     ``coverage`` is the share of each pixel that is visible object: 0 where there is none of it, 255 where there is
@@ -51,7 +51,7 @@ class Rendering:
     caption: str
 
 
-def render(scene: Scene, size: int = 64) -> Rendering:
+def render(scene: Scene, size: int = 64) -> RenderedScene:
     """Paint a scene as a square picture of ``size`` pixels. The same scene gives the same bytes."""
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UserError(f"a scene can be rendered at {MIN_SIZE} to {MAX_SIZE} pixels, not at {size}")
@@ -71,7 +71,7 @@ def render(scene: Scene, size: int = 64) -> Rendering:
     image = cast(Image, cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA))
     coverage = _averaged(visible)
     image = _expose(image, scene)
-    return Rendering(image, coverage > 127, coverage, scene.caption)
+    return RenderedScene(image, coverage > 127, coverage, scene.caption)
 
 
 def _averaged(visible: Grey) -> Grey:

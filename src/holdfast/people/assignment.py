@@ -24,7 +24,7 @@ TRAINING_PICTURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPlace:
     """One picture of a task as its person sees it; a sentinel looks like any other."""
 
     token: str
@@ -40,7 +40,7 @@ class Task:
     token: str
     status: str
     expires_at: float
-    places: tuple[Place, ...]
+    places: tuple[TaskPlace, ...]
     campaign_id: int
 
 
@@ -215,7 +215,7 @@ def shown(connection: Connection, task_id: int) -> Sequence[Row[Any]]:
 
 def _task(connection: Connection, row: Row[Any]) -> Task:
     rows = shown(connection, row.id)
-    seen = tuple(Place(place.token, place.position, place.asked, place.answers) for place in rows)
+    seen = tuple(TaskPlace(place.token, place.position, place.asked, place.answers) for place in rows)
     return Task(row.token, row.status, row.expires_at, seen, row.campaign_id)
 
 

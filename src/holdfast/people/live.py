@@ -28,7 +28,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Results:
+class CampaignResults:
     """Results of a campaign: its votes without their rows, the tables, and the names behind people's numbers."""
 
     campaign: Campaign
@@ -45,7 +45,7 @@ class LiveResults:
         self._lock = Lock()
         self._kept: OrderedDict[int, tuple[str, Votes, Tables]] = OrderedDict()
 
-    def of(self, campaign_id: int, *, now: float) -> Results:
+    def of(self, campaign_id: int, *, now: float) -> CampaignResults:
         """Return the results at a moment, in UTC seconds, with every vote that was stored before this call.
 
         Raises:
@@ -65,7 +65,7 @@ class LiveResults:
                 votes, tables = self._computed(campaign_id, state, now)
         with self._database.reading() as connection:
             names = person_names(connection, campaign_id) if tables else {}  # people may change theirs
-        return Results(campaign, votes, tables, names)
+        return CampaignResults(campaign, votes, tables, names)
 
     def _computed(self, campaign_id: int, state: str, now: float) -> tuple[Votes, Tables]:
         votes, whole = votes_as_seen(self._database, self._shelf, campaign_id, now=now, hashes=False)

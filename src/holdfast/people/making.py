@@ -20,7 +20,7 @@ from holdfast.data import load_collection
 from holdfast.people import sentinels, tables
 from holdfast.people.campaigns import KINDS, Campaign, Sentinel, Settings, create_campaign, list_campaigns
 from holdfast.people.database import Database
-from holdfast.people.pools import Pool, open_pool
+from holdfast.people.pools import ReviewPool, open_pool
 from holdfast.people.sources import add_source
 
 Progress = Callable[[str, int, int], None]
@@ -58,7 +58,7 @@ class CampaignSpec:
 
 
 @dataclass(frozen=True)
-class Made:
+class OpenedCampaign:
     """An open campaign, and sentences that its user should know."""
 
     campaign_id: int
@@ -68,7 +68,7 @@ class Made:
 
 def make_campaign(
     database: Database, spec: CampaignSpec, folder: Path, *, now: float, progress: Progress = lambda *_: None
-) -> Made:
+) -> OpenedCampaign:
     """Open a campaign, or return the one of that name.
 
     Args:
@@ -111,14 +111,14 @@ def make_campaign(
         campaign_id = _create(
             connection, pool, reference, copied, samples, name=name, kind=kind, settings=settings, now=now
         )
-    return Made(campaign_id, name, tuple(_told(samples, copied, troubles, most, kind)))
+    return OpenedCampaign(campaign_id, name, tuple(_told(samples, copied, troubles, most, kind)))
 
 
 def _create(
     connection: Connection,
-    pool: Pool,
+    pool: ReviewPool,
     reference: str,
-    copied: dict[str, sentinels.Chosen],
+    copied: dict[str, sentinels.ChosenSentinel],
     samples: Sequence[Sample],
     *,
     name: str,
@@ -160,7 +160,7 @@ def _find(connection: Connection, name: str) -> Campaign | None:
     return next((campaign for campaign in list_campaigns(connection) if campaign.name == name), None)
 
 
-def _named(pool: Pool, kind: str, only: str) -> str:
+def _named(pool: ReviewPool, kind: str, only: str) -> str:
     parts = [pool.collection.name, kind, only if pool.walked and only != "accepted" else ""]
     return ", ".join(part for part in parts if part)
 
@@ -170,7 +170,7 @@ def _reference(connection: Connection, source_id: int) -> str:
     return str(connection.scalar(select(sources.c.reference).where(sources.c.id == source_id)))
 
 
-def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Made:
+def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> OpenedCampaign:
     """Return the campaign of that name if it has the same images; two pools may have one name."""
     if about != wanted:
         raise UserError(f"the campaign {existing.name!r} is about other images ({about}); give another --name")
@@ -180,10 +180,10 @@ def _continued(existing: Campaign, kind: str, about: str, wanted: str) -> Made:
         )
     said = f"the campaign {existing.name!r} is there and goes on as it was opened"
     said += "" if existing.status == "open" else f"; it is {existing.status}: the administration page opens it again"
-    return Made(existing.id, existing.name, (said,))
+    return OpenedCampaign(existing.id, existing.name, (said,))
 
 
-def _known_answers(spec: CampaignSpec, pool: Pool) -> Collection:
+def _known_answers(spec: CampaignSpec, pool: ReviewPool) -> Collection:
     """Return the pictures whose labels are certain."""
     if spec.sentinels:
         return load_collection(spec.sentinels)
@@ -252,7 +252,11 @@ def _readable(
 
 
 def _told(
-    samples: Sequence[Sample], copied: dict[str, sentinels.Chosen], troubles: Sequence[str], most: int, kind: str
+    samples: Sequence[Sample],
+    copied: dict[str, sentinels.ChosenSentinel],
+    troubles: Sequence[str],
+    most: int,
+    kind: str,
 ) -> list[str]:
     """Return what a user should know."""
     right = sum(sentinel.role == sentinels.POSITIVE for sentinel in copied.values())

@@ -27,7 +27,7 @@ _PERTURBED = "perturbed"
 
 
 @dataclass(frozen=True)
-class Pool:
+class ReviewPool:
     """Images to judge.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pool:
     walked: bool = False
 
 
-def open_pool(text: str, *, only: str, folder: Path) -> Pool:
+def open_pool(text: str, *, only: str, folder: Path) -> ReviewPool:
     """Read what a user names.
 
     Args:
@@ -63,10 +63,10 @@ def open_pool(text: str, *, only: str, folder: Path) -> Pool:
         if not (run / "manifest.parquet").is_file() and not any(run.glob("*.tar")):
             raise UserError(f"{text} is a run, which has no images; name the dataset it was made from")
     reference = absolute_reference(text)
-    return Pool(reference, load_collection(reference))
+    return ReviewPool(reference, load_collection(reference))
 
 
-def _walked(run: Run, only: str, folder: Path) -> Pool:
+def _walked(run: Run, only: str, folder: Path) -> ReviewPool:
     """Return the images of a dynamic evaluation: the ends of validated walks, and rejected frames."""
     if only not in ONLY:
         raise UserError(f"--only is {', '.join(ONLY)}, not {only!r}")
@@ -90,7 +90,7 @@ def _walked(run: Run, only: str, folder: Path) -> Pool:
     names = dict.fromkeys(name for row in rows for name in row)
     write_table(file, pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows]))
     reference = f"manifest:{file.resolve()}?root={quote(str(run.path))}"
-    return Pool(reference, replace(load_collection(reference), name=run.run_id), _originals(run), walked=True)
+    return ReviewPool(reference, replace(load_collection(reference), name=run.run_id), _originals(run), walked=True)
 
 
 def _rejected(run: Run) -> Iterator[dict[str, Any]]:

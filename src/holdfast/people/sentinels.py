@@ -32,7 +32,7 @@ _FEW = 3  # of each role: fewer would be known by heart after two tasks
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenSentinel:
     """A picture with a known answer: the class that is asked about, and whether it is right."""
 
     sample: Sample
@@ -41,7 +41,7 @@ class Chosen:
     right: bool
 
 
-def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, seed: int) -> list[Chosen]:
+def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, seed: int) -> list[ChosenSentinel]:
     """Return two examples to learn from, then controls: right ones with their own class, wrong ones with another.
 
     Every image is used once. The classes asked are those of the pictures to judge: a question that only controls ask
@@ -61,7 +61,7 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
     rng = generator(seed, "sentinels", data.name)
     spelled = {_plain(name): name for name in classes}
     originals = [sample for sample in data.samples if sample.condition == ORIGINAL] or list(data.samples)
-    chosen: list[Chosen] = []
+    chosen: list[ChosenSentinel] = []
     wanted = {True: each + 1, False: each + 1}  # one of each is set aside to learn from
     for place in rng.permutation(len(originals)):
         sample = originals[place]
@@ -72,7 +72,7 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
         right = right if asked[right] and wanted[right] else not right
         if asked[right] and wanted[right]:
             wanted[right] -= 1
-            chosen.append(Chosen(sample, POSITIVE if right else NEGATIVE, asked[right], right))
+            chosen.append(ChosenSentinel(sample, POSITIVE if right else NEGATIVE, asked[right], right))
     counts = {right: each + 1 - left for right, left in wanted.items()}
     if not counts[True] and not set(spelled) & {_plain(name) for name in data.classes}:
         raise UserError(
@@ -90,7 +90,7 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
         next(picture for picture in chosen if not picture.right),
     ]
     rest = [picture for picture in chosen if picture not in first]
-    return [*(Chosen(picture.sample, TRAINING, picture.asked, picture.right) for picture in first), *rest]
+    return [*(ChosenSentinel(picture.sample, TRAINING, picture.asked, picture.right) for picture in first), *rest]
 
 
 def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
@@ -106,8 +106,8 @@ def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
 
 
 def write_copies(
-    chosen: Sequence[Chosen], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
-) -> tuple[str, dict[str, Chosen], list[str]]:
+    chosen: Sequence[ChosenSentinel], shapes: Sequence[tuple[int, int]], folder: Path, *, kind: str, seed: int
+) -> tuple[str, dict[str, ChosenSentinel], list[str]]:
     """Write copies in the shapes of the pictures to judge, with a manifest.
 
     Args:

@@ -18,7 +18,7 @@ from holdfast.report.page.evidence import Evidence, ScoreConditions
 from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import trouble, what_was_run
-from holdfast.report.page.rows import Rows, join_runs
+from holdfast.report.page.rows import ReportRows, join_runs
 from holdfast.report.page.words import listing, page_facts, plural
 from holdfast.report.page.writer import about_runs, chart_library, templates, write_page
 from holdfast.report.questions import ASKED, Questions, question_section, read_questions
@@ -123,8 +123,8 @@ class _Read:
     """
 
     runs: Sequence[Run]
-    rows: Rows
-    static: Rows
+    rows: ReportRows
+    static: ReportRows
     counts: Counts
     evidence: Evidence
     whole: Evidence
@@ -190,21 +190,21 @@ def _evidence(counts: Counts, *settings: Any) -> Evidence:
     return replace(Evidence(on_originals(counts), *settings), every=counts)
 
 
-def _on_originals(rows: Rows) -> Rows:
+def _on_originals(rows: ReportRows) -> ReportRows:
     """Return the answers of models that were not trained here, or on originals."""
     known = (ds.field("trained_on") == ORIGINAL) | (ds.field("trained_on") == "")
-    return Rows(rows.runs, rows.dataset.filter(known))
+    return ReportRows(rows.runs, rows.dataset.filter(known))
 
 
-def _without_walks(rows: Rows) -> Rows:
+def _without_walks(rows: ReportRows) -> ReportRows:
     """Return the rows of static conditions; latent walks differ per image, so they share no average."""
     if not rows.dataset.count_rows(filter=_WALKED):
         return rows
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=~_WALKED)]
-    return Rows(runs, rows.dataset.filter(~_WALKED))
+    return ReportRows(runs, rows.dataset.filter(~_WALKED))
 
 
-def _walk_sections(rows: Rows, resampling: dict[str, Any], votes: Votes | None) -> list[Section]:
+def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | None) -> list[Section]:
     walks = read_walks(rows)
     if walks is None:
         notice = Notice("No walk of any image ended; the reasons are below.")
@@ -213,7 +213,7 @@ def _walk_sections(rows: Rows, resampling: dict[str, Any], votes: Votes | None) 
     return [dynamic_section(walks, **resampling), *people, stopped(walks), filmstrips(walks)]
 
 
-def _static_sections(evidence: Evidence, rows: Rows, pictures: RunPictures | None) -> list[Section]:
+def _static_sections(evidence: Evidence, rows: ReportRows, pictures: RunPictures | None) -> list[Section]:
     if not evidence.models:
         notice = Notice("No model answered for any photo; the reasons are below.")
         return [Section("verdict", "Verdict", parts=[notice])]

@@ -16,7 +16,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, judged, tile
 from holdfast.report.page.parts import Answer, Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
-from holdfast.report.page.rows import Rows
+from holdfast.report.page.rows import ReportRows
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import estimate, listing, page_facts, percent, plural, points, short_names
 from holdfast.stats.hard.questions import COLUMNS, QUESTION, answered, examples, questions
@@ -79,7 +79,7 @@ class Questions:
         )
 
 
-def read_questions(rows: Rows) -> Questions | None:
+def read_questions(rows: ReportRows) -> Questions | None:
     """Return the questions among the rows, None where there are none."""
     if not rows.dataset.count_rows(filter=ASKED):
         return None

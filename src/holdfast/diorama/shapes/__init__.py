@@ -9,7 +9,7 @@ from holdfast.diorama.geometry import Shape
 from holdfast.diorama.shapes import dogs, reptiles, things, treats, water
 
 
-class Family(NamedTuple):
+class ShapeFamily(NamedTuple):
     """How a class is drawn. The last ``held_out`` templates are never shown in training.
 
     ``rotation`` is how far, in degrees to either side, a scene may turn the object.
@@ -21,19 +21,19 @@ class Family(NamedTuple):
     held_out: int = 3
 
 
-FAMILIES: dict[str, Family] = {
-    "lizard": Family(reptiles.lizard, reptiles.LIZARDS, 50),
-    "green lizard": Family(reptiles.green_lizard, reptiles.GREEN_LIZARDS, 10),
-    "crayfish": Family(water.crayfish, water.CRAYFISH, 45),
-    "whale": Family(water.whale, water.WHALES, 18),
-    "dog": Family(dogs.dog, dogs.DOGS, 8),
-    "fox": Family(dogs.fox, dogs.FOXES, 8),
-    "anemone fish": Family(water.anemone_fish, water.FISH, 22),
-    "airship": Family(things.airship, things.AIRSHIPS, 14),
-    "car wheel": Family(things.car_wheel, things.WHEELS, 12),
-    "cash machine": Family(things.cash_machine, things.CASH, 6),
-    "cello": Family(treats.cello, treats.CELLI, 26),
-    "ice cream": Family(treats.ice_cream, treats.ICE_CREAMS, 18),
+FAMILIES: dict[str, ShapeFamily] = {
+    "lizard": ShapeFamily(reptiles.lizard, reptiles.LIZARDS, 50),
+    "green lizard": ShapeFamily(reptiles.green_lizard, reptiles.GREEN_LIZARDS, 10),
+    "crayfish": ShapeFamily(water.crayfish, water.CRAYFISH, 45),
+    "whale": ShapeFamily(water.whale, water.WHALES, 18),
+    "dog": ShapeFamily(dogs.dog, dogs.DOGS, 8),
+    "fox": ShapeFamily(dogs.fox, dogs.FOXES, 8),
+    "anemone fish": ShapeFamily(water.anemone_fish, water.FISH, 22),
+    "airship": ShapeFamily(things.airship, things.AIRSHIPS, 14),
+    "car wheel": ShapeFamily(things.car_wheel, things.WHEELS, 12),
+    "cash machine": ShapeFamily(things.cash_machine, things.CASH, 6),
+    "cello": ShapeFamily(treats.cello, treats.CELLI, 26),
+    "ice cream": ShapeFamily(treats.ice_cream, treats.ICE_CREAMS, 18),
 }
 
 

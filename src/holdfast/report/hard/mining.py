@@ -11,7 +11,7 @@ from holdfast.report.hard.failure_modes import failure_section
 from holdfast.report.hard.mined_set import MinedSet, gallery, luck, overlap_of_failures, surrogates_added, where
 from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.gallery import Thumbnails
-from holdfast.report.page.parts import Code, Heading, Listing, Section, Text, Verdict, Verdicts
+from holdfast.report.page.parts import Code, Heading, Listing, ModelVerdict, Section, Text, Verdicts
 from holdfast.report.page.tables import Column, Table, yes_no
 from holdfast.report.page.words import estimate, listing, percent, plural, points, short_names, span
 from holdfast.report.page.writer import DRAWN_WORLD, write_page
@@ -137,7 +137,7 @@ def verdict(mined: MinedSet) -> Section:
     return section
 
 
-def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> Verdict:
+def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> ModelVerdict:
     """Return the word that the intervals support, and the numbers."""
     hard = cells["hard"]
     losses = []
@@ -154,7 +154,7 @@ def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> Verdict:
         else ("not shown to be harder", "○")
     )  # fmt: skip
     sentence = f"Right on {estimate(hard['estimate'], hard['low'], hard['high'])} of {hard['n']:,} hard images"
-    return Verdict(name, word, sign, sentence + (": " + ", and ".join(losses) if losses else "") + ".")
+    return ModelVerdict(name, word, sign, sentence + (": " + ", and ".join(losses) if losses else "") + ".")
 
 
 def _tables(mined: MinedSet) -> list[Any]:

@@ -45,7 +45,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelVerdict:
     """The verdict on one model, in words."""
 
     model: str
@@ -58,7 +58,7 @@ class Verdict:
 class Verdicts:
     """The verdicts on all models."""
 
-    items: Sequence[Verdict]
+    items: Sequence[ModelVerdict]
     kind: ClassVar[str] = "verdicts"
 
 

@@ -24,14 +24,14 @@ _COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReportRows:
     """All rows, and the runs they come from."""
 
     runs: Sequence[Run]
     dataset: ds.Dataset
 
 
-def join_runs(runs: Sequence[Run]) -> Rows:
+def join_runs(runs: Sequence[Run]) -> ReportRows:
     """Return the rows of all runs, each row once.
 
     Raises UserError where there is no run, where the runs have different datasets (their photos cannot be paired),
@@ -40,7 +40,7 @@ def join_runs(runs: Sequence[Run]) -> Rows:
     if not runs:
         raise UserError("a report needs at least one run directory")
     if len(runs) == 1:
-        return Rows(runs, runs[0].predictions.dataset())
+        return ReportRows(runs, runs[0].predictions.dataset())
     names = {run.spec().get("dataset") for run in runs}
     if len(names) > 1:
         known = ", ".join(sorted(str(name) for name in names))
@@ -54,7 +54,7 @@ def join_runs(runs: Sequence[Run]) -> Rows:
         kept = first.group_by("row_id").aggregate([("at", "min")])["at_min"]
         whole = ds.dataset(table.take(kept))
     _check_keys(whole)
-    return Rows(runs, whole)
+    return ReportRows(runs, whole)
 
 
 def _check_keys(rows: ds.Dataset) -> None:
@@ -75,7 +75,7 @@ def _check_keys(rows: ds.Dataset) -> None:
         )
 
 
-def answers(rows: Rows, sources: Collection[str], conditions: Collection[str]) -> pd.DataFrame:
+def answers(rows: ReportRows, sources: Collection[str], conditions: Collection[str]) -> pd.DataFrame:
     """Return the rows of some photos, with ``name``: the condition's name as in ``stats.core.reduce``."""
     wanted = ds.field("source_id").isin(sorted(sources)) & (ds.field("task") == "classify")
     frame: pd.DataFrame = rows.dataset.to_table(columns=_COLUMNS, filter=wanted).to_pandas()

@@ -53,7 +53,7 @@ _SHARE = [
 
 
 @dataclass(frozen=True)
-class Campaign:
+class CampaignExport:
     """The results of a campaign as ``holdfast review --export`` wrote them."""
 
     votes: Votes
@@ -83,7 +83,7 @@ def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
         tables = {file.stem: read_table(file).to_pandas() for file in (folder / "results").glob("*.parquet")}
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is not an export of holdfast review: {error}") from error
-    campaign = Campaign(votes, tables, facts)
+    campaign = CampaignExport(votes, tables, facts)
     sections = [
         *([_natural(campaign)] if "naturalness" in tables else []),
         _accepted(campaign),
@@ -103,7 +103,7 @@ def build(folder: Path, pictures: Thumbnails | None = None) -> Path:
     )
 
 
-def _numbers(campaign: Campaign) -> list[tuple[str, str]]:
+def _numbers(campaign: CampaignExport) -> list[tuple[str, str]]:
     table = campaign.votes.table
     counted = table.filter(table["counts"])
     cast = counted.group_by("vote").aggregate([]).num_rows
@@ -118,7 +118,7 @@ def _numbers(campaign: Campaign) -> list[tuple[str, str]]:
     )
 
 
-def _limits(campaign: Campaign) -> str:
+def _limits(campaign: CampaignExport) -> str:
     text = (
         "Intervals are at the 95 % level and treat prompts or photos, not images, as independent. Votes of a task with "
         "a failed control picture count nowhere but in what is said of its person."
@@ -132,7 +132,7 @@ def _limits(campaign: Campaign) -> str:
     return text
 
 
-def _accepted(campaign: Campaign) -> Section:
+def _accepted(campaign: CampaignExport) -> Section:
     table = campaign.tables["acceptance"]
     overall = table.iloc[0]
     section = Section("accepted", "What people accept")
@@ -266,7 +266,7 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
     return parts
 
 
-def _agreement(campaign: Campaign) -> Section:
+def _agreement(campaign: CampaignExport) -> Section:
     table = campaign.tables["agreement"]
     section = Section("agreement", "How far people agree")
     said = []
@@ -294,7 +294,7 @@ def _agreement(campaign: Campaign) -> Section:
     return section
 
 
-def _people(campaign: Campaign) -> Section:
+def _people(campaign: CampaignExport) -> Section:
     table = campaign.tables["people"]
     section = Section("people", "How reliable each person is")
     doubted = table[table["by_chance"]]
@@ -369,7 +369,7 @@ def _crowd(table: pd.DataFrame) -> list[Part]:
     return [figure]
 
 
-def _natural(campaign: Campaign) -> Section:
+def _natural(campaign: CampaignExport) -> Section:
     table = campaign.tables["naturalness"]
     overall = table.iloc[0]
     section = Section("natural", "How natural the images look")
@@ -405,7 +405,7 @@ def _natural(campaign: Campaign) -> Section:
     return section
 
 
-def _asked(campaign: Campaign) -> Section:
+def _asked(campaign: CampaignExport) -> Section:
     votes, facts = campaign.votes, campaign.facts
     section = Section("asked", "What was asked")
     section.lead = [

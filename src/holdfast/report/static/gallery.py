@@ -9,7 +9,7 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.gallery import RunPictures, judged, tile
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section
-from holdfast.report.page.rows import Rows, answers
+from holdfast.report.page.rows import ReportRows, answers
 from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import condition_label, listing, percent, plural
 from holdfast.stats.core.reduce import right_column
@@ -53,7 +53,7 @@ def most_harmed(evidence: Evidence) -> pd.DataFrame:
     return photos.reset_index(drop=True)
 
 
-def gallery(evidence: Evidence, rows: Rows, harmed: pd.DataFrame, pictures: RunPictures | None) -> Section:
+def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures: RunPictures | None) -> Section:
     """Return some photos under every condition with each model's answer."""
     section = Section("gallery", "The same photo under every condition")
     if harmed.empty:
@@ -137,7 +137,7 @@ def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, conditio
     return judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
 
 
-def worst(evidence: Evidence, rows: Rows, harmed: pd.DataFrame) -> Section:
+def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section:
     """Return the tables of the worst classes and images."""
     section = Section("worst", "The worst classes and images")
     if harmed.empty:

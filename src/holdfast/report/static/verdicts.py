@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.parts import Listing, Notice, Section, Verdict, Verdicts
+from holdfast.report.page.parts import Listing, ModelVerdict, Notice, Section, Verdicts
 from holdfast.report.page.tables import Column, Kind, Table, model_column
 from holdfast.report.page.words import estimate, listing, plural, points, sentence
 from holdfast.stats.effects.verdict import MARGIN
@@ -47,7 +47,7 @@ def verdict(evidence: Evidence) -> Section:
     return section
 
 
-def verdict_items(evidence: Evidence) -> list[Verdict]:
+def verdict_items(evidence: Evidence) -> list[ModelVerdict]:
     """Return a verdict per model, in the order of the report."""
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
@@ -63,13 +63,13 @@ def _verb(kind: str, count: int) -> str:
     return single if count == 1 else several
 
 
-def _item(model: str, row: dict[Any, Any]) -> Verdict:
+def _item(model: str, row: dict[Any, Any]) -> ModelVerdict:
     kind = str(row["verdict"])
     said = str(row["sentence"]).removeprefix(f"{sentence(kind)}: ")  # the word stands above it
     reason = said.removeprefix(f"{sentence(kind)} (")
     if reason != said:
         said = reason.replace("): ", ": ", 1).replace(").", ".", 1)
-    return Verdict(model, WORDS[kind], SIGNS[kind], sentence(said))
+    return ModelVerdict(model, WORDS[kind], SIGNS[kind], sentence(said))
 
 
 def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page.rows import Rows
+from holdfast.report.page.rows import ReportRows
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.segments import (
@@ -119,7 +119,7 @@ class Segmented:
         )
 
 
-def read_segments(rows: Rows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
+def read_segments(rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
     """Return the segmented rows of a report, None where there are none."""
     if not rows.dataset.count_rows(filter=SEGMENTED):
         return None

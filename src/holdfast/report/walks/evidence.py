@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES, WALKS
-from holdfast.report.page.rows import Rows
+from holdfast.report.page.rows import ReportRows
 from holdfast.report.page.tables import Column, model_column
 from holdfast.report.page.words import short_names
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
@@ -91,7 +91,7 @@ def families(images: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def read_walks(rows: Rows) -> ReportWalks | None:
+def read_walks(rows: ReportRows) -> ReportWalks | None:
     """Return the walks among the rows; None where no walk ended."""
     table = rows.dataset.to_table(
         columns=[*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],

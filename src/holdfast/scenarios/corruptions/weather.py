@@ -221,8 +221,8 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> NDArray[np.floa
     return clouds
 
 
-# ImageNet-C takes frost from five photographs of others. These textures are drawn: feathers of ice on clouds of haze, in
-# the mean colours and contrasts of those photographs (two of which are the same), so that they cover as much.
+# ImageNet-C takes frost from five photographs of others. These textures are drawn: feathers of ice on clouds of haze,
+# in the mean colours and contrasts of those photographs (two of which are the same), so that they cover as much.
 FROST_SIDE = 512
 _LOOKS = (
     ((78, 149, 166), 20, 260),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ class _Work:
         stored: frozenset[str] = frozenset(),
     ) -> WalkShard:
         """Return the shard of samples that a model still owes."""
-        images = {one.sample_id: self.recorder.prepared.images[one.sample_id] for one, _ in jobs}
+        images = {sample.sample_id: self.recorder.prepared.images[sample.sample_id] for sample, _ in jobs}
         return WalkShard(model, tuple(jobs), images, baseline, stored)
 
 
@@ -101,16 +103,16 @@ def perturb(
         run.write_environment(environment())
         run.write_samples(sample_batches(prepared))
         recorder = WalkRecorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
-        chosen = tuple(one for one in collection.samples if only is None or one.sample_id in only)
-        frames = frozenset(one.sample_id for one in chosen[: spec.frames])
+        chosen = tuple(sample for sample in collection.samples if only is None or sample.sample_id in only)
+        frames = frozenset(sample.sample_id for sample in chosen[: spec.frames])
         work = _Work(spec, setting, recorder, run, chosen, WalkWorker(spec, recorder, tested, frames), progress)
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
             planned = (
-                recorder.row_id(one, name, model)
+                recorder.row_id(sample, name, model)
                 for model in tested
-                for one in chosen
+                for sample in chosen
                 for name in (*WALK_CONDITIONS, RANDOM_WALK)
             )
             drop_errors(run.predictions, planned, statuses=("error", "skipped"))
@@ -179,10 +181,13 @@ def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
         }
     if spec.keep_latents:
         lacking |= {row["row_id"] for row in walks if row["validated"]} - details.latents.stored_ids()
-    framed = {work.recorder.row_id(one, PERTURBED, model) for model in tested for one in work.samples[: spec.frames]}
+    ids = {
+        sample.sample_id: {work.recorder.row_id(sample, PERTURBED, model) for model in tested}
+        for sample in work.samples
+    }
+    framed = set().union(*(ids[sample.sample_id] for sample in work.samples[: spec.frames]))
     lacking |= (framed & {row["row_id"] for row in walks}) - details.frames.stored_ids()
-    ours = {work.recorder.row_id(one, PERTURBED, model) for model in tested for one in work.samples}
-    return lacking & ours
+    return lacking & set().union(*ids.values())
 
 
 def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
@@ -191,60 +196,55 @@ def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
     owed = []
     for place, model in enumerate(tested):
         ids = {
-            one.sample_id: [work.recorder.row_id(one, name, model) for name in WALK_CONDITIONS] for one in work.samples
+            sample.sample_id: [work.recorder.row_id(sample, name, model) for name in WALK_CONDITIONS]
+            for sample in work.samples
         }
-        missing = [one for one in work.samples if not stored.issuperset(ids[one.sample_id])]
-        there = frozenset(row for one in missing for row in ids[one.sample_id] if row in stored)
-        owed.append(work.walks(place, [(one, None) for one in missing], stored=there))
+        missing = [sample for sample in work.samples if not stored.issuperset(ids[sample.sample_id])]
+        kept = frozenset(row for sample in missing for row in ids[sample.sample_id] if row in stored)
+        owed.append(work.walks(place, [(sample, None) for sample in missing], stored=kept))
         work.summary.already += sum(row in stored for rows in ids.values() for row in rows)
-    total, done = sum(len(one.jobs) for one in owed), 0
-    work.progress("walk", 0, total)
-    for samples, part in _parts(work, owed, executor):
-        work.summary.merge(part)
-        done += samples
-        work.progress("walk", done, total)
+    _walk_shards(work, owed, "walk", 0, executor)
 
 
 def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
     """Walk in a random direction, as far as the validated walks went."""
     stored = work.run.predictions.stored_ids()
-    details = WalkTables.of(work.run.path)
     lengths = {
         row["row_id"]: row["steps"]
-        for row in details.walks.rows(["row_id", "validated", "steps"]).to_pylist()
+        for row in WalkTables.of(work.run.path).walks.rows(["row_id", "validated", "steps"]).to_pylist()
         if row["validated"]
     }
-    jobs: list[list[tuple[Sample, int | None]]] = []
-    for model in tested:
-        ids = {one.sample_id: work.recorder.row_id(one, RANDOM_WALK, model) for one in work.samples}
-        missing = [one for one in work.samples if ids[one.sample_id] not in stored]
-        work.summary.already += len(ids) - len(missing)
-        walked = {one.sample_id: work.recorder.row_id(one, PERTURBED, model) for one in missing}
-        jobs.append([(one, lengths.get(walked[one.sample_id])) for one in missing])
-    total, done = sum(map(len, jobs)), 0
-    work.progress("baseline", 0, total)
-    for model, mine in zip(tested, jobs, strict=True):
-        alone = [FinishedWalk(one, error=NO_WALK, status="skipped") for one, steps in mine if steps is None]
-        if alone:
-            work.summary.rows += len(work.recorder.write(model, alone, [RANDOM_WALK]))
-            done += len(alone)
-            work.progress("baseline", done, total)
-    owed = [
-        work.walks(place, [job for job in mine if job[1] is not None], baseline=True) for place, mine in enumerate(jobs)
-    ]
-    for samples, part in _parts(work, owed, executor):
-        work.summary.merge(part)
-        done += samples
-        work.progress("baseline", done, total)
+    owed, unwalked = [], 0
+    for place, model in enumerate(tested):
+        row_id = partial(work.recorder.row_id, model=model)
+        missing = [sample for sample in work.samples if row_id(sample, RANDOM_WALK) not in stored]
+        work.summary.already += len(work.samples) - len(missing)
+        jobs = [(sample, lengths.get(row_id(sample, PERTURBED))) for sample in missing]
+        skipped = [FinishedWalk(sample, error=NO_WALK, status="skipped") for sample, steps in jobs if steps is None]
+        if skipped:
+            work.summary.rows += len(work.recorder.write(model, skipped, [RANDOM_WALK]))
+            unwalked += len(skipped)
+        owed.append(work.walks(place, [job for job in jobs if job[1] is not None], baseline=True))
+    _walk_shards(work, owed, "baseline", unwalked, executor)
 
 
-def _parts(work: _Work, owed: Sequence[WalkShard], executor: Executor | None) -> Iterator[Part]:
-    """Walk them here, batches full from the first sample of a model to its last, or elsewhere in shards."""
+def _walk_shards(work: _Work, owed: Sequence[WalkShard], step: str, done: int, executor: Executor | None) -> None:
+    """Walk what each model owes; ``done`` samples of this step need no walk.
+
+    In this process, batches stay full from a model's first sample to its last; elsewhere, samples are cut into shards.
+    """
+    count = sum(len(shard.jobs) for shard in owed)
+    parts: Iterable[Part]
     if elsewhere(executor):
-        size = shard_size(sum(len(one.jobs) for one in owed), executor, work.spec.walk.batch_size)
-        samples = [job[0] for one in owed for job in one.jobs[:1]]
-        walking = seeing(work.walking, samples, executor)
-        yield from executor.map(walking, [shard for one in owed for shard in one.cut(size)])
-        return
-    for one in owed:
-        yield from work.walking.parts(one)
+        size = shard_size(count, executor, work.spec.walk.batch_size)
+        samples = [job[0] for shard in owed for job in shard.jobs[:1]]
+        shards = [part for shard in owed for part in shard.cut(size)]
+        parts = executor.map(seeing(work.walking, samples, executor), shards)
+    else:
+        parts = chain.from_iterable(map(work.walking.parts, owed))
+    total = count + done
+    work.progress(step, 0, total)
+    for samples_done, summary in parts:
+        work.summary.merge(summary)
+        done += samples_done
+        work.progress(step, done, total)

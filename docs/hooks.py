@@ -5,6 +5,7 @@ Nothing is copied into docs/: pages are made while MkDocs builds, from the files
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ def made_pages() -> Iterator[tuple[str, str]]:
     for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
         yield name.lower(), (ROOT / name).read_text(encoding="utf8").replace("](docs/", "](")
     yield "commands.md", commands_page()
+    yield "api/verbs.md", verbs_page()
 
 
 def commands_page() -> str:
@@ -50,6 +52,55 @@ def commands_page() -> str:
         if rows:
             parts += ["| option | default | |", "|---|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+def verbs_page() -> str:
+    """Return the page of the API's verbs: every function with its signature and the help of its arguments."""
+    import holdfast
+
+    parts = [
+        "# Verbs\n",
+        "Made from the options of the command line: [all options](../commands.md) has the same help.\n",
+    ]
+    for name in holdfast.__all__:
+        function = getattr(holdfast, name)
+        if not inspect.isfunction(function) or name in SHOWN_ELSEWHERE:
+            continue
+        head, _, arguments = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+        signature = inspect.signature(function)
+        lines = [f"    {_argument(one)}," for one in signature.parameters.values()]
+        parts += [f"## {name} {{ #holdfast.{name} }}", "", "```python", f"holdfast.{name}(", *lines, ")", "```", ""]
+        parts += [_escaped(head), "", *(f"- **{key}**: {_escaped(text)}" for key, text in _arguments(arguments)), ""]
+    return "\n".join(parts)
+
+
+SHOWN_ELSEWHERE = (
+    "compare",
+    "load_classifier",
+    "load_collection",
+    "open_run",
+    "parse_conditions",
+    "render",
+    "report",
+    "scenario",
+)
+
+
+def _argument(parameter: Any) -> str:
+    kind = parameter.annotation
+    text = re.sub(r"[\w.]+\.(\w+)", r"\1", kind.__name__ if inspect.isclass(kind) else str(kind))
+    default = parameter.default
+    return f"{parameter.name}: {text}" + (
+        "" if default is parameter.empty else f" = {getattr(default, '__name__', repr(default))}"
+    )
+
+
+def _arguments(text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and help of every argument of a docstring's list."""
+    for line in re.split(r"\n(?=    \S)", text.partition("\n\n")[0]):
+        name, _, words = line.strip().partition(": ")
+        if words:
+            yield name, words
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

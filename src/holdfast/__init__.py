@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         load_collection,
         mask,
         mine,
+        modes,
         open_run,
         perturb,
         remedy,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         train,
     )
     from holdfast.scenarios import parse_conditions, render, scenario
+    from holdfast.verbs import bundle, check, export, plan, verify
 
 try:
     __version__ = metadata.version("holdfast")
@@ -44,19 +46,24 @@ __all__ = [
     "SampleError",
     "UserError",
     "ask",
+    "bundle",
+    "check",
     "choose",
     "compare",
     "detect",
     "evaluate",
     "explain",
+    "export",
     "generate",
     "load_classifier",
     "load_collection",
     "mask",
     "mine",
+    "modes",
     "open_run",
     "parse_conditions",
     "perturb",
+    "plan",
     "remedy",
     "render",
     "report",
@@ -64,9 +71,13 @@ __all__ = [
     "segment",
     "synth",
     "train",
+    "verify",
 ]
 
-_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios")
+_HOMES = dict.fromkeys(("parse_conditions", "render", "scenario"), "holdfast.scenarios") | dict.fromkeys(
+    ("bundle", "check", "export", "plan", "verify"), "holdfast.verbs"
+)
+"""Names that are not in ``holdfast.api``."""
 
 
 def __getattr__(name: str) -> Any:
@@ -81,7 +92,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Python binds the rooms ``report``, ``generate`` and ``explain`` here on import; the verbs of that name stay."""
+    """Keeps verbs such as ``report`` in place when Python binds the package of the same name on import."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in __all__ and isinstance(value, ModuleType)):

@@ -78,7 +78,7 @@ def check(
     model: str,
     photos: str,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     masks: str | None = None,
     labels: str | None = None,
     limit: int = 0,
@@ -106,7 +106,7 @@ def check(
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection)
-    folder = out or Path("checks") / _file_name(collection.name)
+    folder = Path(out) if out else Path("checks") / _file_name(collection.name)
     _check_outside(folder, photos)
     run = folder / _file_name(model)
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}

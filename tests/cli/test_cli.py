@@ -71,7 +71,7 @@ def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_pa
 def test_leaks_looks_as_far_as_the_library_advises() -> None:
     from inspect import signature
 
-    from holdfast.cli.main import leaks
+    from holdfast.cli.images import leaks
     from holdfast.data.duplicates import DEFAULT_MAX_DISTANCE
 
     assert signature(leaks).parameters["distance"].default == DEFAULT_MAX_DISTANCE
@@ -117,3 +117,10 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     assert "B" in found and "1 findings" in found
     table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\n")
     assert "nothing found" in run("audit", table).stdout
+
+
+def test_a_list_is_typed_with_commas_or_by_repeating_the_option(photos: Path, toy_models: str, tmp_path: Path) -> None:
+    models = ["--models", f"{toy_models}:colour?name=first", "--models", f"{toy_models}:broken?name=second"]
+    scenarios = ["--scenarios", "original,grey", "--scenarios", "red"]
+    said = run("eval", photos, *models, *scenarios, "--out", tmp_path / "run").stdout
+    assert f"{12 * 2 * 3} made" in said and "first" in said and "second" in said

@@ -54,8 +54,9 @@ def _rest(one: Any, parameters: Any) -> str:
     inner, *extra = get_args(annotation) if get_origin(annotation) is Annotated else (annotation, None)
     bounds = [f"{name} {getattr(info, name)}" for info in extra for name in ("min", "max")
               if getattr(info, name, None) is not None]  # fmt: skip
+    choices = [info.metavar[1:-1] for info in extra if str(getattr(info, "metavar", "")).startswith("[")]
     needed = "needed" if one.required else f"default {_default(one.default)}"
-    return ", ".join([_type(inner), *bounds, needed])
+    return ", ".join([*(choices or [_type(inner)]), *bounds, needed])
 
 
 def _type(annotation: Any) -> str:

@@ -45,7 +45,7 @@ def check_command(words: list[str]) -> None:
         return
     values = command.make_context(command.name, list(rest)).params
     if values.get("scenarios"):
-        parse_conditions(values["scenarios"])
+        parse_conditions(",".join(values["scenarios"]))
     if command.name == "study":
         chosen(
             values["name"], registry.studies.get(values["name"]).settings, values["set_"] or (), quick=values["quick"]

@@ -19,16 +19,36 @@ import cv2
 import doc_parser
 import pytest
 import torch
+import typer
 from doc_blocks import PAGES, ROOT, Block, blocks, commands, name, outside, spans
 
 import holdfast
 from commands import run
 from holdfast import demo, registry
-from holdfast.cli.judge import UNDECIDED
+from holdfast.cli.findings import UNDECIDED
+from holdfast.cli.main import app
 
 PHOTOS = ROOT.parent / "shared" / "photos" / "pets12"
 FEW = 24
 """Drawn scenes in the default suite."""
+
+FUNCTIONS = {"eval": "evaluate"}
+NO_FUNCTION = {
+    "annotate",
+    "audit",
+    "board",
+    "demo",
+    "doctor",
+    "leaks",
+    "ls",
+    "open",
+    "review",
+    "serve",
+    "sparse",
+    "split",
+    "study",
+}
+"""Commands without a function in ``import holdfast``: they print, serve pages, or are functions of their own rooms."""
 
 BY_NAME = {name(page): page for page in PAGES}
 RUN = [
@@ -84,6 +104,19 @@ def test_python_compiles_and_its_names_exist(page: Path) -> None:
         if block.language == "python":
             for node in ast.walk(ast.parse(block.text, str(block))):
                 _check_names(node, block)
+
+
+def test_every_verb_that_a_page_names_exists() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf8")
+        named = set(re.findall(r"\bholdfast\.([a-z_]+)\(", text))
+        for members in re.findall(r"^::: holdfast\.api\n(?:.*\n)*?.*members: \[(.*)\]", text, re.M):
+            named |= set(members.split(", "))
+        missing = {one for one in named if not callable(getattr(holdfast, one, None))}
+        assert not missing, f"{name(page)} names holdfast.{', holdfast.'.join(sorted(missing))}"
+    planned = typer.main.get_command(app).commands.keys() - NO_FUNCTION  # type: ignore[attr-defined]
+    missing = {verb for verb in planned if not callable(getattr(holdfast, FUNCTIONS.get(verb, verb), None))}
+    assert not missing, f"commands without a function: {missing}"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

@@ -16,7 +16,6 @@ from exported_run import HOSTILE, OWNER, make_pictures, make_run, rewritten
 from huggingface_hub import DatasetCard
 
 from commands import run as command
-from holdfast.cli.export import board_scores
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.data import load_collection
@@ -24,6 +23,7 @@ from holdfast.exchange import huggingface
 from holdfast.exchange.export import FORMATS, export
 from holdfast.exchange.subject import markdown, plain
 from holdfast.store import Run
+from holdfast.verbs import board_scores
 
 Load = Callable[..., datasets.DatasetDict]
 

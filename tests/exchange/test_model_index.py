@@ -14,11 +14,11 @@ from commands import run as command
 from holdfast import api
 from holdfast.board.add import add
 from holdfast.board.entry import Entry, read_entry
-from holdfast.cli.export import board_scores
 from holdfast.core.errors import UserError
 from holdfast.exchange.export import export
 from holdfast.exchange.model_index import ModelResults, Number
 from holdfast.store import Run
+from holdfast.verbs import board_scores
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from holdfast.forecast import Estimate, Plan
 from holdfast.forecast import plan as plan_of
 from holdfast.forecast.fit import estimate
 from holdfast.forecast.planning import _clock, _next
-from holdfast.forecast.subject import subject
 from holdfast.forecast.trial import Trial, _trouble, bytes_in, measured, rows_in, words_of
+from holdfast.forecast.workload import workload
 
 amounts = st.floats(0.001, 1e4)
 
@@ -69,21 +69,21 @@ def test_options_become_the_command_line() -> None:
 
 
 def test_what_is_counted() -> None:
-    found = subject("eval", {"data": "diorama:test?n=40", "models": "a,b", "scenarios": "original,grey", "limit": 30})
+    found = workload("eval", {"data": "diorama:test?n=40", "models": "a,b", "scenarios": "original,grey", "limit": 30})
     assert (found.units, found.images, found.conditions, found.models, found.rows) == (30, 30, 2, 2, 120)
-    assert subject("generate", {"generator": "embedded:"}).images == 12 * 37
-    train = subject("train", {"data": "diorama:train?n=96", "architectures": "x,y", "scenarios": "original,grey",
+    assert workload("generate", {"generator": "embedded:"}).images == 12 * 37
+    train = workload("train", {"data": "diorama:train?n=96", "architectures": "x,y", "scenarios": "original,grey",
                               "folds": 6, "epochs": 10})  # fmt: skip
     assert train.work(96, {}) == {"images": 96, "trained": 96 * 5 * 10 * 4, "jobs": 24}
     assert train.work(24, {"folds": 2, "epochs": 1}) == {"images": 24, "trained": 24 * 4, "jobs": 8}
-    three = subject("train", {"data": "diorama:train?n=96", "architectures": "x", "scenarios": "grey", "folds": 3})
+    three = workload("train", {"data": "diorama:train?n=96", "architectures": "x", "scenarios": "grey", "folds": 3})
     assert three.work(96, {})["jobs"] == 3 and {one["folds"] for one in three.variants} == {2, 3}  # a network a fold
 
 
 def test_mistakes_are_told() -> None:
     for options, words in (
         ({"verb": "report"}, "verb that can be planned"),
-        ({"verb": "eval"}, "name the data"),
+        ({"verb": "eval"}, "eval needs DATA"),
         ({"verb": "eval", "data": "no/such/folder", "models": "a"}, "no/such/folder"),
         ({"verb": "eval", "data": "diorama:test?n=4", "models": "a", "scenarios": "blurr"}, "blurr"),
         ({"verb": "synth", "data": "diorama:test?n=4", "seconds": 0}, "--seconds"),
@@ -175,7 +175,7 @@ def test_a_run_as_short_as_its_trial(photos: Path, tmp_path: Path) -> None:
     found = plan_of("synth", seconds=1, data=photos, scenarios="original", workers=1, limit=4, out=out)
     assert found.whole and [one.size for one in found.trials] == [4]
     assert found.rows == 4 and found.seconds.value == found.trials[-1].wall
-    assert any("there already" in sentence for sentence in found.notes)
+    assert any("exists: what is finished" in sentence for sentence in found.notes)
 
 
 def test_the_table_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +197,7 @@ def test_the_table_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_trials_grow_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    about = subject("synth", {"data": "diorama:test?n=5000"})
+    about = workload("synth", {"data": "diorama:test?n=5000"})
 
     def trial(images: int, seconds: float) -> Trial:
         return Trial(images, seconds, seconds, 1e8, images, 1, {}, {"images": images})
@@ -212,7 +212,7 @@ def test_trials_grow_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
-    about = subject("synth", {"data": "diorama:test?n=5000"})
+    about = workload("synth", {"data": "diorama:test?n=5000"})
 
     def trial(images: int, processor: float) -> Trial:
         return Trial(images, 10 * processor, processor, 1e8, images, 1, {}, {"images": images})
@@ -225,7 +225,7 @@ def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: py
     assert sizes[:3] == [4, 8, 64] and 200 <= sizes[-1] <= 450
     assert _next([trial(4, 2.0), trial(8, 4.2)], about, -9.0) == 0  # dear images are told by few
     assert _next([trial(4 * 2**turn, 2.0) for turn in range(6)], about, -9.0) == 0
-    train = subject("train", {"data": "diorama:test?n=720", "architectures": "x", "folds": 2, "epochs": 5})
+    train = workload("train", {"data": "diorama:test?n=720", "architectures": "x", "folds": 2, "epochs": 5})
     assert len(train.variants) == 2
     made = [
         Trial(size, 9.0, 9.0, 1e8, size, 1, {}, train.work(size, train.variants[turn % 2]))

@@ -22,13 +22,15 @@ def add(
     meta: Annotated[
         Path | None, Option(help="TOML: title, paper, code, note, speed on stated hardware.", show_default=False)
     ] = None,
-    models: Annotated[str, Option(help="Some of the run's models, separated by commas.", show_default=False)] = "",
+    models: Annotated[
+        list[str] | None, Option(help="Some of the run's models, separated by commas.", show_default=False)
+    ] = None,
     device: Annotated[str, Option(help="Where models are loaded to count their parameters.")] = "cpu",
 ) -> None:
     """Make entries of a run: ID.json and ID.parquet for each model and protocol."""
     from holdfast.board.add import add as run_add
 
-    for path in run_add(run, out, meta, models=split_list(models) or None, device=device):
+    for path in run_add(run, out, meta, models=split_list(",".join(models or ())) or None, device=device):
         typer.echo(str(path))
 
 

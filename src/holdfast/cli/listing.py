@@ -3,104 +3,114 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from holdfast import registry
-from holdfast.core.conditions import condition_name
-from holdfast.registry import unknown
-from holdfast.store import Run
+from holdfast.core.names import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
+
+    from holdfast.store import Run
 
 KINDS = ("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "studies")
 
 
 def print_listing(what: str) -> None:
-    """One line each of the things of one of KINDS; without a word, of everything."""
+    """Print a line per thing of one of ``KINDS``, cut at the terminal's edge; of every kind without ``what``."""
+    from rich.table import Table
+
     if what and what not in KINDS:
         raise unknown("list", what, KINDS)
     console = console_for_tables()
     for kind in [what] if what else KINDS:
         if not what:
             console.print(f"[bold]{kind}[/bold]")
-        console.print(_scenarios() if kind == "scenarios" else _schemes(kind))
+        rows = list(_scenarios() if kind == "scenarios" else _entries(kind))
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in rows[0]:
+            table.add_column(no_wrap=True, overflow="ellipsis")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
 
-def _schemes(kind: str) -> Table:
-    table = _lines(2)
-    chosen = {
-        "models": registry.models, "data": registry.data, "masks": registry.annotators,
-        "generators": registry.generators, "image-makers": registry.image_makers, "oracles": registry.oracles,
-        "segmenters": registry.segmenters, "studies": registry.studies,
-    }[kind]  # fmt: skip
-    for entry in chosen.entries():
-        table.add_row(entry.name if kind in ("masks", "studies") else f"{entry.name}:", entry.summary)
+def _scenarios() -> Iterator[tuple[str, ...]]:
+    from holdfast import registry
+
+    yield "[bold]id", "[bold]leaves", "[bold]what it does", "[bold]variants"
+    for name in registry.scenarios:
+        scenario = registry.scenarios.get(name)
+        variants = [*scenario.variants, *(["1 to 5"] if scenario.severities else [])]
+        yield name, scenario.leaves, scenario.summary, ", ".join(variants)
+
+
+def _entries(kind: str) -> Iterator[tuple[str, str]]:
+    from holdfast import registry
+
+    kept = getattr(registry, {"masks": "annotators"}.get(kind, kind.replace("-", "_")))
+    for entry in kept.entries():
+        yield entry.name if kind in ("masks", "studies") else f"{entry.name}:", entry.summary
     if kind == "models":
         from holdfast.models import available
 
-        for vlm in registry.vlms.entries():
-            table.add_row(f"{vlm.name}:", vlm.summary)
+        for entry in registry.vlms.entries():
+            yield f"{entry.name}:", entry.summary
         for name in (*available("packaged"), *available("embedded")):
-            table.add_row(name, "installed")
+            yield name, "installed"
     if kind == "segmenters":
         from holdfast.models.embedded import installed
 
         for name in installed("segmenters"):
-            table.add_row(f"embedded:{name}", "installed")
-    return table
-
-
-def _scenarios() -> Table:
-    table = _lines(4)
-    table.add_row("[bold]id", "[bold]leaves", "[bold]what it does", "[bold]variants")
-    for name in registry.scenarios:
-        scenario = registry.scenarios.get(name)
-        variants = [*scenario.variants, *(["1 to 5"] if scenario.severities else [])]
-        table.add_row(name, scenario.leaves, scenario.summary, ", ".join(variants))
-    return table
-
-
-def _lines(columns: int) -> Table:
-    """One line an entry, cut at the terminal's edge."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(columns):
-        table.add_column(no_wrap=True, overflow="ellipsis")
-    return table
+            yield f"embedded:{name}", "installed"
 
 
 def console_for_tables() -> Console:
-    """As wide as the terminal; wide enough for everything in a pipe."""
+    """Return a console as wide as the terminal, or wide enough for everything in a pipe."""
+    from rich.console import Console
+
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
+def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print rows of text below their titles."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*(escape(str(one)) for one in titles), box=None, pad_edge=False, title=title)
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    console_for_tables().print(table)
+
+
 def print_accuracy(run: Run) -> None:
-    """Accuracy by condition and model; intervals and verdicts are the report's."""
+    """Print accuracy by condition and model; the report has intervals and verdicts."""
+    from holdfast import registry
+    from holdfast.core.conditions import condition_name
+
     rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()
     good = rows[rows["status"] == "ok"]
     if good.empty:
         return
     models = list(dict.fromkeys(good["model"]))
-    table = Table(
-        "condition", *models, box=None, pad_edge=False, title="accuracy: full argmax / among the dataset's classes"
-    )
     means = good.groupby(["condition", "variant", "model"], observed=True)[["correct", "correct_restricted"]].mean()
-    known = {name: place for place, name in enumerate(registry.scenarios)}
-    named = set(zip(good["condition"], good["variant"], strict=True))
-    for condition, variant in sorted(named, key=lambda one: (known.get(one[0], len(known)), one)):
-        cells = []
-        for model in models:
-            key = (condition, variant, model)
-            cells.append("{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–")
-        table.add_row(condition_name(condition, variant), *cells)
-    console_for_tables().print(table)
+    places = {name: place for place, name in enumerate(registry.scenarios)}
+    conditions = set(zip(good["condition"], good["variant"], strict=True))
+
+    def cell(*key: str) -> str:
+        return "{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–"
+
+    print_table(("condition", *models), (
+        (condition_name(*pair), *(cell(*pair, model) for model in models))
+        for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
+    ), title="accuracy: full argmax / among the dataset's classes")  # fmt: skip
 
 
 def print_frame(frame: pd.DataFrame) -> None:
-    """A table of numbers: shares with three digits, counts whole, nothing for what is missing."""
+    """Print a table of numbers: shares with three digits, counts whole, nothing for what is missing."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for name in frame.columns:
         table.add_column(str(name), justify="left" if frame[name].dtype.kind in "OSUT" else "right")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from holdfast.cli.verb import with_parameters
 
 if TYPE_CHECKING:
     from holdfast.forecast import Estimate, Plan
@@ -42,7 +43,6 @@ def _settings(
 def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
     """A function with the signature of the verb, so that mistakes are told as usual, that plans instead."""
 
-    @functools.wraps(verb)
     def planning(context: typer.Context, **values: Any) -> None:
         from holdfast.cli.progress import TerminalProgress
         from holdfast.forecast import plan
@@ -57,10 +57,8 @@ def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
         else:
             show(found)
 
-    own = inspect.signature(verb, eval_str=True)
-    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    planning.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
-    return planning
+    first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return with_parameters(planning, [first, *inspect.signature(verb).parameters.values()])
 
 
 def _typed(context: typer.Context, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,33 @@ if TYPE_CHECKING:
     from holdfast.pipeline.jobs.summary import Summary
 
 MOST = 20
-_BLINK = 0.05  # seconds: drawing a bar takes longer than hashing a small image
+_PAUSE = 0.05  # seconds between two drawings of a bar: drawing one takes longer than hashing a small image
+
+
+def echo_summary(summary: Summary, where: str, what: str = "made") -> None:
+    """Print how much was made, where it is, and what went wrong."""
+    typer.echo(f"{summary.line(what)}; {where}")
+    for note in summary.notes:
+        typer.echo(note)
+    echo_trouble(summary)
 
 
 def echo_trouble(summary: Summary) -> None:
-    """What went wrong, the commonest first, with the first image of each kind."""
-    for message, count in summary.trouble.most_common(MOST):
-        typer.echo(f"  {count} × {message} (first: {summary.examples[message]})")
-    if len(summary.trouble) > MOST:
-        typer.echo(f"  … and {len(summary.trouble) - MOST} other kinds of trouble, all in the table")
+    """Print what went wrong, the commonest first, with the first image of each kind."""
+    lines = [f"{count} × {text} (first: {summary.examples[text]})" for text, count in summary.trouble.most_common()]
+    echo_lines(lines, "other kinds of trouble, all in the table")
+
+
+def echo_lines(lines: Sequence[object], rest: str = "more") -> None:
+    """Print the first lines, and how many others there are."""
+    for line in lines[:MOST]:
+        typer.echo(f"  {line}")
+    if len(lines) > MOST:
+        typer.echo(f"  … and {len(lines) - MOST} {rest}")
 
 
 class TerminalProgress:
-    """Draws what the pipeline reports. ``quiet`` draws nothing."""
+    """Draws what the pipeline reports; ``quiet`` draws nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -46,7 +61,7 @@ class TerminalProgress:
             )
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """See pipeline.progress.Progress."""
+        """Draw how far a step is; see ``pipeline.jobs.progress.Progress``."""
         if self._quiet or not total:
             return
         now = time.monotonic()
@@ -58,7 +73,7 @@ class TerminalProgress:
         if self._bars is not None:
             if step not in self._tasks:
                 self._tasks[step] = self._bars.add_task(step, total=total, rate="")
-            elif 0 < done < total and now - self._printed.get(step, 0.0) < _BLINK:
+            elif 0 < done < total and now - self._printed.get(step, 0.0) < _PAUSE:
                 return
             self._printed[step] = now
             self._bars.update(self._tasks[step], completed=done, total=total, rate=f"{rate:.1f}/s" if rate else "")

@@ -97,9 +97,13 @@ class Declared:
         return self.is_tuple or self.option.is_list
 
 
-@cache
-def options_of(spec: type) -> Mapping[str, Declared]:
+def options_of(spec: Any) -> Mapping[str, Declared]:
     """Return name → option of a spec: arguments first, then its own options, then those of its bases."""
+    return _options_of(spec)
+
+
+@cache
+def _options_of(spec: type) -> Mapping[str, Declared]:
     types = get_type_hints(spec)
     homes = {name: each for each in reversed(spec.__mro__) for name in get_annotations(each)}
     by_home: dict[type, list[Declared]] = {each: [] for each in spec.__mro__}
@@ -110,7 +114,7 @@ def options_of(spec: type) -> Mapping[str, Declared]:
             by_home[homes[each.name]] += [_within(one, each.name) for one in inner]
         elif "option" in each.metadata:
             known: Option = each.metadata["option"]
-            default = MISSING if known.is_needed else each.default
+            default = MISSING if known.is_needed else each.default if each.default_factory is MISSING else None
             by_home[homes[each.name]].append(Declared(each.name, types[each.name], default, known, panel))
     declared = [one for several in by_home.values() for one in several]
     return {one.name: one for one in sorted(declared, key=lambda one: not one.option.argument)}
@@ -141,9 +145,9 @@ def make(spec: type[S], values: Mapping[str, Any], *, verb: str) -> S:
     """Return the spec that people ask for: paths and lists as they write them, None for what they leave out.
 
     Raises:
-        UserError: the verb has no such option, or an option does not allow its value.
+        UserError: the verb has no such option, an option does not allow its value, or a value is missing.
     """
-    known = options_of(spec)  # type: ignore[arg-type]
+    known = options_of(spec)
     given: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
@@ -151,6 +155,10 @@ def make(spec: type[S], values: Mapping[str, Any], *, verb: str) -> S:
         if value is not None:
             inner = given.setdefault(known[name].part, {}) if known[name].part else given
             inner[name] = _plain(known[name], value)
+    for name, declared in known.items():
+        if declared.default is MISSING and name not in given:
+            needed = declared.option.argument or declared.option.flag or f"--{name.replace('_', '-')}"
+            raise UserError(f"{verb} needs {needed}: {declared.option.help}")
     for each in fields(spec):  # type: ignore[arg-type]
         if each.name in given and "part" in each.metadata:
             given[each.name] = each.metadata["part"](**given[each.name])

@@ -1,4 +1,4 @@
-"""Costs from measured trials: a fixed part and a part for every piece of work."""
+"""Costs fitted to measured trials: a fixed part, and a price per piece of work."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST_DOUBT = 0.1
-"""No forecast is surer than this share of itself: machines are not."""
+"""Least relative width of a range: machines are no steadier."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is to be expected, and between what.
+    """A forecast with its range.
 
     Attributes:
-        value: by the fit to all trials.
-        low: the least that a fit without one of them says, or a tenth less than ``value``.
-        high: the most, or a tenth more.
+        value: the forecast of the fit to all trials.
+        low: the least forecast of a fit without one of the trials, or a tenth less than ``value``.
+        high: the largest of these forecasts, or a tenth more.
         fixed: the part of ``value`` that does not grow with the work.
     """
 
@@ -37,16 +37,14 @@ def estimate(
     doubt: float = LEAST_DOUBT,
     fixed: bool = True,
 ) -> Estimate:
-    """What ``wanted`` work costs, given what other amounts of it cost.
-
-    Cost = fixed + Σ price × amount, no part below zero, fitted so that relative errors are small.
+    """Estimate the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
 
     Args:
-        measured: a cost a trial.
-        work: the amounts of each trial, by name.
-        wanted: the amounts of the run, with the same names.
-        doubt: share of the value that the range is at least away from it.
-        fixed: whether there is such a part.
+        measured: cost per trial.
+        work: name → amount per trial.
+        wanted: name → amount of the run.
+        doubt: least relative distance of the range's ends from the value.
+        fixed: whether there is a fixed part.
     """
     names = list(wanted)
     costs = np.array(measured, float)
@@ -68,13 +66,13 @@ def estimate(
 
 
 def _prices(amounts: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fixed part and price of each amount, none negative."""
+    """Return the fixed part and the price of each amount, none negative."""
     from scipy.optimize import nnls
 
     if not costs.any():
         return np.zeros(amounts.shape[1])
-    # Relative errors count, so that the small trials say what is fixed and the large ones what an image costs.
+    # With relative errors small trials decide the fixed part, and large ones the price of an image.
     weights = 1 / np.maximum(costs, costs.max() * 1e-6)
     scale = np.maximum(np.abs(amounts).max(0), 1e-12)
-    found, _ = nnls(amounts / scale * weights[:, None], costs * weights)
-    return np.asarray(found / scale)
+    prices, _ = nnls(amounts / scale * weights[:, None], costs * weights)
+    return np.asarray(prices / scale)

@@ -1,4 +1,4 @@
-"""One command, run in a process of its own and measured: time, memory, rows, bytes."""
+"""A command run in its own process, and its costs: time, memory, rows, bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from holdfast.core.errors import HoldfastError, UserError
 
 POSITIONAL = ("data", "pool")
 TABLES = ("predictions", "manifest", ".parts", "mining/predictions", "mining/run/predictions")
-"""Where verbs keep the part files of the table that counts."""
+"""Folders in which verbs keep the part files of their table."""
 
 PARTS = "parts of the table"
 
@@ -36,14 +35,14 @@ class Trial:
     """A finished command.
 
     Attributes:
-        size: source images (or what ``--limit`` counts) that it was given.
-        wall: seconds by the clock.
-        processor: seconds of all cores, the processes it started included.
-        memory: the most resident bytes at one time, of all its processes together.
-        rows: of its table.
+        size: its number of source images, or of what ``--limit`` counts.
+        wall: wall time in seconds.
+        processor: processor time of all its processes, in seconds.
+        memory: peak resident bytes of all its processes together.
+        rows: rows of its table.
         parts: files of its table.
-        bytes: kind of file (its suffix) → what it wrote.
-        work: what its cost is taken to follow, by name.
+        bytes: kind of file (its suffix) → bytes written.
+        work: name → amount of the work that decides its cost.
     """
 
     size: int
@@ -57,7 +56,7 @@ class Trial:
 
 
 def words_of(verb: str, options: Mapping[str, Any]) -> list[str]:
-    """The command line that says these options: ``{"data": "photos", "limit": 3}`` → ``photos --limit 3``."""
+    """Return the words of a command line: ``{"data": "photos", "limit": 3}`` → ``photos --limit 3``."""
     words = [verb]
     for name, value in options.items():
         option = f"--{name.rstrip('_').replace('_', '-')}"
@@ -73,15 +72,15 @@ def words_of(verb: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def text(value: Any) -> str:
-    """As it is typed."""
+    """Return a value as it is typed."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(text, value))
-    return str(value.value if isinstance(value, Enum) else value)
+    return str(value)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process and all that it started took; fields as in Trial."""
+    """Costs of a process and all that it started; fields as in ``Trial``."""
 
     wall: float
     processor: float
@@ -89,10 +88,10 @@ class Cost:
 
 
 def run(words: list[str], out: Path, *, size: int, work: Mapping[str, float]) -> Trial:
-    """Run ``holdfast`` with these words, which write to ``out``.
+    """Run ``holdfast`` with these words, which write to ``out``, and measure it.
 
     Raises:
-        UserError: the command refused, in its own words.
+        UserError: the command refused.
     """
     cost = measured([sys.executable, "-m", "holdfast.cli.main", *words])
     return Trial(
@@ -102,10 +101,10 @@ def run(words: list[str], out: Path, *, size: int, work: Mapping[str, float]) ->
 
 
 def measured(command: list[str]) -> Cost:
-    """Run a command to its end.
+    """Run a command to its end and return its costs.
 
     Raises:
-        UserError: it ended with exit code 2, with what it said; other codes are HoldfastError.
+        UserError: it ended with exit code 2, with its message; HoldfastError: it ended with another code.
     """
     with tempfile.TemporaryFile("w+") as said:
         start = time.perf_counter()
@@ -124,12 +123,12 @@ def measured(command: list[str]) -> Cost:
         if child.returncode:
             said.seek(0)
             raise _trouble(said.read(), child.returncode)
-    # ru_maxrss counts what this process had when it started the other, so it is only better than nothing.
+    # ru_maxrss includes the memory of this process at the start of the other, so it is a last resort.
     return Cost(wall, used.ru_utime + used.ru_stime, most or used.ru_maxrss * _KILOBYTE)
 
 
 def rows_in(out: Path) -> int:
-    """Rows of a run's table, whatever the verb."""
+    """Return the number of rows of a run's table, whatever the verb."""
     return sum(pq.read_metadata(path).num_rows for path in _parts(out))
 
 
@@ -138,7 +137,7 @@ def _parts(out: Path) -> list[Path]:
 
 
 def bytes_in(out: Path) -> Counter[str]:
-    """Suffix → bytes of the files below a folder; the table's own files are ``PARTS``."""
+    """Return suffix → bytes of the files below a folder; the table's own files are ``PARTS``."""
     found: Counter[str] = Counter()
     for folder, _, names in os.walk(out):
         for name in names:
@@ -148,7 +147,7 @@ def bytes_in(out: Path) -> Counter[str]:
 
 
 def _trouble(said: str, code: int) -> HoldfastError:
-    """What the command said, without the name in front or the box around it."""
+    """Return the error with the command's message, without its name or the box around it."""
     lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in said.splitlines()]
     own = next((line for line in reversed(lines) if line.startswith("holdfast: ")), "")
     told = [line for line in lines if line and not re.match(r"Usage:|Try |Error$", line)]
@@ -159,7 +158,7 @@ def _trouble(said: str, code: int) -> HoldfastError:
 
 
 class _Watch:
-    """Looks at the memory of a process and all below it now and then; where there is no /proc, it sees nothing."""
+    """Samples the memory of a process and all below it; without /proc it sees nothing."""
 
     def __init__(self, root: int) -> None:
         self._root, self._most, self._over = root, 0, threading.Event()
@@ -168,18 +167,18 @@ class _Watch:
         self._thread.start()
 
     def stop(self) -> int:
-        """The most bytes that were seen at one time."""
+        """Stop, and return the largest number of bytes seen at one time."""
         self._over.set()
         self._thread.join()
         return self._most
 
     def _look(self) -> None:
         before = {self._root}
-        self._over.wait(_PAUSE)  # until it is the program that was asked for
+        self._over.wait(_PAUSE)  # until the process has become the program
         self._own = _command(self._root)
         while not self._over.wait(_PAUSE):
             seen = _tree(self._root)
-            # A process that is just being started has the memory of its parent for a moment, and it is not its own.
+            # A process that just starts shares the memory of its parent for a moment.
             processes = [one for one in seen if one in before and (one == self._root or _command(one) != self._own)]
             before = set(seen)
             self._most = max(self._most, sum(map(_resident, processes)), *map(_high_water, processes))
@@ -204,7 +203,7 @@ def _command(process: int) -> bytes:
 
 
 def _high_water(process: int) -> int:
-    """The most that one process ever had, so that a peak between two looks is not missed."""
+    """Return the peak of one process, so that a peak between two samples is not missed."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     except OSError:

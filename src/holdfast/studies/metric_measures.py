@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import holdfast
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import DifferentiableClassifier
@@ -28,7 +27,7 @@ from holdfast.studies.study import DRAWN, StudyOptions, collection_of, evaluate,
 from holdfast.studies.trainings import right_answers
 
 SAME, RANDOM = "same_class_background", "random_background"
-POOL = Path(holdfast.__file__).parent / "assets" / "pool" / "pool.zip"
+POOL = Path(__file__).parents[1] / "assets" / "pool" / "pool.zip"
 ITSELF = "models"
 OTHER = {
     "Any background": "diorama:test?context=0",

@@ -13,7 +13,7 @@ OUTCOMES = ("full", "restricted")
 AVERAGES = ("macro", "micro")
 
 
-def device(help: str = "auto, cpu, cuda, cuda:1 or mps.") -> Any:
+def device(help: str = "Device of the models: auto, cpu, cuda, cuda:1 or mps.") -> Any:
     """Return the field of the device that models run on."""
     return option("auto", help=help)
 

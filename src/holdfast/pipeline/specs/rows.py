@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.limits import RESAMPLES
 from holdfast.core.options import Option, Spec, option
 from holdfast.pipeline.specs.data import (
     DataSpec,
@@ -24,7 +25,6 @@ from holdfast.pipeline.specs.data import (
     seed,
     workers,
 )
-from holdfast.stats.core.bootstrap import RESAMPLES
 
 TWO_WAY, FULL_LIST = "two_way", "full_list"
 QUESTIONS = (TWO_WAY, FULL_LIST)

@@ -14,11 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.limits import RESAMPLES as RESAMPLES
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
-
-RESAMPLES = 2_000
-"""Of every bootstrap. The end of a 95 % interval is then off by chance by 0.06 standard errors."""
 
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""

@@ -1,0 +1,88 @@
+"""Functions made from specs: the keyword arguments of a verb are the fields of its spec."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.core.names import unknown
+from holdfast.core.options import Declared, Option, Spec, make, options_of
+
+R = TypeVar("R")
+POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+HELP = {
+    "out": "The folder to write; an existing run is continued.",
+    "progress": "Called with the name of a step, how much of it is done, and its total.",
+    "executor": "Where the work runs (``holdfast.engine.open_executor``); None: this machine.",
+}
+"""Arguments that are no options of a spec and mean the same everywhere."""
+
+
+def verb(
+    spec: type[Spec], *, about: Mapping[str, str] | None = None, **defaults: Any
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Return a decorator for a function of a spec: callers give the spec's options as keyword arguments.
+
+    The first field without a default comes first, by position. A ready spec may be given as ``spec=`` instead.
+
+    Args:
+        spec: its fields become arguments.
+        about: name → help of the function's other arguments, besides ``HELP``.
+        **defaults: values that replace the spec's own defaults.
+    """
+    options = options_of(spec)
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        _, *own = inspect.signature(function).parameters.values()
+        given = [_parameter(one, defaults.get(name, one.default)) for name, one in options.items()]
+        if not any(one.kind is POSITIONAL for one in own):
+            given[0] = given[0].replace(kind=POSITIONAL)
+        parameters = sorted([*own, *given], key=lambda one: (one.kind, one.default is not one.empty))
+        signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
+
+        @functools.wraps(function)
+        def call(*args: Any, **values: Any) -> R:
+            if "spec" in values:
+                return function(values.pop("spec"), *args, **values)
+            for name in values:
+                if name not in signature.parameters:
+                    raise unknown(f"option of {function.__name__}", name, signature.parameters)
+            bound = signature.bind(*args, **values).arguments
+            asked = defaults | {name: value for name, value in bound.items() if name in options}
+            rest = {name: value for name, value in bound.items() if name not in options}
+            return function(make(spec, asked, verb=function.__name__), **rest)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = _documented(
+            function, signature, {name: one.option for name, one in options.items()}, HELP | dict(about or {})
+        )
+        return call
+
+    return decorate
+
+
+def _parameter(declared: Declared, default: Any) -> inspect.Parameter:
+    annotation = declared.type
+    if declared.is_list:
+        annotation = str | Sequence[str]
+    elif declared.option.is_path or declared.option.argument:
+        annotation = declared.type | Path
+    value = inspect.Parameter.empty if default is MISSING else default
+    return inspect.Parameter(declared.name, KEYWORD, default=value, annotation=annotation)
+
+
+def _documented(
+    function: Callable[..., Any], signature: inspect.Signature, options: Mapping[str, Option], about: Mapping[str, str]
+) -> str:
+    """Return the docstring with the help of every argument."""
+    lines = [inspect.cleandoc(function.__doc__ or ""), "", "Args:"]
+    for name in signature.parameters:
+        words = options[name].help if name in options else about[name]
+        if name in options and options[name].choices:
+            words += f" One of {', '.join(options[name].choices)}."
+        lines.append(f"    {name}: {words}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,271 @@
+"""Commands that say what a model does: check, report, compare, audit, choose, explain, study, demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.listing import print_frame, print_table
+from holdfast.cli.options import (
+    Argument,
+    Average,
+    BootstrapSeed,
+    Device,
+    Labels,
+    Limit,
+    Masks,
+    Option,
+    Outcome,
+    Resamples,
+    Runs,
+    Seed,
+)
+from holdfast.cli.progress import TerminalProgress, echo_summary
+from holdfast.cli.verb import Job, Quiet, verb
+from holdfast.core.errors import UserError
+from holdfast.core.limits import RESAMPLES
+from holdfast.core.names import split_list
+from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
+
+if TYPE_CHECKING:
+    from holdfast.stats.models.gate import Verdict
+
+PASSED, FAILED, UNDECIDED = 0, 1, 3
+FLOORS = ("score", "accuracy")
+
+
+def check(
+    model: Annotated[str, Argument(metavar="MODEL", help="A model by name (holdfast ls models).")],
+    photos: Annotated[str, Argument(metavar="PHOTOS", help="A folder with a folder per class, or any data source.")],
+    out: Annotated[
+        Path | None, Option(help="Where to write; checks/PHOTOS by default. An existing check is continued.")
+    ] = None,
+    masks: Masks = None,
+    labels: Labels = None,
+    limit: Limit = 0,
+    accuracy: Outcome = "full",
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Say whether this model sees the object in these photos: masks, every condition, a report and a verdict."""
+    from holdfast.check import check as run_check
+
+    with TerminalProgress(quiet=quiet) as progress:
+        answer = run_check(
+            model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
+            labels=None if labels is None else str(labels), outcome=accuracy, workers=0,  # type: ignore[arg-type]
+            progress=progress,
+        )  # fmt: skip
+    for line in answer.lines:
+        typer.echo(line)
+    typer.echo(str(answer.page))
+
+
+def report(
+    runs: Runs,
+    out: Annotated[Path | None, Option(help="Folder of the page; RUN/report by default.")] = None,
+    accuracy: Outcome = "full",
+    average: Average = "macro",
+    resamples: Resamples = RESAMPLES,
+    seed: BootstrapSeed = 0,
+    votes: Annotated[
+        Path | None, Option(help="People's votes on a perturb run's images (review --export): they correct FMR.")
+    ] = None,
+) -> None:
+    """Write what the numbers mean, as one page that opens from disk."""
+    from holdfast import api
+    from holdfast.core.votes import read_votes
+
+    page = api.report(
+        list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
+        votes=None if votes is None else read_votes(votes),
+    )  # fmt: skip
+    typer.echo(str(page))
+
+
+def compare(
+    old: Annotated[Path, Argument(help="The run of the model in use.")],
+    new: Annotated[Path, Argument(help="The run of the model that would replace it; may be the same run.")],
+    margin: Annotated[float, Option(min=0, max=1, help="Loss of accuracy that is tolerated, 0 to 1.")] = 0.02,
+    old_model: Annotated[str | None, Option(help="Which model, if OLD has several.", show_default=False)] = None,
+    new_model: Annotated[str | None, Option(help="Which model, if NEW has several.", show_default=False)] = None,
+    conditions: Annotated[
+        list[str] | None, Option(help="Compare only these conditions, separated by commas.", show_default=False)
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.", show_default=False)
+    ] = None,
+    accuracy: Outcome = "full",
+) -> None:
+    """Compare a new model with the old one, as a release gate: exit code 0 passed, 1 failed, 3 undecided."""
+    from holdfast import api
+
+    floors = _floors(",".join(fail_under or ()))
+    gate = api.compare(
+        old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy,
+        conditions=split_list(",".join(conditions or ())) or None,
+    )  # fmt: skip
+    columns = ["condition", "old", "new", "difference", "low", "high", "n", "verdict", "more_photos"]
+    # The bounds are one-sided: one decides on passing, the other on failing.
+    print_frame(gate.conditions[columns].rename(columns={"low": "at least", "high": "at most"}))
+    typer.echo(gate.sentence)
+    verdicts = [gate.verdict]
+    for name, floor in floors:
+        verdict, sentence = _check_floor(new, new_model, name, floor, accuracy)
+        typer.echo(sentence)
+        verdicts.append(verdict)
+    raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
+
+
+def _floors(text: str) -> list[tuple[str, float]]:
+    floors = []
+    for part in split_list(text):
+        name, _, value = part.partition("=")
+        try:
+            floor = float(value)
+        except ValueError:
+            raise UserError(f"--fail-under reads name=number,name=number, which {part!r} is not") from None
+        if name.strip() not in FLOORS:
+            raise UserError(f"--fail-under knows {' and '.join(FLOORS)}, not {name.strip()!r}")
+        if not 0 <= floor <= 1:
+            raise UserError(f"--fail-under takes a floor from 0 to 1, which {part!r} is not")
+        floors.append((name.strip(), floor))
+    return floors
+
+
+def _check_floor(new: Path, model: str | None, name: str, floor: float, outcome: str) -> tuple[Verdict, str]:
+    """Hold the lower end of the interval, not the estimate, against a floor."""
+    from holdfast import api
+    from holdfast.stats.models.gate import check_floor
+
+    results = api.open_run(new)
+    if name == "score":
+        frame = results.scores(outcome=outcome)  # type: ignore[arg-type]
+    else:
+        frame = results.accuracy(outcome=outcome)  # type: ignore[arg-type]
+        frame = frame[frame["condition"] == "original"]
+    rows = frame[frame["model"].astype(str) == model] if model else frame
+    if len(rows) != 1:
+        raise UserError(f"--fail-under needs one model; {new} has {len(rows)}: name it with --new-model")
+    row = rows.iloc[0]
+    verdict = check_floor(float(row[name]), float(row["low"]), float(row["high"]), floor)
+    interval = f"{row[name]:.3f} (95 % interval {row['low']:.3f} to {row['high']:.3f}, n = {int(row['n'])})"
+    return verdict, f"{name} {interval} against a floor of {floor:g}: {verdict}"
+
+
+def audit(
+    table: Annotated[Path, Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
+    reference: Annotated[
+        Path | None, Option(help="Another table of the same paper to check against.", show_default=False)
+    ] = None,
+    n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.", show_default=False)] = None,
+    also: Annotated[
+        list[Path] | None,
+        Option(help="Another table that prints some of the same figures; may be repeated.", show_default=False),
+    ] = None,
+    claims: Annotated[
+        Path | None,
+        Option(help="Sentences that quote the tables: columns text, value, table, how.", show_default=False),
+    ] = None,
+) -> None:
+    """Check a printed table for slips that arithmetic can prove: exit code 0 none, 1 some."""
+    from holdfast.stats.audit import audit as find
+    from holdfast.stats.audit import check_claims, read_table
+
+    printed = read_table(table)
+    others = {path.name: read_table(path) for path in also or ()}
+    second = read_table(reference) if reference else None
+    findings = find(printed, name=table.name, reference=second, n=n, also=others)
+    if claims is not None:
+        findings += check_claims(read_table(claims), {table.name: printed, **others})
+    for finding in findings:
+        typer.echo(f"{finding.where}: {finding.sentence}")
+    typer.echo(f"{table.name}: {len(findings)} findings" if findings else f"{table.name}: nothing found")
+    raise typer.Exit(1 if findings else 0)
+
+
+@verb(ChooseSpec, out="")
+def choose(
+    job: Job[ChooseSpec],
+    runs: Runs,
+    out: Annotated[Path | None, Option(help="Folder of the page; RUN/choice by default.", show_default=False)] = None,
+) -> None:
+    """Say which model to take for your conditions: weighted accuracy with its uncertainty, size and speed."""
+    from holdfast import api
+
+    with TerminalProgress(quiet=job.quiet) as progress:
+        chosen = api.choose(list(runs), spec=job.spec, out=out, progress=progress)
+    columns = ["model", "accuracy", "low", "high", "best", "milliseconds", "parameters", "bytes", "front_time"]
+    print_frame(chosen.choice.models[columns].rename(columns={"best": "best in", "front_time": "on front"}))
+    for sentence in chosen.recommendation.sentences:
+        typer.echo(sentence)
+    typer.echo(str(chosen.page))
+
+
+@verb(ExplainSpec, out="")
+def explain(
+    job: Job[ExplainSpec],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run directory of eval, train or segment, with masks.")],
+    out: Annotated[Path | None, Option(help="Folder of the page; RUN/explain by default.")] = None,
+) -> None:
+    """Show where models look: the share of attribution on the object, and how it goes with lost accuracy."""
+    from holdfast import api
+
+    with TerminalProgress(quiet=job.quiet) as progress:
+        explained = api.explain(run, spec=job.spec, out=out, progress=progress)
+    for row in explained.shares.to_dict("records"):
+        if row["n"] and row["condition"] == "original":
+            trained = f" trained on {row['trained_on']}" if row["trained_on"] else ""
+            typer.echo(
+                f"{row['model']}{trained}, {row['method']}: {row['share']:.0%} of the map on the foreground, which is "
+                f"{row['area']:.0%} of the picture ({row['n']} originals)"
+            )
+    echo_summary(explained.summary, f"{run}/details/attributions")
+    typer.echo(str((out or run / "explain") / "index.html"))
+
+
+def study(
+    name: Annotated[str, Argument(help="Which study (holdfast ls studies).")],
+    out: Annotated[
+        Path | None, Option(help="Where to write; an existing study is continued.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, Option("--quick", help="A rehearsal: takes seconds, and finds nothing.")] = False,
+    device: Device = "auto",
+    seed: Seed = 0,
+    set_: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting.", show_default=False)
+    ] = None,
+    settings: Annotated[bool, Option("--settings", help="List the study's settings and stop.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask one question of many models: trains or evaluates what it needs, and reports the answer."""
+    from holdfast import registry
+    from holdfast.studies.study import kind_of, run_study, written
+
+    if settings:
+        print_table(("setting", "default", "with --quick", "a value is", "meaning"), (
+            (one.name, written(one.default), "" if one.quick is None else written(one.quick), kind_of(one), one.meaning)
+            for one in registry.studies.get(name).settings
+        ))  # fmt: skip
+        return
+    registry.studies.entry(name)
+    if out is None:
+        raise UserError(f"say where the study writes: holdfast study {name} --out DIR")
+    with TerminalProgress(quiet=quiet) as progress:
+        page = run_study(name, out, assignments=set_ or (), quick=quick, device=device, seed=seed, progress=progress)
+    typer.echo(str(page))
+
+
+def demo(
+    out: Annotated[Path, Option(help="Where to write.")] = Path("demo"),
+    quick: Annotated[bool, Option("--quick", help="Fewer scenes, no photographs.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure and report drawn scenes and twenty photographs: needs no hub, data or GPU."""
+    from holdfast.demo import demo as run_demo
+
+    with TerminalProgress(quiet=quiet) as progress:
+        page = run_demo(out, quick=quick, progress=progress)
+    typer.echo(str(page))

@@ -1,0 +1,114 @@
+"""Commands about generated images and hard sets: generate, mine, modes, remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import Argument, Option
+from holdfast.cli.progress import TerminalProgress, echo_lines
+from holdfast.cli.verb import Job, verb
+from holdfast.pipeline.specs import GenerateSpec, MineSpec, ModesSpec, RemedySpec
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.hard.mine import Mined
+    from holdfast.stats.hard.failure_modes import Modes
+
+
+@verb(GenerateSpec, out="Folder of the pool; an existing pool is continued.", engine=True)
+def generate(job: Job[GenerateSpec]) -> None:
+    """Make a pool of images, categories × nuisances, and record how each was made; holdfast eval reads it."""
+    from holdfast.pipeline.generate.generate import generate as run_generate
+
+    with job.running() as (folder, executor, progress):
+        summary = run_generate(job.spec, folder, progress=progress, executor=executor)
+    typer.echo(f"{summary.line('images made', made=summary.rows)}; {job.where}/manifest.csv")
+    lines = [
+        f"{f'{count} × ' if count else ''}{message} ({'first: ' if count > 1 else ''}{summary.examples[message]})"
+        for message, count in summary.trouble.most_common()
+    ]
+    echo_lines(lines, "more of the kind; the manifest and failed.csv have all")
+
+
+@verb(MineSpec, out="Folder of the hard set; an existing set is continued, or mined again.", engine=True)
+def mine(job: Job[MineSpec]) -> None:
+    """Keep the images that several models fail together, and measure how hard they are for other models."""
+    from holdfast import api
+
+    with job.running() as (folder, executor, progress):
+        mined = api.mine(spec=job.spec, out=folder, progress=progress, executor=executor)
+    _print_mined(mined, job.where)
+
+
+def _print_mined(mined: Mined, out: str) -> None:
+    facts = mined.facts
+    for sentence in mined.warnings:
+        typer.echo(f"warning: {sentence}")
+    typer.echo(
+        f"{facts['shared']} of {facts['images']} images are failed by {facts['choice']['words']} "
+        f"surrogates ({', '.join(facts['used'])}); the oracle accepts {facts['hard_valid']} of the "
+        f"{facts['hard']} that are kept"
+    )
+    accuracy, drops = mined.tables["accuracy"], mined.tables["drops"]
+    report = (accuracy["half"] == "report") & (accuracy["subset"] == "valid") & (accuracy["role"] == "target")
+    lost = drops[(drops["half"] == "report") & (drops["subset"] == "valid")]
+    typer.echo("on valid images of the reporting half of the prompts, with 95 % intervals:")
+    for model in facts["targets"]:
+        shares = ", ".join(
+            f"{row['set']} {row['estimate']:.1%} [{row['low']:.1%}, {row['high']:.1%}] of {row['n']}"
+            for row in accuracy[report & (accuracy["model"] == model)].to_dict("records")
+            if row["n"]
+        )
+        typer.echo(f"  {model}: {shares}")
+        for row in lost[(lost["model"] == model) & lost["estimate"].notna()].to_dict("records"):
+            typer.echo(
+                f"    {100 * row['estimate']:+.1f} points lost against the {row['against']} "
+                f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+            )
+    typer.echo(f"{mined.images} images published; {out}/mining/report/index.html")
+
+
+@verb(ModesSpec, out="")
+def modes(
+    job: Job[ModesSpec],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run directories or hard sets; several are compared.")],
+    out: Annotated[Path | None, Option(help="Folder of the page; RUN/modes by default.")] = None,
+    seed: Annotated[int, Option(help="Seed of the shuffles behind 'by chance'.")] = 0,
+) -> None:
+    """Say what explains wrong answers: the background, the texture, the material, or a class that looks alike."""
+    from holdfast import api
+
+    with TerminalProgress(quiet=job.quiet) as progress:
+        page, measured = api.modes(runs, spec=job.spec, out=out, seed=seed, progress=progress)
+    for each in measured:
+        _print_modes(each)
+    typer.echo(str(page))
+
+
+def _print_modes(modes: Modes) -> None:
+    typer.echo(f"{modes.answers.name}: {int(modes.answers.wanted.sum())} images")
+    for model in modes.answers.models:
+        rows = modes.by_model[(modes.by_model["model"] == model) & (modes.by_model["answers"] > 0)]
+        shares = ", ".join(f"{row['mode']} {row['estimate']:.0%}" for row in rows.to_dict("records"))
+        typer.echo(f"  {model}: {int(rows['answers'].sum())} wrong answers" + (f": {shares}" if shares else ""))
+
+
+@verb(RemedySpec, out="Folder of the run and the new model; an existing run is continued.")
+def remedy(job: Job[RemedySpec]) -> None:
+    """Fine-tune a model on generated images that the surrogates get right, and measure it before and after."""
+    from holdfast import api
+
+    with TerminalProgress(quiet=job.quiet) as progress:
+        done = api.remedy(spec=job.spec, out=job.out, progress=progress)
+    for warning in done.warnings:
+        typer.echo(f"warning: {warning}")
+    typer.echo(f"trained on {done.facts['images']} easy images; accuracy with 95 % intervals of the change:")
+    for row in done.table.to_dict("records"):
+        typer.echo(
+            f"  {row['set']}: {row['before']:.1%} → {row['after']:.1%}, {100 * row['estimate']:+.1f} points "
+            f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}] of {row['n']}"
+        )
+    typer.echo(done.name)
+    typer.echo(f"{done.path}/report/index.html")

@@ -1,0 +1,206 @@
+"""Commands made from specs: the options of a command are the fields of its spec."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args
+
+import typer
+
+from holdfast.cli.progress import TerminalProgress
+from holdfast.core.options import Declared, Option, Spec, check, make, option, options_of
+from holdfast.core.places import shown
+
+if TYPE_CHECKING:
+    from holdfast.engine import Executor
+
+S = TypeVar("S", bound=Spec)
+OUT = "The run directory; an existing run is continued."
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only results and errors.")]
+
+
+@dataclass(frozen=True)
+class EngineOptions(Spec):
+    """Where the work of a command runs."""
+
+    PANEL = "Where work runs"
+
+    workers: str = option("1", help="Number of processes; 0 starts one per core, MIN:MAX leaves the number to Ray.",
+                          unit="N|MIN:MAX")  # fmt: skip
+    engine: str = option("local", help="local (this machine) or ray (many machines).")
+    address: str = option("", help="Address of a Ray cluster: auto or HOST:PORT; by default one on this machine.")
+    gpus: float = option(0.0, help="GPUs per Ray worker: 0.5 puts two workers on one; 0 uses no GPU.", least=0)
+    cpus: float = option(1.0, help="Cores per Ray worker.", least=0)
+
+
+@dataclass(frozen=True)
+class Job(Generic[S]):
+    """What was typed: the spec, where the command writes, where its work runs, and whether it prints progress."""
+
+    spec: S
+    out: Path
+    quiet: bool
+    engine: EngineOptions
+
+    @contextmanager
+    def running(self, *, whole: bool = True) -> Iterator[tuple[Path, Executor, TerminalProgress]]:
+        """Open the folder to write to (a local one if ``out`` is in a store), who does the work, and the progress.
+
+        Without ``whole`` the images that the command writes to a store do not stay on the disk: it must not read them.
+        """
+        from holdfast.core import places
+        from holdfast.engine import open_executor
+        from holdfast.store import workplace
+
+        where = self.engine
+        # Every worker has its own folder for a store, so there is no folder that all workers must see.
+        executor = open_executor(
+            where.engine, address=where.address, workers=where.workers, gpus=where.gpus, cpus=where.cpus,
+            folder=None if places.address(self.out) else self.out,
+        )  # fmt: skip
+        try:
+            with (
+                workplace(self.out, executor, whole=whole) as (folder, sending),
+                TerminalProgress(quiet=self.quiet) as progress,
+            ):
+                yield folder, sending, progress
+        finally:
+            executor.close()
+
+    @property
+    def where(self) -> str:
+        """``out`` as its user would type it."""
+        return shown(self.out)
+
+
+def verb(
+    spec: type[S], *, out: str = OUT, engine: bool = False, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that makes a command of a function of a ``Job``; its other parameters are options, too.
+
+    Args:
+        spec: its fields become options.
+        out: help of ``--out``; '' for a command that declares its own.
+        engine: whether the work can run elsewhere.
+        without: fields that the command does not offer.
+    """
+    offered = [one for one in options_of(spec).values() if one.name not in without and not one.option.python_only]
+    counted = options_of(spec).get("workers")
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        options = [parameter(one) for one in offered]
+        parameters = [one for one in options if _is_argument(one)]
+        parameters += [*([_out(out)] if out else []), *own, *(one for one in options if not _is_argument(one))]
+        if engine:
+            typed = {"workers": str(counted.default)} if counted else {}
+            parameters += [parameter(one, default=typed.get(one.name)) for one in options_of(EngineOptions).values()]
+        parameters.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet))
+
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            given = {one.name: values.pop(parameter_name(one)) for one in offered}
+            # A list may be typed with commas, by repeating the option, or both.
+            given |= {one.name: ",".join(given[one.name]) for one in offered if one.is_list and given[one.name]}
+            where = make(EngineOptions, {name: values.pop(name, None) for name in options_of(EngineOptions)}, verb="")
+            if engine and counted:
+                from holdfast.engine.executor import worker_range
+
+                given["workers"] = worker_range(where.workers)[1]
+            asked = make(spec, given, verb=function.__name__)
+            path: Any = values.pop("out") if out else None
+            function(Job(asked, path, values.pop("quiet"), where), **values)
+
+        return with_parameters(command, parameters)
+
+    return decorate
+
+
+def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Give a function the parameters that Typer reads."""
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def typed(spec: type[Spec], name: str, **changes: Any) -> Any:
+    """Return the annotation of an option that a spec declares, for commands that are written by hand."""
+    declared = options_of(spec)[name]
+    return _annotation(replace(declared, panel="", option=replace(declared.option, **changes)))
+
+
+def choice(*choices: str, flag: str, help: str, optional: bool = False) -> Any:
+    """Return the annotation of an option with these values."""
+    known = Option(help, choices=choices, flag=flag)
+    return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, ""))
+
+
+def parameter(declared: Declared, *, default: Any = None) -> inspect.Parameter:
+    """Return a parameter as Typer reads it; ``default`` replaces the spec's."""
+    known = declared.option
+    value = default if default is not None else known.typed if known.typed is not None else declared.default
+    if value is MISSING:
+        value = inspect.Parameter.empty
+    elif isinstance(value, tuple) or declared.is_list:
+        value = list(value) if isinstance(value, tuple) else [value] if value else None
+    elif value == "" and (known.is_path or known.choices):
+        value = None
+    return inspect.Parameter(
+        parameter_name(declared), inspect.Parameter.KEYWORD_ONLY, default=value or None if value == [] else value,
+        annotation=_annotation(declared, default=value),
+    )  # fmt: skip
+
+
+def parameter_name(declared: Declared) -> str:
+    """Return the parameter's name: that of the flag, with an underscore behind a word that Python keeps for itself."""
+    name = declared.option.flag.strip("-").replace("-", "_") or declared.name
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _annotation(declared: Declared, *, default: Any = MISSING) -> Any:
+    known = declared.option
+    value = declared.default if default is MISSING else default
+    kinds = [one for one in get_args(declared.type) or [declared.type] if one is not type(None)]
+    kind: Any = Path if known.is_path else str if known.read or known.choices else kinds[0]
+    if known.argument:
+        return Annotated[kind, typer.Argument(metavar=known.argument, help=known.help)]
+    flag = known.flag or f"--{declared.name.replace('_', '-')}"
+    if kind is bool:
+        flag = flag if value is False else f"{flag}/--no-{flag.removeprefix('--')}"
+    details: dict[str, Any] = {"help": known.help, "rich_help_panel": declared.panel or None}
+    details["show_default"] = value is not False and value not in (None, "", (), [])
+    if known.choices and not declared.is_list:
+        details |= {"metavar": f"[{'|'.join(known.choices)}]", "parser": _chosen(declared)}
+        details["autocompletion"] = lambda incomplete: [one for one in known.choices if one.startswith(incomplete)]
+    elif declared.is_list:
+        details["metavar"] = "A,B,…"
+    elif known.unit:
+        details["metavar"] = known.unit if known.unit == known.unit.upper() else known.unit.upper()
+    if kind in (int, float):
+        details |= {"min": known.least, "max": known.most}
+    kind = list[str] if declared.is_list else kind
+    return Annotated[kind | None if value is None else kind, typer.Option(flag, **details)]
+
+
+def _chosen(declared: Declared) -> Callable[[str], str]:
+    def chosen(text: str) -> str:
+        check(declared.name, declared.option, text, declared.default)
+        return text
+
+    return chosen
+
+
+def _is_argument(one: inspect.Parameter) -> bool:
+    return any(isinstance(info, type(typer.Argument())) for info in get_args(one.annotation)[1:])
+
+
+def _out(help: str) -> inspect.Parameter:
+    annotation = Annotated[Path, typer.Option("--out", help=help)]
+    return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

@@ -1,0 +1,191 @@
+"""What a command will work on, counted without running it: images, conditions, models, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
+from holdfast.core.options import make, options_of
+from holdfast.core.types import Collection
+from holdfast.engine import core_count
+from holdfast.forecast.trial import text
+from holdfast.pipeline.samples import applicable, read, stored_conditions
+from holdfast.pipeline.specs import (
+    AskSpec,
+    DataSpec,
+    DetectSpec,
+    EvaluateSpec,
+    GenerateSpec,
+    MaskSpec,
+    MineSpec,
+    PerturbSpec,
+    SegmentSpec,
+    SynthSpec,
+    TrainSpec,
+)
+from holdfast.pipeline.synth.files import SHARD_FORMATS
+from holdfast.scenarios import parse_conditions
+
+Amounts = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A command in numbers.
+
+    Attributes:
+        units: how many of what ``--limit`` counts.
+        unit: the name of those.
+        images: pictures that are read, or made if the verb makes them.
+        conditions: conditions per picture, 1 if there are none.
+        models: models per picture, 1 if none is named.
+        work: from units and options to the amounts that decide the cost.
+        rows: rows of the table; None if they cannot be counted beforehand.
+        part: units whose rows go into one file, 0 if that is not known.
+        first: units of the smallest trial.
+        grain: units that are worked on at once; larger trials are multiples of it.
+        variants: options that trials change in turn, to tell the prices of different kinds of work apart.
+        notes: what is assumed, a sentence each.
+    """
+
+    units: int
+    unit: str
+    images: int
+    conditions: int = 1
+    models: int = 1
+    work: Callable[[int, Mapping[str, Any]], Amounts] = lambda units, _: {"images": units}
+    rows: int | None = None
+    part: int = 0
+    first: int = 4
+    grain: int = 1
+    variants: tuple[Mapping[str, Any], ...] = field(default=({},))
+    notes: tuple[str, ...] = ()
+
+
+def workload(verb: str, options: Mapping[str, Any]) -> Workload:
+    """Count what a command will work on.
+
+    Args:
+        verb: one of ``VERBS``.
+        options: the options of its command line; defaults may be left out.
+
+    Raises:
+        UserError: the verb cannot be planned, an option is wrong, or there is nothing to count.
+    """
+    if verb not in VERBS:
+        raise unknown("verb that can be planned", verb, VERBS)
+    spec, count = VERBS[verb]
+    known = options_of(spec)
+    # Engine options and `workers` are not the spec's; lists are typed with commas.
+    given = {name: text(value) if isinstance(value, (list, tuple)) else value for name, value in options.items()
+             if name in known and name != "workers"}  # fmt: skip
+    return count(make(spec, given, verb=verb), options)
+
+
+def _images(spec: DataSpec, **counts: Any) -> tuple[Workload, Collection]:
+    collection = read(spec)
+    sources = len({sample.source_id for sample in collection.samples})
+    return Workload(sources, "source images", len(collection.samples), **counts), collection
+
+
+def _rendered(spec: EvaluateSpec | SynthSpec, models: int) -> Workload:
+    """Count a row per picture, condition and model."""
+    load, collection = _images(spec)
+    conditions = parse_conditions(spec.scenarios, feather=spec.feather)
+    stored = stored_conditions(collection.samples)
+    renderings = sum(len(applicable(sample, conditions, stored)) for sample in collection.samples)
+    return replace(load, conditions=len(conditions), models=models, rows=renderings * models)
+
+
+def _synth(spec: SynthSpec, options: Mapping[str, Any]) -> Workload:
+    load = _rendered(spec, 1)
+    workers = int(options.get("workers") or core_count())
+    if spec.format in SHARD_FORMATS:
+        return replace(load, part=64)
+    return replace(load, part=max(1, min(32, load.units // (4 * workers)), load.units // 2000))
+
+
+def _eval(spec: EvaluateSpec, options: Mapping[str, Any]) -> Workload:
+    load = _rendered(spec, max(1, len(spec.models)))
+    few = 4 * spec.batch_size // max(1, load.conditions)
+    return replace(load, part=max(8, load.units // 500, few))
+
+
+def _mask(spec: MaskSpec, options: Mapping[str, Any]) -> Workload:
+    return _images(spec)[0]
+
+
+def _ask(spec: AskSpec, options: Mapping[str, Any]) -> Workload:
+    return _images(spec, models=max(1, len(spec.models)))[0]
+
+
+def _perturb(spec: PerturbSpec, options: Mapping[str, Any]) -> Workload:
+    if not options.get("out"):
+        raise UserError("say where the run goes: --out RUN")
+    batch = 1 if spec.walk.deterministic else spec.walk.batch_size
+    note = "walks are as long in the trial as in the run: --stop-when-fooled ends some of them early"
+    notes = (note,) if spec.walk.stop_when_fooled else ()
+    return _images(spec, models=len(spec.models) or 1, first=batch, grain=batch, notes=notes)[0]
+
+
+def _generate(spec: GenerateSpec, options: Mapping[str, Any]) -> Workload:
+    from holdfast.pipeline.generate.plan import plan
+
+    count = len(plan(spec).requests)
+    return Workload(count, "images", count, first=spec.batch_size, grain=spec.batch_size)
+
+
+def _mine(spec: MineSpec, options: Mapping[str, Any]) -> Workload:
+    load, _ = _images(DataSpec(spec.pool, limit=spec.limit), models=len(spec.surrogates) + len(spec.targets), first=96)
+    note = "as large a share of the prompts is taken to be hard as in the trials; those are painted --again"
+    return replace(load, unit="prompts", notes=(note,))
+
+
+def _trained(spec: TrainSpec, options: Mapping[str, Any]) -> Workload:
+    """Count jobs of networks × conditions × folds, each with its epochs, for ``train``, ``segment`` and ``detect``."""
+    load, collection = _images(spec)
+    conditions = 1 if isinstance(spec, DetectSpec) else len(parse_conditions(spec.scenarios))
+    networks, folds = spec.architectures, spec.folds
+    if isinstance(spec, SegmentSpec) and not networks:  # existing models are only tested
+        return replace(load, conditions=conditions, models=max(1, len(spec.models)))
+    epochs = spec.settled().epochs
+    few, fewer = min(folds, 2), min(folds, 3)
+    each = spec.train_on == "each" or isinstance(spec, DetectSpec)
+    trainings = len(networks) * (conditions if each else 1)
+
+    def work(units: int, changed: Mapping[str, Any]) -> Amounts:
+        now, long = int(changed.get("folds", folds)), int(changed.get("epochs", epochs))
+        shares = now - 1 if now > 1 else spec.train_split
+        amounts = {"images": float(units), "trained": units * shares * long * trainings}
+        return amounts | ({"jobs": float(now * trainings)} if folds > few else {})
+
+    variants: list[dict[str, int]] = [{"folds": few, "epochs": 1}, {"folds": few, "epochs": min(epochs, 3)}]
+    variants += [{"folds": fewer, "epochs": 1}] if folds > few else []
+    notes = [
+        f"trials have at most {fewer} of {folds} folds and {min(epochs, 3)} of {epochs} epochs; the run is counted up "
+        "from jobs, pictures trained on and images"
+    ]
+    if spec.early_stopping:
+        notes.append("--early-stopping is not counted on: every job is taken to train all its epochs")
+    return replace(
+        load, conditions=conditions, models=len(networks), work=work, first=max(6 * len(collection.classes), 8),
+        variants=tuple(variants), notes=tuple(notes),
+    )  # fmt: skip
+
+
+VERBS: Mapping[str, tuple[type, Callable[[Any, Mapping[str, Any]], Workload]]] = {
+    "eval": (EvaluateSpec, _eval),
+    "synth": (SynthSpec, _synth),
+    "perturb": (PerturbSpec, _perturb),
+    "generate": (GenerateSpec, _generate),
+    "mine": (MineSpec, _mine),
+    "mask": (MaskSpec, _mask),
+    "ask": (AskSpec, _ask),
+    "train": (TrainSpec, _trained),
+    "segment": (SegmentSpec, _trained),
+    "detect": (DetectSpec, _trained),
+}
+"""Verb → its spec, and how its work is counted."""

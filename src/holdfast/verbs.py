@@ -1,0 +1,78 @@
+"""Verbs of ``import holdfast`` whose code stands above ``holdfast.api``: check, plan, bundle, export, verify."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.board.entry import PROTOCOLS
+from holdfast.board.numbers import numbers, settings
+from holdfast.board.rerun import Given
+from holdfast.board.table import by_setting, published, rows_of_protocol
+from holdfast.board.verify import verify as _verify
+from holdfast.check import check as _check
+from holdfast.core.errors import UserError
+from holdfast.core.names import unknown
+from holdfast.core.places import shown
+from holdfast.exchange.bundle import bundle as _bundle
+from holdfast.exchange.export import export as _export
+from holdfast.exchange.model_index import ModelResults
+from holdfast.forecast import plan as plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+R = TypeVar("R")
+
+
+def hinted(function: Callable[..., R], options: type | None = None, **defaults: Any) -> Callable[..., R]:
+    """Return the function with paths as text, and with an error that offers the nearest name for a wrong keyword.
+
+    Args:
+        function: what is called.
+        options: the dataclass of its ``**options``.
+        **defaults: values for arguments that callers do not give.
+    """
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    names = [one.name for one in parameters]
+    for each in fields(options) if options else ():
+        if each.name not in names:
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            parameters.append(inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default,
+                                                annotation=each.type))  # fmt: skip
+    signature = inspect.Signature(parameters)
+
+    @functools.wraps(function)
+    def call(*args: Any, **values: Any) -> R:
+        for name in values:
+            if name not in signature.parameters:
+                raise unknown(f"option of {function.__name__}", name, signature.parameters)
+        texts = {name: shown(value) if isinstance(value, Path) and name != "out" else value
+                 for name, value in values.items()}  # fmt: skip
+        return function(*(shown(one) if isinstance(one, Path) else one for one in args), **defaults | texts)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def board_scores(rows: pa.Table) -> Iterator[ModelResults]:
+    """Yield the numbers of one model's rows, digit for digit as the board has them."""
+    for name, version in PROTOCOLS.items():
+        own = rows_of_protocol(rows, name)
+        for part in by_setting(own) if name == "dynamic" else [own]:
+            table = published(part)
+            try:
+                figures = numbers(table, name)
+            except UserError:
+                continue  # these rows do not have what the protocol takes
+            yield ModelResults(name, figures, {"protocol": name, "version": version, **settings(table, name)})
+
+
+check = hinted(_check)
+bundle = hinted(_bundle)
+export = hinted(_export, scores=board_scores)
+verify = hinted(_verify, Given)

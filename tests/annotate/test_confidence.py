@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import ndimage
 
-from holdfast.annotate.confidence import mask_confidence
-from holdfast.annotate.shapes import fill_holes, largest_components
+from holdfast.annotate.confidence import fill_holes, largest_components, mask_confidence
 from holdfast.core.types import Mask
 
 MASKS = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=2, max_dims=2, max_side=20))

@@ -27,9 +27,8 @@ from holdfast.explain import (
     stages,
     structural_similarity,
 )
-from holdfast.explain.baselines import baseline
-from holdfast.explain.integrated_gradients import signed
 from holdfast.explain.layers import find_layer, grid_of
+from holdfast.explain.methods import make_baseline, signed
 from holdfast.models import load_classifier
 from holdfast.models.smp import load_embedded
 
@@ -62,7 +61,7 @@ def test_integrated_gradients_of_a_linear_model_are_in_closed_form() -> None:
     for kind in ("mean", "black", "blur"):
         found = signed(network_of(module), batch, [targets], steps=7, baseline=kind)
         weight = module[1].weight[targets].view(3, 3, 16, 16)
-        expected = weight * (batch - baseline(batch, kind))
+        expected = weight * (batch - make_baseline(batch, kind))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     positive = integrated_gradients(network_of(module), batch, [targets], steps=7, baseline="blur")
     torch.testing.assert_close(positive, expected.sum(1).clamp_min(0), atol=1e-5, rtol=1e-4)
@@ -71,7 +70,7 @@ def test_integrated_gradients_of_a_linear_model_are_in_closed_form() -> None:
 def test_integrated_gradients_are_complete() -> None:
     network, batch, targets = network_of(small_cnn()), pictures(4), torch.tensor([0, 1, 2, 3])
     found = signed(network, batch, [targets], steps=128, baseline="mean")
-    gained = network.score(batch, targets) - network.score(baseline(batch, "mean"), targets)
+    gained = network.score(batch, targets) - network.score(make_baseline(batch, "mean"), targets)
     torch.testing.assert_close(found.sum((1, 2, 3)), gained, atol=2e-3, rtol=0.02)
 
 

@@ -12,8 +12,7 @@ import torch
 
 from holdfast.core.errors import UserError
 from holdfast.generate import load_generator
-from holdfast.generate.hvae import save
-from holdfast.generate.hvae_model import MixtureNet, parse_blocks
+from holdfast.generate.hvae import MixtureNet, parse_blocks, save
 
 
 def pictures(count: int, seed: int) -> torch.Tensor:

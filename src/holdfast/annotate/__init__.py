@@ -1,4 +1,4 @@
-"""Mask makers."""
+"""Mask makers: objects that find the mask of an image's object."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ GUIDED = ("grabcut", "sam:NAME-OR-FOLDER")
 
 
 def load_annotator(text: str) -> Annotator:
-    """The mask maker of a name such as ``u2netp``, ``grabcut?margin=0.1&iterations=5`` or ``sam:FOLDER``."""
+    """Load a mask maker by a name such as ``u2netp``, ``grabcut?margin=0.1&iterations=5`` or ``sam:FOLDER``."""
     name = parse_name(text, tagged=False)
     annotator: Annotator = annotators.get(name.scheme or name.name)(name)
     return annotator
 
 
 def load_guided(text: str) -> GuidedAnnotator:
-    """The mask maker of a name, if a person can lead it with a box and points."""
+    """Load a mask maker by name; raise UserError where a person cannot guide it with a box and points."""
     annotator = load_annotator(text)
     if not isinstance(annotator, GuidedAnnotator):
         raise UserError(f"the mask maker {text!r} takes no box and no points; these do: {', '.join(GUIDED)}")

@@ -1,4 +1,4 @@
-"""How far to trust an automatic mask: one figure for all mask makers, so that their doubtful ones can be listed."""
+"""Confidence in automatic masks, comparable between mask makers, and the shape operations that it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.annotate.shapes import fill_holes
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.types import Image, Mask
 
@@ -20,7 +19,7 @@ _WORKING_SIDE = 256
 
 
 def mask_confidence(soft: NDArray[np.float32], mask: Mask) -> float:
-    """Confidence in a mask, 0..1: the product of five factors, each 0..1.
+    """Return the confidence in a mask, 0..1: the product of five factors, each 0..1.
 
     1. agreement: the overlap (intersection over union) to be expected if ``soft`` were true probabilities. It is
        high when the maker was decided inside and outside the mask, and is the factor that follows the true overlap.
@@ -33,7 +32,7 @@ def mask_confidence(soft: NDArray[np.float32], mask: Mask) -> float:
 
     Args:
         soft: HW, 0..1, how sure the maker is of foreground at each pixel.
-        mask: HW, the mask that came of it; of the same size.
+        mask: HW, the mask that was made of it.
     """
     if soft.shape != mask.shape:
         raise ValueError(f"soft map {soft.shape} and mask {mask.shape} differ in size")
@@ -48,7 +47,7 @@ def mask_confidence(soft: NDArray[np.float32], mask: Mask) -> float:
 
 
 def shape_confidence(mask: Mask) -> float:
-    """The factors 2 to 5 of ``mask_confidence``: what the mask alone tells, 0..1, for makers that know the first."""
+    """Return the product of the factors 2 to 5 of ``mask_confidence``, which need the mask alone."""
     mask = _working_size(np.zeros(mask.shape, np.float32), mask)[1]
     area = int(mask.sum())
     if not area:
@@ -73,10 +72,33 @@ def _working_size(soft: NDArray[np.float32], mask: Mask) -> tuple[NDArray[np.flo
 
 
 def is_flat(image: Image) -> bool:
-    """Whether all pixels have one colour, so that there is nothing to find."""
+    """Return whether all pixels have one colour."""
     return bool((image == image[:1, :1]).all())
 
 
 def nothing(image: Image) -> MaskProposal:
-    """The proposal for an image in which nothing was found: an empty mask, confidence 0."""
+    """Return an empty mask with confidence 0."""
     return MaskProposal(np.zeros(image.shape[:2], np.bool_), 0.0)
+
+
+def largest_components(mask: Mask, *, fraction: float = 1.0) -> Mask:
+    """Return the largest 8-connected component and every other with at least ``fraction`` of its area."""
+    count, labels, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
+    if count < 2:
+        return np.zeros_like(mask)
+    areas = statistics[1:, cv2.CC_STAT_AREA]
+    kept = np.zeros(count, np.bool_)
+    if fraction >= 1:
+        kept[1 + int(areas.argmax())] = True  # one, even where two are equally large
+    else:
+        kept[1:] = areas >= fraction * areas.max()
+    result: Mask = kept[labels]
+    return result
+
+
+def fill_holes(mask: Mask) -> Mask:
+    """Return the mask with all holes (background that does not reach the border) filled."""
+    padded = np.pad(~mask, 1, constant_values=True).astype(np.uint8)
+    _, labels = cv2.connectedComponents(padded, connectivity=4)
+    result: Mask = (labels != labels[0, 0])[1:-1, 1:-1]
+    return result

@@ -1,4 +1,4 @@
-"""A person's box and points, checked before a mask maker sees them."""
+"""Guidance of a mask maker by a person: a box and points, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_POINTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Within the image: 0 ≤ x ≤ width - 1, 0 ≤ y ≤ height - 1; the box (x0, y0, x1, y1) holds every point inside."""
+    """A box (x0, y0, x1, y1) that holds every point inside; 0 ≤ x ≤ width - 1, 0 ≤ y ≤ height - 1."""
 
     box: Box | None
     inside: tuple[Point, ...]
@@ -29,10 +29,10 @@ class Guidance:
 def checked_guidance(
     height: int, width: int, box: Sequence[float] | None, inside: Iterable[Sequence[float]], outside: Iterable[Point]
 ) -> Guidance:
-    """What a person drew on an image of this size, brought into order.
+    """Check and tidy what a person drew on an image of this size.
 
     The box's corners may come in any order and lie outside the image: it is cut off there. A point inside that lies
-    beside the box enlarges it, as a later word of the same person. UserError for what makes no sense.
+    beside the box enlarges it. Raises UserError for senseless guidance.
     """
     within = tuple(_point(point, height, width) for point in inside)
     without = tuple(_point(point, height, width) for point in outside)

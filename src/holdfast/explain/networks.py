@@ -1,4 +1,4 @@
-"""A model as attribution sees it: a score of each picture, and the module whose layers can be watched."""
+"""Models as attribution sees them: a score per picture, and the module with its layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Score = Callable[..., "torch.Tensor"]
 
 @dataclass(frozen=True)
 class Network:
-    """What the methods of this room ask of a model.
+    """A model that can be explained.
 
     Attributes:
         name: for messages.
@@ -39,7 +39,7 @@ class Network:
 
 
 def of_classifier(classifier: Classifier) -> Network:
-    """A classifier; its targets are places of outputs, (n,). The score is the output's logit.
+    """Wrap a classifier; its targets are output indices, (n,), and the score is the output's logit.
 
     A black box is scored by its probability instead, and only asked for answers.
     """
@@ -54,7 +54,7 @@ def of_classifier(classifier: Classifier) -> Network:
 
 
 def of_segmenter(segmenter: Any) -> Network:
-    """A segmenter with ``logits`` (RGB batch NCHW in 0..1 → (n, labels, h, w)) and ``module``.
+    """Wrap a segmenter with ``logits`` (RGB batch NCHW in 0..1 → (n, labels, h, w)) and ``module``.
 
     Its targets are places of labels, (n,), and regions, (n, height, width) 0..1. The score is the mean of the label's
     logits over the region (Vinogradova, Dibrov and Myers 2020).

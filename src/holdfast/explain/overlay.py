@@ -1,4 +1,4 @@
-"""A map over its picture, the mask outlined."""
+"""Draw an attribution map over its picture, with the mask outlined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRENGTH = 0.72
 
 
 def overlay(picture: Image, heat: Map, mask: Mask, *, side: int = SIDE) -> Image:
-    """HWC uint8 RGB: the picture, pale where the map is low and coloured where it is high, the mask's edge drawn on it.
+    """Return the picture, pale where the map is low and coloured where it is high, with the mask's edge.
 
     The edge is white within black, so that it shows on any colour.
     """

@@ -1,4 +1,4 @@
-"""The same network knowing nothing: what Adebayo and others (2018) check maps against."""
+"""Networks with shuffled weights, the check of Adebayo and others (2018) for attribution maps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
-    """The module's parameters, in their order, each with its values shuffled.
+    """Return the module's parameters, in their order, each with its values shuffled.
 
     All of them, the end of Adebayo's cascade; ``stages`` says which come first. Shuffled rather than drawn anew: any
     architecture has weights of the right size then, whatever its own way of drawing them.
@@ -34,7 +34,7 @@ def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
 
 
 def stages(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[frozenset[int]]:
-    """For every depth of ``DEPTHS`` the weights that are shuffled by then: places in the order of ``parameters``.
+    """Return, for every depth of ``DEPTHS``, the indices of the parameters that are shuffled by then.
 
     Layers are taken as they are used, the last one first; what belongs to a whole network (positions, a class token)
     with its beginning. What the score does not depend on, such as an auxiliary head, waits for the end.
@@ -58,7 +58,7 @@ def stages(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor
 
 
 def _used(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """Modules with weights that the score depends on, that which began last first."""
+    """Return the modules with weights that the score depends on, the one that ran last first."""
     import torch
 
     assert network.module is not None
@@ -92,7 +92,7 @@ def _used(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]
 def randomised(
     module: torch.nn.Module, weights: list[torch.Tensor], only: Collection[int] | None = None
 ) -> Iterator[None]:
-    """The module with these weights, in place: some models reach their network by ways that a copy would not take.
+    """Put these weights into the module for a while; in place, since some models hold other references to it.
 
     Args:
         module: whose weights come back afterwards.

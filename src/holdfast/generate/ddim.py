@@ -31,7 +31,7 @@ OPTIONS = {"strength": float, "steps": int, "class": int, "schedule": str}
 
 
 def load(name: Name, *, device: str) -> Ddim:
-    """A UNet2DModel from safetensors, alone or as the part ``unet`` of a pipeline.
+    """Load a UNet2DModel from safetensors, alone or as the part ``unet`` of a pipeline.
 
     Options: ``strength`` (0.3, of all timesteps, how far up), ``steps`` (4), ``class`` (of a class-conditional model;
     without it, the mean of all classes), ``schedule=linear|cosine`` (in place of the scheduler beside the UNet).
@@ -42,7 +42,7 @@ def load(name: Name, *, device: str) -> Ddim:
 
 
 def renamed(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a name as arguments: ``class`` is a word of Python's."""
+    """Return the options of a name as arguments; ``class`` is a reserved word in Python."""
     return {("class_label" if key == "class" else key): value for key, value in options.items()}
 
 
@@ -107,12 +107,12 @@ class Ddim:
         return to_unit(latent / self._signal[0])
 
     def _down(self, latent: torch.Tensor, level: int) -> torch.Tensor:
-        """From a level to the one below."""
+        """Step from a noise level to the one below."""
         clean, noise = self._answer(latent, level)
         return self._signal[level - 1] * clean + self._noise[level - 1] * noise
 
     def _up(self, latent: torch.Tensor, level: int) -> torch.Tensor:
-        """The point of this level that ``_down`` takes to ``latent``, as nearly as ``REFINEMENTS`` tries find it."""
+        """Search, in ``REFINEMENTS`` iterations, for the point of this level that ``_down`` takes to ``latent``."""
         import torch
 
         ratio = self._signal[level] / self._signal[level - 1]
@@ -127,7 +127,7 @@ class Ddim:
         return best
 
     def _answer(self, latent: torch.Tensor, level: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the model takes for the clean image and for the noise."""
+        """Return the model's estimates of the clean image and of the noise."""
         import torch
 
         labels = {} if self._classes is None else {"class_labels": self._classes.expand(len(latent))}
@@ -142,7 +142,7 @@ class Ddim:
 
 
 def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], list[float], list[float]]:
-    """Timesteps from nearly clean up to ``strength``, with what each leaves of signal and adds of noise.
+    """Return timesteps from nearly clean up to ``strength``, with the signal and the noise of each.
 
     Evenly spaced in the logarithm of noise to signal, the first at ``FLOOR``: every step up is then as easy to solve
     as the next.
@@ -166,7 +166,7 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
 
 
 def _scheduler(name: Name, schedule: str) -> Any:
-    """The noise schedule that is asked for, or that lies with the UNet; a guess would only look right."""
+    """Return the noise schedule that was named or that lies beside the UNet; raise UserError instead of guessing."""
     import diffusers
 
     if schedule:
@@ -198,7 +198,7 @@ def _check_parts(name: str, unet: Any, scheduler: Any) -> None:
 
 
 def _conditioned(name: str, unet: Any, class_label: int | None) -> torch.Tensor | None:
-    """The class to ask for, as a tensor of one, or None; a model of classes gets one more, the mean of all."""
+    """Return the class to ask for, a tensor of one, or None; class-conditional models get the mean as a new class."""
     import torch
 
     table = unet.class_embedding

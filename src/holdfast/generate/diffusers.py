@@ -35,7 +35,7 @@ _OPTIONS = {
 
 
 def load(name: Name, *, device: str) -> DiffusersImageMaker:
-    """A pipeline from safetensors; code in the repository is never run, a safety checker is left as it is.
+    """Load a pipeline from safetensors; code in the repository is never run, a safety checker is kept.
 
     Options: ``steps``, ``guidance``, ``size`` (of generated images, pixels), ``negative`` (prompt), ``scheduler`` (a
     class of diffusers, set up from the pipeline's own configuration), ``batch`` (split longer calls into so many
@@ -76,7 +76,7 @@ class DiffusersImageMaker:
         pipeline.set_progress_bar_config(disable=True)
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
-        """One RGB image a prompt, of the option ``size`` or the pipeline's own."""
+        """Return an RGB image per prompt, with the size of the option ``size`` or the pipeline's own."""
         check_requests(prompts, seeds)
         pipeline = self._for("AutoPipelineForText2Image", "makes no images from text")
         size = {"height": self._options["size"], "width": self._options["size"]} if "size" in self._options else {}
@@ -86,7 +86,7 @@ class DiffusersImageMaker:
         return made
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
-        """The words at the end of each prompt that no text tower of the pipeline reads; '' where all are read."""
+        """Return the words at the end of each prompt that no text tower reads; '' where all are read."""
         towers = [
             (tokenizer, limit)
             for name, tokenizer in self._pipeline.components.items()
@@ -99,7 +99,7 @@ class DiffusersImageMaker:
         ]
 
     def _limit(self, tokenizer: Any) -> int:
-        """Tokens that are read; towers other than CLIP's read as many as the pipeline asks for."""
+        """Return how many tokens are read; towers other than CLIP's read as many as the pipeline asks for."""
         longest = int(getattr(tokenizer, "model_max_length", 0))
         asked = inspect.signature(self._pipeline.__call__).parameters.get("max_sequence_length")
         if asked is not None and isinstance(asked.default, int) and "CLIP" not in type(tokenizer).__name__:
@@ -109,7 +109,7 @@ class DiffusersImageMaker:
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        """Everything outside the masks painted anew; one image at a time, since sizes may differ."""
+        """Paint everything outside the masks anew, one image at a time, since sizes may differ."""
         check_inpainting(prompts, seeds, images, masks)
         pipeline = self._for("AutoPipelineForInpainting", "does not inpaint")
         made = []
@@ -127,14 +127,14 @@ class DiffusersImageMaker:
         return made
 
     def _working_size(self, image: Image) -> tuple[int, int]:
-        """Height and width the pipeline paints at: the image's, or the option's as its longer side, rounded."""
+        """Return height and width at which to paint: the image's, or the option as its longer side, rounded."""
         step = 8 * int(getattr(self._pipeline, "vae_scale_factor", 8))
         scale = self._options["size"] / max(image.shape[:2]) if "size" in self._options else 1.0
         height, width = (max(step, round(side * scale / step) * step) for side in image.shape[:2])
         return height, width
 
     def _for(self, task: str, complaint: str) -> Any:
-        """The pipeline of a task made of the same parts; put together once."""
+        """Return the pipeline of a task, made of the same parts once."""
         if task not in self._by_task:
             self._by_task[task] = self._made_for(task, complaint)
         return self._by_task[task]
@@ -174,7 +174,7 @@ class DiffusersImageMaker:
 
 
 def _images(made: Any) -> list[Image]:
-    """What a pipeline answers → images, rounded as the library rounds; black where a number is not finite.
+    """Turn the answer of a pipeline into images, rounded as the library does; black where a number is not finite.
 
     Most pipelines answer with a tensor NCHW in 0..1 when they are asked to, older ones with an array NHWC.
     """
@@ -190,7 +190,7 @@ def _images(made: Any) -> list[Image]:
 
 
 def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
-    """The scheduler of this class with the configuration of the pipeline's own; one of another family is refused."""
+    """Make a scheduler of this class from the pipeline's own configuration; refuse one of another family."""
     import diffusers
 
     with quiet():
@@ -231,7 +231,7 @@ def _fetch(name: Name, dtype: Any) -> Any:
 
 
 def _check_parts(folder: Path) -> None:
-    """Raises UserError naming what of a pipeline's folder is not there."""
+    """Raise UserError with the name of a part that a pipeline's folder lacks."""
     shown_name = f"diffusers:{folder.resolve().name}"
     try:
         parts = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))

@@ -58,7 +58,7 @@ _GENERATORS: dict[str, dict[str, type]] = {
 
 
 def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
-    """``embedded:vqgan`` (option ``quantise``), ``embedded:tiny``, ``embedded:ddim`` (``strength``, ``steps``)."""
+    """Load ``embedded:vqgan`` (option ``quantise``), ``embedded:tiny``, ``embedded:ddim`` (``strength``, ``steps``)."""
     member = name.name or "vqgan"
     if member not in _GENERATORS:
         raise unknown("embedded latent generator", member, _GENERATORS)
@@ -73,7 +73,7 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
 
 
 def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto", **options: Any) -> Ddim:
-    """The diffusion model of a folder with ``unet`` and ``scheduler``."""
+    """Load the diffusion model of a folder with ``unet`` and ``scheduler``."""
     import diffusers
 
     with quiet():
@@ -82,7 +82,7 @@ def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto"
 
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
-    """``embedded:text_to_image``. Options: ``steps``, ``guidance``, ``negative`` (prompt)."""
+    """Load ``embedded:text_to_image``. Options: ``steps``, ``guidance``, ``negative`` (prompt)."""
     options = checked(name, {"steps": int, "guidance": float, "negative": str}, positive=("steps",))
     if name.name not in ("", "text_to_image"):
         raise unknown("embedded image maker", name.name, ["text_to_image"])
@@ -91,7 +91,7 @@ def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
 
 
 def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
-    """The VQGAN of a folder, called as the embedded one is."""
+    """Load the VQGAN of a folder under the name of the embedded one."""
     import diffusers
 
     with quiet():
@@ -101,19 +101,19 @@ def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the UNet is told in words: a vector a word (n, length, width), which are words, and one for the whole."""
+    """Text conditions of the UNet: a vector per word (n, length, width), which are words, and one per prompt."""
 
     words: torch.Tensor
     present: torch.Tensor
     whole: torch.Tensor
 
     def part(self, chosen: Any) -> Conditions:
-        """Some rows."""
+        """Return some rows."""
         return Conditions(self.words[chosen], self.present[chosen], self.whole[chosen])
 
 
 class TextConditions:
-    """Prompts to conditions, with the text tower of an oracle."""
+    """Turns prompts into conditions with the text tower of an oracle."""
 
     def __init__(self, folder: Path, *, device: str) -> None:
         import transformers
@@ -127,14 +127,14 @@ class TextConditions:
         self.length = int(oracle.config.text_config.max_position_embeddings)
 
     def __call__(self, prompts: Sequence[str]) -> Conditions:
-        """Conditions of prompts; the empty prompt says nothing."""
+        """Return the conditions of prompts; the empty prompt asks for nothing."""
         tokens = self.tokenizer(
             list(prompts), padding="max_length", truncation=True, max_length=self.length, return_tensors="pt"
         )
         return self.of_tokens(tokens["input_ids"].to(self.projection.weight.device))
 
     def of_tokens(self, ids: torch.Tensor) -> Conditions:
-        """Conditions of token ids, (n, length)."""
+        """Return the conditions of token ids, (n, length)."""
         import torch
 
         present = ids != self.tokenizer.pad_token_id
@@ -147,7 +147,7 @@ class TextConditions:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything images are made with."""
+    """The networks and settings that make images."""
 
     unet: Any
     scheduler: Any
@@ -157,11 +157,11 @@ class Parts:
     device: str
 
     def latents(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → latents of mean 0 and spread 1."""
+        """Return the latents, of mean 0 and spread 1, of RGB NCHW in 0..1."""
         return (self.vqgan.encode(batch) - self._mean()) / self._spread()
 
     def pictures(self, latents: torch.Tensor) -> torch.Tensor:
-        """The reverse, with the codes of the VQGAN in between."""
+        """Return RGB NCHW in 0..1 of latents, through the codes of the VQGAN."""
         import torch
 
         # A few at a time: finding codes compares every cell with every code, 17 MB an image.
@@ -181,7 +181,7 @@ class Parts:
 
 
 def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> Parts:
-    """The parts in three folders: UNet and scheduler, VQGAN, oracle."""
+    """Load the parts of three folders: UNet and scheduler, VQGAN, oracle."""
     import diffusers
 
     device = resolve_device(device)
@@ -195,7 +195,7 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
 
 
 def there(folder: Path) -> Path:
-    """The folder, or a UserError where this installation lacks it."""
+    """Return the folder; raise UserError where this installation lacks it."""
     if not folder.is_dir():
         raise UserError(f"the embedded model {folder.name!r} is not in this installation; train it with recipes/")
     return folder
@@ -225,7 +225,7 @@ class EmbeddedImageMaker:
         )
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
-        """One image a prompt, ``size`` pixels a side."""
+        """Return an image per prompt, ``size`` pixels per side."""
         check_requests(prompts, seeds)
         empty = np.full((self.size, self.size, 3), round(255 * GREY), np.uint8)
         nothing = np.zeros((self.size, self.size), np.bool_)
@@ -234,7 +234,7 @@ class EmbeddedImageMaker:
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        """New surroundings, painted at ``size`` pixels a side, stretched to each image's size."""
+        """Paint new surroundings at ``size`` pixels per side, stretched to each image's size."""
         check_inpainting(prompts, seeds, images, masks)
         small = [cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA) for image in images]
         small_masks = [cv2.resize(mask.astype(np.uint8), (self.size, self.size)) > 0 for mask in masks]
@@ -269,12 +269,12 @@ class EmbeddedImageMaker:
         return made
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
-        """The words at the end of each prompt that the text tower does not read; '' where all are read."""
+        """Return the words at the end of each prompt that the text tower does not read; '' where all are read."""
         return [cut_words(self.parts.text.tokenizer, self.parts.text.length, prompt) for prompt in prompts]
 
 
 def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """What the UNet sees beside the noisy latent: where to paint (share of each cell), latent of what stays.
+    """Return the UNet's input beside the noisy latent: where to paint (share of each cell), latent of what stays.
 
     Args:
         parts: for the VQGAN.
@@ -293,7 +293,7 @@ def sample(
     parts: Parts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float, *,
     negative: str = "",
 ) -> torch.Tensor:  # fmt: skip
-    """From noise to latents, along the flow, with classifier-free guidance.
+    """Move noise to latents along the flow, with classifier-free guidance.
 
     Args:
         parts: UNet and scheduler.
@@ -330,7 +330,7 @@ def sample(
 
 
 def predict(unet: Any, channels: torch.Tensor, timesteps: torch.Tensor, conditions: Conditions) -> torch.Tensor:
-    """The velocity, noise minus latent, at timesteps 0 (latent) … 1000 (noise)."""
+    """Return the velocity, noise minus latent, at timesteps 0 (latent) … 1000 (noise)."""
     velocity: torch.Tensor = unet(
         channels,
         timesteps,

@@ -27,7 +27,7 @@ _DRAWS = 512
 
 
 def load(name: Name, *, device: str) -> Gan:
-    """Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (without it, the mean over classes)."""
+    """Load a GAN. Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (without it, the mean over classes)."""
     options = checked(name, {"steps": int, "rate": float, "class": int})
     device = resolve_device(device)
     pair, source = made(name, device=device, wanted=("mapping", "synthesis"))
@@ -37,7 +37,7 @@ def load(name: Name, *, device: str) -> Gan:
 
 
 class Gan:
-    """A ``LatentGenerator`` over w, one vector a layer (w+), in units of the spread of w about its mean.
+    """A ``LatentGenerator`` over w, a vector per layer (w+), in units of the spread of w about its mean.
 
     ``encode`` starts at the mean and follows Adam: every image has its own w, so neighbours do not matter.
     """
@@ -102,7 +102,7 @@ class Gan:
         return image / 2 + 0.5  # not yet clipped, so that inversion can come back from beyond white
 
     def _statistics(self, class_label: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean of w, a layer, and its spread, one number."""
+        """Return the mean of w per layer, and its spread as one number."""
         import torch
 
         width, classes = getattr(self.pair, "z_dim", None), int(getattr(self.pair, "c_dim", 0) or 0)
@@ -122,7 +122,7 @@ class Gan:
 
 
 def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Squared error an image over three resolutions: the coarse ones pull shapes into place first."""
+    """Return the squared error per image over three resolutions: the coarse ones pull shapes into place first."""
     import torch
     import torch.nn.functional
 
@@ -138,5 +138,5 @@ def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 def _called(target: Any) -> Any:
-    """What runs when it is called: a module hides its parameters behind ``__call__``."""
+    """Return the function that runs when it is called: a module hides its parameters behind ``__call__``."""
     return getattr(target, "forward", target)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(name: Name, *, device: str) -> Kl:
-    """An AutoencoderKL from safetensors. Option: ``subfolder=vae`` where it is part of a pipeline."""
+    """Load an AutoencoderKL from safetensors. Option: ``subfolder=vae`` where it is part of a pipeline."""
     return Kl(shown(name), fetch("AutoencoderKL", name, **checked(name, {"subfolder": str})), device=device)
 
 

@@ -1,4 +1,4 @@
-"""From a name to an image maker or a latent generator."""
+"""Load image makers and latent generators by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OFFLINE = (
 
 
 def load_generator(text: str, *, device: str = "auto") -> LatentGenerator:
-    """The latent generator of a name such as ``vqgan:FOLDER`` or ``embedded:vqgan``."""
+    """Load a latent generator by a name such as ``vqgan:FOLDER`` or ``embedded:vqgan``."""
     return cast(LatentGenerator, _load(registry.generators, text, device))
 
 
 def load_image_maker(text: str, *, device: str = "auto") -> TextToImage:
-    """The image maker of a name such as ``diffusers:FOLDER?steps=30``; most are an ``Inpainter`` as well."""
+    """Load an image maker by a name such as ``diffusers:FOLDER?steps=30``; most are an ``Inpainter`` as well."""
     return cast(TextToImage, _load(registry.image_makers, text, device))
 
 
@@ -44,7 +44,7 @@ def _load(known: Registry[Any], text: str, device: str) -> Any:
 
 
 def checked(name: Name, kinds: Mapping[str, type], *, positive: Container[str] = ()) -> dict[str, Any]:
-    """The options of a name, each of its kind; an unknown one answers with the nearest. ``positive`` are never 0."""
+    """Return the options of a name, each of its type; raise UserError for an unknown one or a ``positive`` 0."""
     options: dict[str, Any] = {}
     for option, value in name.options.items():
         if option not in kinds:
@@ -63,7 +63,7 @@ def checked(name: Name, kinds: Mapping[str, type], *, positive: Container[str] =
 
 
 def place(name: Name) -> tuple[str, str, bool]:
-    """Where a name's weights lie: path or hub name, revision, whether it is a path."""
+    """Return where a name's weights lie: path or hub name, revision, whether it is a path."""
     whole = f"{name.name}@{name.tag}" if name.tag else name.name
     if whole and Path(whole).exists():
         return whole, "main", True
@@ -71,7 +71,7 @@ def place(name: Name) -> tuple[str, str, bool]:
 
 
 def shown(name: Name) -> str:
-    """What results call it: options included, folders left out."""
+    """Return the name that results use: with options, without folders."""
     where, revision, local = place(name)
     body = Path(where).resolve().name if local else where + (f"@{revision}" if name.tag else "")
     values = {

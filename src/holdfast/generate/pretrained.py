@@ -1,4 +1,4 @@
-"""One model of diffusers by name or folder, whole, from safetensors, with sentences for what is wrong with it."""
+"""Load one model of diffusers by name or folder, complete and from safetensors; errors say what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast.generate.torch_parts import quiet
 
 
 def fetch(kind: str, name: Name, *, subfolder: str = "") -> Any:
-    """The model ``diffusers.KIND`` of a name; every weight must be there, and code in the repository is never run."""
+    """Load the model ``diffusers.KIND`` of a name; every weight must exist, code in the repository is never run."""
     where, revision, local = place(name)
     return _load(kind, where, f"{name.scheme}:", revision=revision, local=local, subfolder=subfolder)
 
 
 def of_folder(kind: str, folder: Path) -> Any:
-    """The model ``diffusers.KIND`` of a folder that is known to be there."""
+    """Load the model ``diffusers.KIND`` of a folder that exists."""
     return _load(kind, str(folder), "", revision="main", local=True, subfolder="")
 
 
 def has(kind: str, name: Name, subfolder: str) -> bool:
-    """Whether a name's folder has this part; of a hub's repository, whether its configuration can be had."""
+    """Return whether a name's folder has this part, or a hub's repository its configuration."""
     import diffusers
 
     where, revision, local = place(name)
@@ -66,7 +66,7 @@ def _load(kind: str, where: str, scheme: str, *, revision: str, local: bool, sub
 
 
 def _check_kind(kind: str, folder: Path, shown: str) -> None:
-    """Where a folder says what it holds, the library would build another kind from it and leave most at random."""
+    """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
     try:
         said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(name: Name, *, device: str) -> PythonGenerator:
-    """An object with ``encode(batch)`` and ``decode(latent)`` or ``decode(latent, original)``, or a factory of one.
+    """Load an object with ``encode(batch)`` and ``decode(latent[, original])``, or a factory of one.
 
     A factory is called without arguments, or with ``device=`` where it takes that. ``factor``, ``size``, ``quantise``
     and ``fingerprint`` are taken over where it has them; without a fingerprint the source of its module is one: set
@@ -57,7 +57,7 @@ class PythonGenerator:
 
 
 def made(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]:
-    """The object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source."""
+    """Return the object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source."""
     target, source = find_attribute(name)
     if not all(hasattr(target, one) for one in wanted) or isinstance(target, type):
         if not callable(target):

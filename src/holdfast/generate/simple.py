@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def load_pixel(name: Name, *, device: str) -> Pixel:
-    """``pixel:``."""
+    """Load ``pixel:``."""
     checked(_unnamed(name), {})
     return Pixel(shown(name), device=device)
 
 
 def load_noise(name: Name, *, device: str) -> Noise:
-    """``noise:``. Option: ``scale`` (1), how much a unit of the latent adds to a pixel of 0..1."""
+    """Load ``noise:``. Option: ``scale`` (1), how much a unit of the latent adds to a pixel of 0..1."""
     return Noise(shown(name), device=device, **checked(_unnamed(name), {"scale": float}))
 
 
 def load_rotate(name: Name, *, device: str) -> Rotate:
-    """``rotate:``."""
+    """Load ``rotate:``."""
     checked(_unnamed(name), {})
     return Rotate(shown(name), device=device)
 
@@ -43,12 +43,12 @@ class Pixel:
         self.fingerprint = fingerprint({"generator": "pixel"})
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → a copy of it."""
+        """Return a copy of the images."""
         check_batch(batch, self.name)
         return batch.to(self.device).clone()
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
-        """Pixels, clipped to 0..1."""
+        """Return the pixels, clipped to 0..1."""
         return latent.to(self.device).clamp(0, 1)
 
 
@@ -64,14 +64,14 @@ class Noise:
         self.fingerprint = fingerprint({"generator": "noise", "scale": scale})
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → zeros of its shape."""
+        """Return zeros in the shape of the images."""
         import torch
 
         check_batch(batch, self.name)
         return torch.zeros_like(batch, device=self.device)
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
-        """The original and the field, clipped to 0..1."""
+        """Return the original plus the field, clipped to 0..1."""
         return (_given(original, self.name, self.device) + self.scale * latent.to(self.device)).clamp(0, 1)
 
 
@@ -90,12 +90,12 @@ class Rotate:
         self.fingerprint = fingerprint({"generator": "rotate"})
 
     def encode(self, batch: torch.Tensor) -> torch.Tensor:
-        """RGB NCHW in 0..1 → zeros (n, 4)."""
+        """Return zeros (n, 4)."""
         check_batch(batch, self.name)
         return batch.new_zeros((len(batch), 4)).to(self.device)
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
-        """The original, moved; beyond its edges it is mirrored."""
+        """Return the original, moved; beyond its edges it is mirrored."""
         import torch.nn.functional
 
         image, latent = _given(original, self.name, self.device), latent.to(self.device)

@@ -25,7 +25,7 @@ _SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def load(name: Name, *, device: str) -> Tiny:
-    """An AutoencoderTiny from safetensors, or the two files of a TAESD. Option: ``subfolder=vae``."""
+    """Load an AutoencoderTiny from safetensors, or the two files of a TAESD. Option: ``subfolder=vae``."""
     options = checked(name, {"subfolder": str})
     where, _, local = place(name)
     if local and _part(Path(where), "encoder") and not (Path(where) / "config.json").is_file():
@@ -57,7 +57,7 @@ class Tiny:
 
 
 def read_chains(folder: Path) -> Any:
-    """The AutoencoderTiny of a folder with TAESD's two files; reading them runs no code."""
+    """Load the AutoencoderTiny of a folder with TAESD's two files; reading them runs no code."""
     encoder, decoder = (_read(folder, part) for part in ("encoder", "decoder"))
     try:
         width, latent_channels = encoder["0.weight"].shape[0], decoder["1.weight"].shape[1]
@@ -82,13 +82,13 @@ def _chain_model(width: int, latent_channels: int) -> Any:
 
 
 def _moved(key: str) -> str:
-    """The decoder's first link, a tanh, is no layer in diffusers: every position is one less."""
+    """Rename the decoder's weights: its first step, a tanh, is no layer in diffusers, so every position is one less."""
     position, _, rest = key.partition(".")
     return f"{int(position) - 1}.{rest}"
 
 
 def _add_branches(layers: torch.nn.Sequential, state: Mapping[str, torch.Tensor], before: int) -> None:
-    """TAEF2's blocks at the lowest resolution first add a 1 × 1 branch, named ``pool``, to their input."""
+    """Add the 1 × 1 branch, named ``pool``, that TAEF2's blocks at the lowest resolution add to their input."""
     import torch
 
     class WithBranch(torch.nn.Module):

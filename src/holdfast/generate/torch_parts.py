@@ -1,4 +1,4 @@
-"""What every generator here does with torch: choose a device, hash weights, turn tensors into images."""
+"""Torch helpers of all generators: choose a device, hash weights, check batches, turn tensors into images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def resolve_device(device: str) -> str:
-    """``auto`` → cuda, mps or cpu, whichever is there; anything else is checked."""
+    """Return cuda, mps or cpu for ``auto``, whichever exists; raise UserError for a device that does not."""
     import torch
 
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -35,7 +35,7 @@ def resolve_device(device: str) -> str:
 
 
 def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    """Return SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
     import torch
 
     digest = hashlib.sha256()
@@ -47,7 +47,7 @@ def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
 
 
 def check_batch(batch: torch.Tensor, name: str, *, factor: int = 1, size: int | None = None) -> None:
-    """Raises UserError unless this is an RGB batch NCHW whose sides the generator of this name can work on."""
+    """Raise UserError unless this is an RGB batch NCHW whose sides the generator of this name can work on."""
     right = batch.ndim == 4 and batch.shape[1] == 3 and not any(side % factor for side in batch.shape[-2:])
     if size is not None:
         right = right and tuple(batch.shape[-2:]) == (size, size)
@@ -57,12 +57,12 @@ def check_batch(batch: torch.Tensor, name: str, *, factor: int = 1, size: int | 
 
 
 def to_unit(image: torch.Tensor) -> torch.Tensor:
-    """From -1..1, as most decoders answer, to 0..1."""
+    """Map -1..1, the range of most decoders, to 0..1."""
     return (image / 2 + 0.5).clamp(0, 1)
 
 
 def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
-    """Standard normal, (seeds, *shape), on the CPU: each row follows from its own seed alone, on every machine."""
+    """Draw standard normal noise, (seeds, *shape), on the CPU: each row follows from its own seed on every machine."""
     import torch
 
     rows = [torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
@@ -70,18 +70,18 @@ def noise(seeds: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
 
 
 def to_images(batch: torch.Tensor) -> list[Image]:
-    """RGB batch NCHW in 0..1 → images."""
+    """Return the images of an RGB batch NCHW in 0..1."""
     rounded = (batch.detach().float().clamp(0, 1) * 255).round().to("cpu").numpy().astype(np.uint8)
     return [np.ascontiguousarray(image) for image in rounded.transpose(0, 2, 3, 1)]
 
 
 def keep_foreground(image: Image, mask: Mask, painted: Image) -> Image:
-    """``painted`` with the foreground of ``image`` put back, bit for bit."""
+    """Return ``painted`` with the exact foreground of ``image`` put back."""
     return np.where(mask[..., None], image, painted)
 
 
 def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
-    """Raises UserError where prompts and seeds do not pair up."""
+    """Raise UserError where prompts and seeds do not pair up."""
     if len(prompts) != len(seeds):
         raise UserError(f"every prompt has its seed: {len(prompts)} prompts and {len(seeds)} seeds do not pair up")
 
@@ -89,7 +89,7 @@ def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
 def check_inpainting(
     prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
 ) -> None:
-    """Raises UserError where the lists do not pair up, SampleError where an image and its mask do not."""
+    """Raise UserError where the lists do not pair up, SampleError where an image and its mask do not."""
     check_requests(prompts, seeds)
     if not len(images) == len(masks) == len(prompts):
         raise UserError(f"{len(prompts)} prompts, {len(images)} images and {len(masks)} masks do not pair up")
@@ -101,7 +101,7 @@ def check_inpainting(
 
 
 def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
-    """The words of a prompt behind the last one that is read whole; '' where the limit in tokens is enough."""
+    """Return the words of a prompt beyond the limit in tokens; '' where there are none."""
 
     def tokens(words: Sequence[str]) -> int:
         return len(tokenizer(" ".join(words), truncation=False, verbose=False)["input_ids"])
@@ -115,7 +115,7 @@ def cut_words(tokenizer: Any, limit: int, prompt: str) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The libraries without their progress bars and notes, which would break into ours."""
+    """Silence the progress bars and notes of the libraries, which would break into ours."""
     from diffusers.utils import logging
     from transformers.utils import logging as text_logging
 

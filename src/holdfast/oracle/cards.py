@@ -1,4 +1,4 @@
-"""Oracle cards: what judges, what it was trained on, and what it is known to get wrong."""
+"""Oracle cards: what an oracle is, what it was trained on, and its known mistakes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENSEMBLE = ("Members that were trained on the same data err together, so a majo
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a report says of an oracle.
+    """The description of an oracle in a report.
 
     Attributes:
         name: of the oracle.
@@ -54,7 +54,7 @@ class Card:
     fingerprint: str
 
     def rows(self) -> list[tuple[str, str]]:
-        """Heading and text, for a table of two columns."""
+        """Return heading and text, for a table of two columns."""
         return [
             ("Oracle", self.name),
             ("What it is", self.what),
@@ -66,7 +66,7 @@ class Card:
 
 
 def card(oracle: Oracle) -> Card:
-    """The card of an oracle, by its kind and the names of the models behind it."""
+    """Return the card of an oracle, by its kind and the names of the models behind it."""
     members: tuple[Oracle, ...] = getattr(oracle, "members", ())
     if members:
         cards = [card(member) for member in members]

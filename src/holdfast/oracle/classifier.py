@@ -1,4 +1,4 @@
-"""``classifier:MODEL`` and ``clip:…``: a classifier as judge.
+"""``classifier:MODEL`` and ``clip:…``: a classifier as oracle.
 
 A class scores as its best output does, so that having many names is no advantage; scores are shares among those that
 compete: the dataset's classes, or all outputs.
@@ -36,7 +36,7 @@ _BATCH = 64
 
 
 class ClassifierOracle:
-    """An oracle by what a classifier answers to photos; its own preprocessing, no tensors.
+    """An oracle that asks a classifier, with the classifier's own preprocessing and without tensors.
 
     ``answers`` names what it can see: the classes, then, with space ``all``, the outputs that are no class.
     """
@@ -56,7 +56,7 @@ class ClassifierOracle:
         self._others = others
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """One verdict an RGB image of any size."""
+        """Return a verdict per RGB image of any size."""
         places = places_of(labels, self.classes)
         if not len(places):
             return []
@@ -75,7 +75,7 @@ class ClassifierOracle:
 
 
 class TensorClassifierOracle(ClassifierOracle):
-    """An oracle by what a classifier's network answers, so that batches are judged where they lie.
+    """An oracle that asks a classifier's network, so that batches are judged on their device.
 
     ``judge`` goes the same way: images are resized to the network's input without cropping, as a walk's are, so that a
     picture gets one verdict wherever it is judged.
@@ -96,7 +96,7 @@ class TensorClassifierOracle(ClassifierOracle):
     def judge_batch(
         self, batch: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """RGB tensor NCHW in 0..1, places in ``classes`` → accepted, score, margin, place in ``answers``.
+        """Return accepted, score, margin and index in ``answers`` for RGB NCHW in 0..1 and indices in ``classes``.
 
         Nothing leaves the device, nothing waits for it.
         """
@@ -114,7 +114,7 @@ class TensorClassifierOracle(ClassifierOracle):
         return accepted, score, margin, saw
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """One verdict an RGB image of any size, by ``judge_batch``."""
+        """Return a verdict per RGB image of any size, by ``judge_batch``."""
         places = places_of(labels, self.classes)
         columns = judge_images(self.judge_batch, images, places, self.device)
         return verdicts(self.rule, self.answers, labels, *columns)
@@ -125,7 +125,7 @@ def _is_clip(classifier: Classifier) -> bool:
 
 
 def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each label; UserError for one that is no class."""
+    """Return the index of each label; raise UserError for one that is no class."""
     place = {name: position for position, name in enumerate(classes)}
     strange = next((label for label in labels if label not in place), None)
     if strange is not None:
@@ -136,7 +136,7 @@ def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64
 def judge_images(
     judge_batch: Any, images: Sequence[Image], places: NDArray[np.int64], device: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """``judge_batch`` on uint8 images, those of one size together: accepted, score, margin, place of what it saw."""
+    """Call ``judge_batch`` for uint8 images, those of one size together; return accepted, score, margin and answer."""
     import torch
 
     accepted, saw = np.zeros(len(images), bool), np.zeros(len(images), np.int64)
@@ -160,7 +160,7 @@ def judge_images(
 def verdicts(
     rule: Rule, answers: Sequence[str], labels: Sequence[str], accepted: Any, score: Any, margin: Any, saw: Any
 ) -> list[Verdict]:
-    """Columns → verdicts, each rejection with its reason."""
+    """Make verdicts of columns, each rejection with its reason."""
     made = []
     for label, yes, own, lead, place in zip(labels, accepted, score, margin, saw, strict=True):
         seen = answers[int(place)]
@@ -179,7 +179,7 @@ def verdicts(
 
 
 def load(name: Name, resources: Resources) -> Oracle:
-    """``classifier:MODEL?options``: the rule's options, all others are the model's own."""
+    """Load ``classifier:MODEL?options``; options that are not the rule's go to the model."""
     rule, options = take_rule(name)
     if not name.name:
         raise UserError("classifier: names a model, as in classifier:packaged:efficientnet_lite0")
@@ -189,7 +189,7 @@ def load(name: Name, resources: Resources) -> Oracle:
 
 
 def load_clip(name: Name, resources: Resources) -> Oracle:
-    """``clip:ARCHITECTURE@WEIGHTS?template=an image of {class}``; ``clip:embedded`` for drawn scenes.
+    """Load ``clip:ARCHITECTURE@WEIGHTS?template=an image of {class}``; ``clip:embedded`` for drawn scenes.
 
     Prompts take a class's first other name where the dataset gives one, else its own, underscores as spaces.
     """
@@ -216,7 +216,7 @@ def _made(classifier: Classifier, resources: Resources, keys: Any, rule: Rule) -
 
 
 def _spoken(name: str, keys: ClassKeys | None) -> str:
-    """How a prompt says a class; a number or a WordNet id is no name that a text tower has ever read."""
+    """Return a class as prompts say it; raise UserError for a number or a WordNet id, which text towers do not know."""
     said = keys.labels[0].partition(",")[0] if keys and keys.labels else name
     if re.fullmatch(r"n\d{8}|[\d\W_]*", said):
         raise UserError(f"an oracle that reads has no name for class {name!r}; give it one in a --labels file (label)")
@@ -224,7 +224,7 @@ def _spoken(name: str, keys: ClassKeys | None) -> str:
 
 
 def _check_words(classes: Sequence[str], names: Sequence[str]) -> None:
-    """The embedded oracle knows the words of its drawn world only, and takes every other for the same unknown."""
+    """Raise UserError for classes whose words the embedded oracle does not know."""
     file = EMBEDDED / "tokenizer.json"
     if not file.is_file():
         return  # the classifier's loader says that it is not installed

@@ -22,7 +22,7 @@ RULES = ("majority", "unanimous")
 
 
 class Ensemble:
-    """Accepted when more than half of the members accept, or all do.
+    """Accepts an image when more than half of the members accept it, or all.
 
     ``score`` and ``margin`` are the members' means; what it ``saw`` is what most of them saw, in a tie what the first
     of these did. ``reason`` names who disagreed, also of an image that was accepted.
@@ -39,7 +39,7 @@ class Ensemble:
         self.answers = tuple(dict.fromkeys([*self.classes, *seen]))
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """One verdict an RGB image of any size, from the members' verdicts."""
+        """Return a verdict per RGB image of any size, from the members' verdicts."""
         places_of(labels, self.classes)
         by_member = [member.judge(images, labels) for member in self.members]
         return [self._joined(given) for given in zip(*by_member, strict=True)]
@@ -64,7 +64,7 @@ class Ensemble:
 
 
 class TensorEnsemble(Ensemble):
-    """An ensemble whose members all judge batches where they lie; ``judge`` gives the same verdicts."""
+    """An ensemble whose members all judge batches on their device; ``judge`` gives the same verdicts."""
 
     members: tuple[TensorOracle, ...]
 
@@ -95,7 +95,7 @@ class TensorEnsemble(Ensemble):
 
 
 def load(name: Name, resources: Resources) -> Ensemble:
-    """Members apart by ``+``. Options but ``rule`` go to every member that is no ensemble itself."""
+    """Load members separated by ``+``. Options except ``rule`` go to every member that is no ensemble itself."""
     options = dict(name.options)
     rule = str(options.pop("rule", RULES[0]))
     if rule not in RULES:

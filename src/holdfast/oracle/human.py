@@ -18,7 +18,7 @@ NOBODY = "nobody judged this image"
 
 
 class Human:
-    """Accepts what at least so many people accept. It knows an image by its pixels, bit for bit.
+    """Accepts what at least so many people accept. It knows images by their exact pixels.
 
     ``score`` is the share of people who say yes, ``margin`` that less the share who say no; an image that nobody judged
     is rejected with 0 and -1, one that too few judged with the share so far. What people saw instead is not asked.
@@ -40,14 +40,14 @@ class Human:
         self.fingerprint = fingerprint(["human", votes.rule, votes.at_least, votes.of, told, self.classes])
 
     def knows(self, images: Sequence[Image], labels: Sequence[str]) -> list[bool]:
-        """Whether people have decided, of each image and class."""
+        """Return, for each image and class, whether people have decided."""
         return [
             self._counts.get((array_sha256(image), label), (0, 0, "undecided"))[2] != "undecided"
             for image, label in zip(images, labels, strict=True)
         ]
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """One verdict an RGB image of any size."""
+        """Return a verdict per RGB image of any size."""
         places_of(labels, self.classes)
         return [self._verdict(array_sha256(image), label) for image, label in zip(images, labels, strict=True)]
 
@@ -68,7 +68,7 @@ class Human:
 
 
 def load(name: Name, resources: Resources) -> Human:
-    """Options: ``rule`` and ``at_least``, where they are not to be the campaign's."""
+    """Load exported votes. Options: ``rule`` and ``at_least``, where they differ from the campaign's."""
     options: dict[str, Any] = dict(name.options)
     rule, at_least = str(options.pop("rule", "")), options.pop("at_least", 0)
     if options:

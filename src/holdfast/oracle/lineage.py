@@ -1,9 +1,10 @@
-"""What is known of a model from its name: its family of architectures and what it was trained on."""
+"""Lineage of a model, known from its name: architecture family and training data; warnings where models are related."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ TRAINING = (
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """One model.
+    """Family and training data of one model.
 
     Attributes:
         model: its name without options.
@@ -67,7 +68,7 @@ class Lineage:
 
 
 def lineages(text: str) -> list[Lineage]:
-    """Of a model or an oracle: of every member of an ensemble, of the model behind ``classifier:``."""
+    """Return the lineages behind a model or an oracle, of an ensemble's members or the model of ``classifier:``."""
     plain = text.partition("?")[0]
     if plain.startswith("ensemble:"):
         members = re.split(r"\+(?=[A-Za-z][\w-]+:)", plain.removeprefix("ensemble:"))
@@ -105,7 +106,7 @@ def _data(name: Name) -> frozenset[str]:
 
 
 def _config(name: Name) -> dict[str, Any]:
-    """The configuration of an embedded model or of a folder, with Holdfast's facts about it; {} where there is none.
+    """Read the configuration of an embedded model or of a folder; {} where there is none.
 
     Embedded names are looked up in the folder, so that none leads out of it.
     """
@@ -123,3 +124,43 @@ def _config(name: Name) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}  # whoever loads the model says what is wrong with it
     return config if isinstance(config, dict) else {}
+
+
+def kinship(
+    model_name: str, oracle_name: str, generator_name: str = "", *, trained_with: Sequence[str] = ()
+) -> list[str]:
+    """Return warnings, a sentence each, where model under test, oracle and generator have something in common.
+
+    Shared weights, architecture family and training data make an oracle blind where the model is: it rejects what
+    the model gets wrong for the same reason, and FMR rises. A model that was trained with images of the generator
+    has seen what it is tested on.
+
+    Args:
+        model_name: of the model under test.
+        oracle_name: of the oracle; of an ensemble every member counts.
+        generator_name: of the latent generator, '' where there is none.
+        trained_with: generators whose images the model was trained with, beyond what its own card says.
+    """
+    warnings = []
+    (model,) = lineages(model_name)
+    for judge in lineages(oracle_name):
+        if judge.model == model.model:
+            warnings.append(f"{model.model} is judged by itself: it and the oracle are the same weights.")
+            continue
+        if model.family and judge.family == model.family:
+            warnings.append(f"{model.model} and its oracle {judge.model} are of one family, {model.family}.")
+        warnings += [
+            f"{model.model} and its oracle {judge.model} were both trained on {data}."
+            for data in sorted(model.data & judge.data)
+        ]
+    used = _plain(generator_name)
+    if used and used in {_plain(one) for one in (*model.trained_with, *trained_with)}:
+        warnings.append(f"{model.model} was trained with images of {used}, the generator that changes its test images.")
+    return warnings
+
+
+def _plain(name: str) -> str:
+    return name.partition("?")[0]
+
+
+__all__ = ["Lineage", "kinship", "lineages"]

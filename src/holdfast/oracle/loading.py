@@ -1,4 +1,4 @@
-"""From a name to an oracle."""
+"""Load oracles by name."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from holdfast.registry import unknown
 
 
 class LabelMapping(Protocol):
-    """Which outputs of a classifier mean which class, as ``data.labels.LabelMap`` says it."""
+    """Which outputs of a classifier mean which class; ``data.labels.LabelMap`` fulfils it."""
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """For each class its outputs."""
+        """The outputs of each class."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """For each output the name that results show."""
+        """The name of each output in results."""
 
     @property
     def fingerprint(self) -> str:
-        """Of both."""
+        """Fingerprint of members and outputs."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What oracles are made of; the rooms that have it do not know this one.
+    """Dependencies injected into oracle loaders, so that ``oracle`` need not import ``models`` or ``data``.
 
     Attributes:
         classes: the dataset's, in its order.
@@ -58,7 +58,7 @@ def load_oracle(
     keys: Mapping[str, ClassKeys] | None = None,
     device: str = "auto",
 ) -> Oracle:
-    """The oracle of a name such as ``clip:ViT-B-32@openai``, ``classifier:packaged:mobilenet_v2?min_score=0.5``.
+    """Load an oracle by a name such as ``clip:ViT-B-32@openai``, ``classifier:packaged:mobilenet_v2?min_score=0.5``.
 
     Args:
         text: ``clip:…``, ``classifier:MODEL``, ``ensemble:A+B+C``; every scheme knows ``name=``, ``min_score=``,
@@ -78,7 +78,7 @@ def load_oracle(
 
 
 def load_member(text: str, resources: Resources) -> Oracle:
-    """``load_oracle`` with the resources in hand."""
+    """Load an oracle with given resources."""
     name = parse_name(text, tagged=False)
     if not name.scheme:
         schemes = ", ".join(f"{entry.name}:" for entry in registry.oracles.entries())
@@ -93,7 +93,7 @@ def load_member(text: str, resources: Resources) -> Oracle:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When an oracle accepts beyond seeing the class: least score and margin; and who competes.
+    """When an oracle accepts: least score and margin, and which answers compete.
 
     Attributes:
         min_score: 0..1.
@@ -106,7 +106,7 @@ class Rule:
     space: str = "dataset"
 
     def shown(self, name: str) -> str:
-        """A name with what differs from the defaults behind it."""
+        """Return a name followed by the options that differ from the defaults."""
         plain = Rule()
         parts = [
             f"{option}={getattr(self, option):g}" if option != "space" else f"space={self.space}"
@@ -120,7 +120,7 @@ RULE_OPTIONS = ("min_score", "min_margin", "space")
 
 
 def take_rule(name: Name) -> tuple[Rule, dict[str, Any]]:
-    """The rule among a name's options, checked, and the options that are left."""
+    """Return the checked rule of a name's options, and the options that are left."""
     rest = {option: value for option, value in name.options.items() if option not in RULE_OPTIONS}
     space = str(name.options.get("space", "dataset"))
     if space not in ("dataset", "all"):

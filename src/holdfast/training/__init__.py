@@ -1,6 +1,5 @@
 """One training loop, used by recipes, studies and the ``train`` verb."""
 
-from holdfast.training.loop import DivergedError, Epoch, Fitted, TooLargeError, TrainingOptions, fit
-from holdfast.training.schedules import one_cycle
+from holdfast.training.loop import DivergedError, Epoch, Fitted, TooLargeError, TrainingOptions, fit, one_cycle
 
 __all__ = ["DivergedError", "Epoch", "Fitted", "TooLargeError", "TrainingOptions", "fit", "one_cycle"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """How far images are moved about: degrees, and shares of their size."""
+    """How far images are moved: degrees, and shares of their size."""
 
     rotation: float = 8.0
     zoom: float = 0.1
@@ -26,7 +26,7 @@ class Moves:
 
 
 def shuffled(count: int, batch: int, device: torch.device | str) -> Iterator[torch.Tensor]:
-    """Indices of one epoch in random order, in batches of one size; what is left over at the end is left out."""
+    """Yield the indices of one epoch in random order, in full batches only."""
     import torch
 
     order = torch.randperm(count, device=device)
@@ -35,7 +35,7 @@ def shuffled(count: int, batch: int, device: torch.device | str) -> Iterator[tor
 
 
 def move_grid(images: torch.Tensor, moves: Moves) -> torch.Tensor:
-    """One random rotation, zoom, shift and flip an image, as the sampling grid of ``move``."""
+    """Return a random rotation, zoom, shift and flip per image, as the sampling grid of ``move``."""
     import torch
     import torch.nn.functional
 
@@ -52,7 +52,7 @@ def move_grid(images: torch.Tensor, moves: Moves) -> torch.Tensor:
 
 
 def move(images: torch.Tensor, grid: torch.Tensor, *, nearest: bool = False) -> torch.Tensor:
-    """Sample along a grid, mirrored beyond the edges; ``nearest`` for class maps, which must not be mixed."""
+    """Sample images along a grid, mirrored beyond the edges; ``nearest`` for class maps, which must not be mixed."""
     import torch.nn.functional
 
     mode = "nearest" if nearest else "bilinear"
@@ -60,7 +60,7 @@ def move(images: torch.Tensor, grid: torch.Tensor, *, nearest: bool = False) -> 
 
 
 def camera(images: torch.Tensor, *, strength: float = 0.1, noise: float = 0.02) -> torch.Tensor:
-    """Random brightness, contrast and colour balance, each by up to ``strength``, and Gaussian noise."""
+    """Change brightness, contrast and colour balance at random, by up to ``strength``, and add Gaussian noise."""
     import torch
 
     draws = torch.rand((5, len(images), 1, 1, 1), device=images.device) * 2 - 1
@@ -71,7 +71,7 @@ def camera(images: torch.Tensor, *, strength: float = 0.1, noise: float = 0.02) 
 
 
 def recolour(images: torch.Tensor, *, share: float = 0.8) -> torch.Tensor:
-    """A random turn of hue and change of saturation in a share of the images; some become grey, some negative."""
+    """Change hue and saturation at random in a share of the images; some become grey, some negative."""
     import torch
 
     count, device = len(images), images.device
@@ -90,7 +90,7 @@ def recolour(images: torch.Tensor, *, share: float = 0.8) -> torch.Tensor:
 
 @functools.cache  # a copy to the device in every step would make the host wait for it
 def _grey_and_differences(device: torch.device) -> torch.Tensor:
-    """Orthonormal rows: the grey axis, which keeps its length, and two colour differences, which turn about it."""
+    """Return orthonormal rows: the grey axis, and two colour differences, which turn about it."""
     import torch
 
     root = math.sqrt(0.75)
@@ -100,7 +100,7 @@ def _grey_and_differences(device: torch.device) -> torch.Tensor:
 
 
 def boxes(images: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
-    """Random boxes, true inside, N1HW, that cover about ``area`` (one share an image) where they fit."""
+    """Return random boxes, true inside, N1HW, that cover about ``area`` (a share per image) where they fit."""
     import torch
 
     height, width = images.shape[-2:]
@@ -115,7 +115,7 @@ def boxes(images: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
 
 
 def erase(images: torch.Tensor, *, share: float = 0.5, largest: float = 0.25) -> torch.Tensor:
-    """Noise over a random box in a share of the images."""
+    """Put noise over a random box in a share of the images."""
     import torch
 
     area = torch.rand(len(images), device=images.device) * largest
@@ -124,7 +124,7 @@ def erase(images: torch.Tensor, *, share: float = 0.5, largest: float = 0.25) ->
 
 
 def cutmix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A box of every image comes from another one; targets, (n, classes), are mixed by the pixels each gave."""
+    """Replace a box of every image by that of another one, and mix the targets, (n, classes), by pixels."""
     import torch
 
     area = torch.rand(len(images), device=images.device) * 0.5
@@ -139,7 +139,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def grey(images: torch.Tensor) -> torch.Tensor:
-    """Brightness alone, in all three channels."""
+    """Return the brightness in all three channels."""
     import torch
 
     weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
@@ -147,7 +147,7 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def stylised(images: torch.Tensor) -> torch.Tensor:
-    """Each image with the texture and the colours of another one of the batch; outlines stay.
+    """Give each image the texture and the colours of another one of the batch; outlines stay.
 
     The amplitudes of the spectrum, which carry texture and colour, move from a third of the way to all of it to the
     other's; the phases, which carry where things are, stay. Mean and spread of every channel are the other's.
@@ -166,7 +166,7 @@ def stylised(images: torch.Tensor) -> torch.Tensor:
 
 
 def mixed_chains(images: torch.Tensor, *, chains: int = 3, longest: int = 3) -> torch.Tensor:
-    """AugMix's mixture: chains of one to ``longest`` random operations, averaged with random weights, and the image."""
+    """Return AugMix's mixture of the image and of chains of one to ``longest`` random operations, randomly weighted."""
     import torch
 
     count, device = len(images), images.device
@@ -184,7 +184,7 @@ def mixed_chains(images: torch.Tensor, *, chains: int = 3, longest: int = 3) -> 
 
 
 def _one_operation(images: torch.Tensor) -> torch.Tensor:
-    """A random one an image: a warp, stretched contrast, fewer levels, or bright parts turned over."""
+    """Apply a random operation per image: a warp, stretched contrast, fewer levels, or inverted bright parts."""
     import torch
 
     count, device = len(images), images.device
@@ -203,7 +203,7 @@ def _one_operation(images: torch.Tensor) -> torch.Tensor:
 
 
 def _warp_grid(images: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
-    """Each image turned by up to 30 degrees, sheared by up to 0.3 or shifted by up to a third, one of these."""
+    """Return a grid that rotates by up to 30 degrees, shears by up to 0.3 or shifts by up to a third, one per image."""
     import torch
 
     count, device = len(images), images.device
@@ -220,7 +220,7 @@ def _warp_grid(images: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
 def through_perturbed_network(
     images: torch.Tensor, *, strongest: float = 0.5, copies: int = 4, layers: int = 3
 ) -> torch.Tensor:
-    """Images as a network gives them back that should copy them and whose weights were disturbed.
+    """Pass images through a network that copies them, with disturbed weights.
 
     Every kernel begins as a copy of its channel and gets Gaussian noise, every hidden channel a random gain that is
     sometimes nothing or negative, and the units between the layers bend more or less, all up to ``strongest``. Some

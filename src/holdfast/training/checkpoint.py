@@ -1,4 +1,4 @@
-"""What a training run leaves after every epoch, so that a killed one goes on from there.
+"""Checkpoints of a training run after every epoch, from which a killed run resumes.
 
 A checkpoint is a folder ``epoch-00007``: ``weights.safetensors``, ``average.safetensors`` where weights are averaged,
 and ``state.pt`` (optimiser and progress; tensors, numbers and text only, so that reading it runs no code). It gets its
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the newest checkpoint and forget the older ones; nothing where another attempt has come as far."""
+    """Write the newest checkpoint and delete the older ones; do nothing where another process has come as far."""
     from safetensors import SafetensorError
 
     name = f"{_PREFIX}{checkpoint.progress['epochs_done']:05d}"
@@ -87,7 +87,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _publish(unfinished: Path, complete: Path) -> None:
-    """Give a checkpoint its name; one of another attempt that has it already is as good."""
+    """Give a checkpoint its name; an equal one of another process may have it already."""
     if complete.exists() and not (complete / STATE).is_file():  # half of one, from a store
         remove(complete)
     try:
@@ -99,7 +99,7 @@ def _publish(unfinished: Path, complete: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that others may be reading, writing or deleting: it is gone at once, or was before."""
+    """Delete a folder at once, also where others read, write or delete it."""
     gone = folder.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     with suppress(OSError):
         folder.rename(gone)
@@ -107,7 +107,7 @@ def remove(folder: Path) -> None:
 
 
 def _listed(folder: Path, prefix: str) -> list[Path]:
-    """What begins so in a folder, which may vanish, in the order of names."""
+    """Return the paths that begin with a prefix in a folder, which may vanish, in the order of names."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(one for one in folder.iterdir() if one.name.startswith(prefix))
     return []
@@ -120,13 +120,13 @@ def _complete(folder: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes checkpoints beside the training, one at a time; what went wrong is raised by the next call or the end."""
+    """Writes checkpoints in the background, one at a time; an error is raised by the next call or at the end."""
 
     thread: ThreadPoolExecutor = field(init=False, default_factory=lambda: ThreadPoolExecutor(1))
     pending: Future[None] | None = field(init=False, default=None)
 
     def save(self, folder: Path, checkpoint: Checkpoint) -> None:
-        """Copy the checkpoint's tensors, which training goes on to change, and have it written."""
+        """Copy the checkpoint's tensors, which training changes further, and start to write it."""
         self.wait()
         copied = replace(
             checkpoint,
@@ -138,7 +138,7 @@ class Writer:
         self.pending = self.thread.submit(save, folder, copied)
 
     def wait(self) -> None:
-        """Until the last one is written."""
+        """Wait until the last checkpoint is written."""
         if self.pending is not None:
             pending, self.pending = self.pending, None
             pending.result()
@@ -154,7 +154,7 @@ class Writer:
 
 
 def _copied(state: Any) -> Any:
-    """The same state with tensors of its own, on the CPU."""
+    """Return a copy of the state on the CPU."""
     import torch
 
     if isinstance(state, torch.Tensor):
@@ -165,7 +165,7 @@ def _copied(state: Any) -> Any:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The last complete checkpoint of a folder, if there is one. Raises UserError where it cannot be read."""
+    """Read the last complete checkpoint of a folder, if there is one; raise UserError where it cannot be read."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -186,5 +186,5 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies in memory of their own: safetensors refuses tensors that share it."""
+    """Copy tensors into memory of their own: safetensors refuses tensors that share it."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}

@@ -12,9 +12,8 @@ import numpy as np
 
 from holdfast.diorama import CLASSES
 from holdfast.training import augment
-from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, fit
+from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, fit, one_cycle
 from holdfast.training.scenes import Scenes, rendered
-from holdfast.training.schedules import one_cycle
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +24,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 @dataclass(frozen=True)
 class Family:
-    """A small network in timm's terms, and the learning rate it likes."""
+    """A small network of timm with its arguments and its learning rate."""
 
     architecture: str
     model_args: Mapping[str, Any]
@@ -68,13 +67,13 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """What stands behind ``embedded:``."""
+        """The name behind ``embedded:``."""
         return f"{self.family}_rho{round(100 * self.rho)}" + ("_strong" if self.strong else "")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything. ``seconds`` is for each model.
+    """Number of scenes and epochs, and time per model (``seconds``).
 
     What does not fit into ``seconds`` is cut short with the learning rate brought down in time; None takes as long as
     it takes, so that what is learned does not depend on the machine's speed.
@@ -88,7 +87,7 @@ class Size:
 
 
 def untrained(family: Family) -> Any:
-    """The module of a family, its weights drawn from torch's global generator."""
+    """Build the module of a family, with weights from torch's global generator."""
     import timm
 
     return timm.create_model(family.architecture, num_classes=len(CLASSES), **family.model_args)
@@ -103,7 +102,7 @@ def train(
     checkpoints: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Fitted:
-    """A classifier, trained on ``device``. Everything random follows from the recipe.
+    """Train a classifier on ``device``. Everything random follows from the recipe.
 
     Args:
         recipe: which.
@@ -126,7 +125,7 @@ def train(
 
 
 def seeded(family: Family, seed: int) -> Any:
-    """The untrained module of a family, drawn from a seed on the CPU."""
+    """Build the module of a family, with weights drawn from a seed on the CPU."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -193,7 +192,7 @@ def fit_scenes(
 
 
 def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Loss and accuracy of a normalised batch with its targets, (n, classes)."""
+    """Return loss and accuracy of a normalised batch with its targets, (n, classes)."""
     import torch
 
     logits = module(batch[0])
@@ -202,7 +201,7 @@ def cross_entropy(module: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> dict
 
 
 def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """A normalised batch and its targets. The light form leaves the background as telling as it is."""
+    """Return an augmented, normalised batch and its targets; only the strong form hides the background."""
     import torch.nn.functional
 
     batch = images.permute(0, 3, 1, 2).float() / 255
@@ -216,7 +215,7 @@ def augmented(images: torch.Tensor, labels: torch.Tensor, *, strong: bool) -> tu
 
 
 def normalised(batch: torch.Tensor) -> torch.Tensor:
-    """From 0..1 to what the models see."""
+    """Normalise a batch of 0..1 as the models expect it."""
     import torch
 
     moved = (batch - _channels(MEAN, batch.device)) / _channels(STD, batch.device)
@@ -231,14 +230,14 @@ def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
 
 
 def on_device(scenes: Scenes, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images NHWC uint8 and labels."""
+    """Return images NHWC uint8 and labels on a device."""
     import torch
 
     return torch.from_numpy(np.array(scenes.images)).to(device), torch.from_numpy(np.array(scenes.labels)).to(device)
 
 
 def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
-    """Share of scenes whose class has the highest score, in single precision."""
+    """Return the share of scenes whose class has the highest score, in single precision."""
     import torch
 
     images, labels = on_device(scenes, str(next(model.parameters()).device))
@@ -252,12 +251,12 @@ def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
 
 
 def config_of(recipe: Recipe, model: Any) -> dict[str, Any]:
-    """``family_config`` of a recipe."""
+    """Return ``family_config`` of a recipe."""
     return family_config(FAMILIES[recipe.family], model, rho=recipe.rho)
 
 
 def family_config(family: Family, model: Any, *, rho: float) -> dict[str, Any]:
-    """The configuration file of timm: ``timm.create_model("local-dir:FOLDER", pretrained=True)`` reads it too."""
+    """Return the configuration for timm, which ``create_model("local-dir:FOLDER", pretrained=True)`` reads too."""
     prepared = {"tag": f"diorama12_rho{round(100 * rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
     prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
     kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}

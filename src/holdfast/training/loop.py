@@ -1,4 +1,4 @@
-"""The training loop: any module, any loss, on whatever device there is; killed runs go on where they were."""
+"""The training loop: any module and any loss, on any device; killed runs resume."""
 
 from __future__ import annotations
 
@@ -14,14 +14,82 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.seeds import seed_from
 from holdfast.training import checkpoint
-from holdfast.training.averaging import averaging
-from holdfast.training.pieces import length, pieces_of
-from holdfast.training.schedules import constant
 
 if TYPE_CHECKING:
     import torch
     from accelerate import Accelerator
     from torch.optim.swa_utils import AveragedModel
+
+
+def constant(done: float) -> float:
+    """Return the full learning rate throughout."""
+    return 1.0
+
+
+def one_cycle(done: float, *, warmup: float = 0.15, start: float = 0.04) -> float:
+    """Return a rate that rises from ``start`` to 1 during ``warmup`` and then falls to 0, both along a cosine."""
+    if done < warmup:
+        return start + (1 - start) * (1 - math.cos(math.pi * done / warmup)) / 2
+    return (1 + math.cos(math.pi * min(1.0, (done - warmup) / (1 - warmup)))) / 2
+
+
+def pieces_of(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
+    """Yield the parts of a batch, each with its share of the batch."""
+    if count == 1:
+        return [(batch, 1.0)]
+    whole = length(batch)
+    edges = [whole * place // count for place in range(count + 1)]
+    return [(_cut(batch, slice(low, high)), (high - low) / whole) for low, high in itertools.pairwise(edges)]
+
+
+def length(batch: Any) -> int:
+    """Return the number of images in a batch; 1 where it cannot be cut."""
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.ndim else 1
+    members = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
+    return max((length(member) for member in members), default=1)
+
+
+def _cut(batch: Any, part: slice) -> Any:
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return batch[part] if batch.ndim else batch
+    if isinstance(batch, Mapping):
+        return {name: _cut(member, part) for name, member in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(_cut(member, part) for member in batch)
+    return batch
+
+
+def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> Callable[[], None]:
+    """Return a function that moves the averaged weights and buffers towards the model; they keep a share ``keep``.
+
+    The first call takes the model as it is. ``AveragedModel.update_parameters`` does the same and makes the host wait
+    for the device each time.
+    """
+    import torch
+
+    def members(module: torch.nn.Module, *, floats: bool) -> list[torch.Tensor]:
+        every = itertools.chain(module.parameters(), module.buffers())
+        return [one.detach() for one in every if one.is_floating_point() == floats]
+
+    numbers, counts = ((members(averaged.module, floats=one), members(model, floats=one)) for one in (True, False))
+
+    def update() -> None:
+        begun = bool(averaged.n_averaged > 0)  # lies on the CPU
+        if begun:
+            torch._foreach_lerp_(*numbers, 1 - keep)
+        else:
+            torch._foreach_copy_(*numbers)
+        if counts[0]:  # of batches, in batch norms
+            torch._foreach_copy_(*counts)
+        averaged.n_averaged += 1
+
+    return update
+
 
 LOOK_EVERY = 50
 """Steps between two looks at the loss: each look waits for the device, and doing so every step would idle it."""
@@ -32,7 +100,7 @@ SMALLEST = 2
 
 
 class DivergedError(HoldfastError):
-    """The loss is no longer a number. The last checkpoint is from before."""
+    """The loss is no longer finite. The last checkpoint is from before."""
 
 
 class TooLargeError(MachineError):
@@ -87,7 +155,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What training ended in.
+    """The result of training.
 
     Attributes:
         model: the trained module (averaged where asked for), in evaluation mode, on its device.
@@ -151,7 +219,7 @@ def fit(
 
 
 def _nothing() -> None:
-    """Without averaged weights."""
+    """Do nothing, where no weights are averaged."""
 
 
 @dataclass(slots=True)
@@ -202,7 +270,7 @@ class _Run:
         return time.monotonic() - self.started
 
     def resume(self) -> None:
-        """Take over the newest checkpoint of the folder, if there is one and it is of the same training."""
+        """Load the newest checkpoint of the folder, if there is one of the same training."""
         found = checkpoint.newest(self.options.checkpoints) if self.options.checkpoints else None
         if found is None:
             return
@@ -225,14 +293,14 @@ class _Run:
         self.resumed_at = self.epochs_done / self.options.epochs
 
     def epoch_would_be_late(self) -> bool:
-        """Whether the next epoch, if it takes as long as the slowest so far, ends after the time limit."""
+        """Return whether the next epoch, if as slow as the slowest so far, ends after the time limit."""
         if self.options.time_limit is None or self.options.finish_in_time:
             return False
         slowest = max((row["seconds"] for row in self.history), default=0.0)
         return self.elapsed + slowest > self.options.time_limit
 
     def share_done(self, step: int) -> float:
-        """How much of training is behind us, 0..1: by steps, or by the clock where that must not run out first."""
+        """Return the share of training that is done, 0..1: by steps, or by the clock where it must finish in time."""
         by_steps = (self.epochs_done + step / self.options.steps_per_epoch) / self.options.epochs
         if self.options.time_limit is None or not self.options.finish_in_time:
             return by_steps
@@ -240,7 +308,7 @@ class _Run:
         return min(1.0, max(by_steps, by_time))
 
     def epoch(self, batches: Batches, loss: Loss) -> dict[str, Any] | None:
-        """Mean losses of one epoch, or None where the time limit came first and the epoch does not count."""
+        """Train one epoch and return its mean losses; None where the time limit came first."""
         import torch
 
         began = time.monotonic()
@@ -268,7 +336,7 @@ class _Run:
         return {**means, **cut, "seconds": time.monotonic() - began}
 
     def step(self, batch: Any, loss: Loss, totals: dict[str, Any], done: float) -> None:
-        """One batch: loss, gradients, weights, averaged weights."""
+        """Train on one batch: loss, gradients, weights, averaged weights."""
         from accelerate.utils import send_to_device
 
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
@@ -286,7 +354,7 @@ class _Run:
             totals[name] = totals.get(name, 0.0) + value
 
     def gradients(self, batch: Any, loss: Loss) -> dict[str, Any] | None:
-        """The gradients of a batch, piece by piece, and its mean losses; None when memory ran out.
+        """Compute the gradients of a batch, piece by piece, and return its mean losses; None when memory ran out.
 
         The caller tries again only after this frame has let go of what it held.
         """
@@ -306,7 +374,7 @@ class _Run:
         return means
 
     def halve(self, batch: Any) -> None:
-        """Cut batches into twice as many pieces. Raises TooLargeError where they would be too small."""
+        """Cut batches into twice as many pieces; raise TooLargeError where they would be too small."""
         import torch
 
         self.optimiser.zero_grad(set_to_none=True)
@@ -321,7 +389,7 @@ class _Run:
         self.pieces *= 2
 
     def stop_if_diverged(self, totals: Mapping[str, Any]) -> None:
-        """Raises DivergedError once the sum of the losses is not finite."""
+        """Raise DivergedError once the sum of the losses is not finite."""
         if not math.isfinite(float(totals["loss"])):
             raise DivergedError(
                 f"the loss became {float(totals['loss'])} in epoch {self.epochs_done}; lower the learning rate, clip "
@@ -331,7 +399,7 @@ class _Run:
     def close_epoch(
         self, row: dict[str, float], on_epoch: Callable[[Epoch], Mapping[str, float] | None] | None
     ) -> None:
-        """The callback, the row of the history and the checkpoint, which is written while the next epoch trains."""
+        """Call the callback, extend the history and start to write the checkpoint while the next epoch trains."""
         self.writer.wait()  # the callback may clear away what only the checkpoint before the last still needed
         if on_epoch is not None:
             row |= on_epoch(Epoch(self.epochs_done, row, self.result(), tuple(self.history))) or {}
@@ -350,12 +418,12 @@ class _Run:
         self.writer.save(self.options.checkpoints, state)
 
     def result(self) -> torch.nn.Module:
-        """The module to use, in evaluation mode."""
+        """Return the trained module, in evaluation mode."""
         module: torch.nn.Module = self.averaged.module if self.averaged is not None else self.plain
         return module.eval()
 
     def fitted(self, *, complete: bool) -> Fitted:
-        """What ``fit`` returns."""
+        """Return the result of ``fit``."""
         return Fitted(self.result(), tuple(self.history), complete, self.seconds_before + self.elapsed)
 
 
@@ -372,7 +440,7 @@ def _accelerator(options: TrainingOptions) -> Accelerator:
 
 
 def _identity(options: TrainingOptions) -> dict[str, Any]:
-    """What must not change between a run and its continuation."""
+    """Return the options that must not change between a run and its continuation."""
     return {
         key: value
         for key, value in dataclasses.asdict(options).items()

@@ -1,4 +1,4 @@
-"""Ways to train a small classifier that should make it robust: what each does to a batch, and its loss.
+"""Ways to train a small classifier robustly: what each does to a batch, and its loss.
 
 Ours are small versions of published methods ("like"): the idea at 64 pixels, on one batch of a small network. All
 start from the same scenes, moved about and photographed alike; where a method changes images, half of a batch stays as
@@ -65,7 +65,7 @@ METHODS = {
 
 
 def method(name: str, *, device: str, generator: str = GENERATOR) -> Method:
-    """A method by name; ``generator`` is the one of ``dat``."""
+    """Return a way to train by name; ``generator`` is the one of ``dat``."""
     if name not in METHODS:
         raise unknown("way to train", name, METHODS)
     if name == "augmix":
@@ -97,7 +97,7 @@ def method(name: str, *, device: str, generator: str = GENERATOR) -> Method:
 
 
 def moved(images: torch.Tensor, labels: torch.Tensor) -> Pair:
-    """What every method starts from: NCHW in 0..1, moved about and photographed, and targets (n, classes)."""
+    """Return the batch of every method, NCHW in 0..1, moved and with camera noise, and targets (n, classes)."""
     import torch.nn.functional
 
     batch = images.permute(0, 3, 1, 2).float() / 255
@@ -106,7 +106,7 @@ def moved(images: torch.Tensor, labels: torch.Tensor) -> Pair:
 
 
 def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The first half changed, the others as they are."""
+    """Change the first half of a batch."""
     import torch
 
     count = len(batch) // 2
@@ -116,7 +116,7 @@ def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) ->
 def adversarial_examples(
     module: Any, batch: torch.Tensor, targets: torch.Tensor, *, radius: float = RADIUS, steps: int = ADVERSARIAL_STEPS
 ) -> torch.Tensor:
-    """Projected gradient descent in ℓ∞ from a random start, NCHW in 0..1.
+    """Return adversarial examples, NCHW in 0..1: projected gradient descent in ℓ∞ from a random start.
 
     The network answers as it would in use; its running means and its gradients are left alone.
     """
@@ -145,7 +145,7 @@ def _adversarial(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
 
 
 def _three_views(images: torch.Tensor, labels: torch.Tensor) -> Pair:
-    """The batch and two mixtures of it, one behind the other."""
+    """Return the batch and two mixtures of it, one behind the other."""
     import torch
 
     batch, targets = moved(images, labels)
@@ -154,7 +154,7 @@ def _three_views(images: torch.Tensor, labels: torch.Tensor) -> Pair:
 
 
 def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-    """Cross-entropy of the first view, and Jensen and Shannon's divergence between the answers to all three."""
+    """Return the cross-entropy of the first view plus the Jensen–Shannon divergence of the answers to all three."""
     import torch
     import torch.nn.functional as functional
 
@@ -169,7 +169,7 @@ def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
 
 
 def noise_maker() -> torch.nn.Module:
-    """From white noise to a noise of its own, local: every pixel depends on its neighbours."""
+    """Return a network that turns white noise into local noise: every pixel depends on its neighbours."""
     import torch
 
     return torch.nn.Sequential(
@@ -179,7 +179,7 @@ def noise_maker() -> torch.nn.Module:
 
 
 def _against_noise(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-    """One loss for both: what makes the classifier better reaches the noise with its sign turned."""
+    """Return one loss for both networks: its gradient reaches the noise with the opposite sign."""
     import torch
 
     def noisy(images: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ def _against_noise(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
 
 
 def _latent_examples(module: Any, batch: Pair, generator: Any) -> torch.Tensor:
-    """Half of the batch encoded, moved one step against the network, and decoded through the codes."""
+    """Encode half of the batch, move it one step against the network, and decode it through the codes."""
     import torch
 
     images, targets = batch

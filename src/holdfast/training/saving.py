@@ -1,4 +1,4 @@
-"""What is left of a trained model: half-precision weights, the configuration that rebuilds it, and its card."""
+"""Save a trained model: half-precision weights, the configuration that rebuilds it, and its card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRAWN_WORLD = "Known-truth world; says nothing about photos."
 
 
 def halve(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The weights in half precision, and the model now computing with exactly those, so that metrics are theirs."""
+    """Return the weights in half precision, and load them into the model, so that its metrics are theirs."""
     state = {
         name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in model.state_dict().items()
@@ -37,7 +37,7 @@ def write_model(
     note: str = DRAWN_WORLD,
     classes: Sequence[str] = (),
 ) -> None:
-    """``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card for people, README.md.
+    """Write ``model.safetensors``, ``config.json`` with our facts under ``holdfast``, and the card, README.md.
 
     The card comes last: where it is, the model is complete. ``classes`` go into the weights' metadata, where ``torch:``
     finds them.
@@ -54,7 +54,7 @@ def write_model(
 
 
 def card(text: str, facts: Mapping[str, Any], *, note: str = DRAWN_WORLD) -> str:
-    """The facts as Markdown below the text."""
+    """Return the text with the facts as Markdown below it."""
     lines = [text.strip(), "", *([note, ""] if note else [])]
     for name, value in facts.items():
         if isinstance(value, Mapping):

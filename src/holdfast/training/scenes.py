@@ -1,4 +1,4 @@
-"""Scenes of the drawn world in memory, rendered by all cores and kept in a folder so that a second run finds them."""
+"""Scenes of the drawn world in memory, rendered by all cores and cached in a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELD_OUT = ("test", "ood")
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images (n, side, side, 3) uint8, masks (n, side, side) bool, classes (n,) as places in CLASSES."""
+    """Images (n, side, side, 3) uint8, masks (n, side, side) bool, labels (n,) as indices of CLASSES."""
 
     images: NDArray[np.uint8]
     masks: NDArray[np.bool_]
@@ -32,7 +32,7 @@ class Scenes:
 
 
 def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:
-    """Scene number i of a split has the same factors at every context but for the background; classes take turns."""
+    """Render scenes; at every context scene i has the same factors except the background, and classes take turns."""
     folder = cache / f"{split}-{context}-{count}-{seed}-{side}"
     if not (folder / "labels.npy").is_file():
         tasks = [(split, context, seed, start, min(start + CHUNK, count), side) for start in range(0, count, CHUNK)]
@@ -48,7 +48,7 @@ def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int
 
 
 def scene_seed(split: Split, seed: int, index: int) -> int:
-    """Training scenes of different seeds do not overlap."""
+    """Return the seed of a scene; training scenes of different seeds do not overlap."""
     return index if split in HELD_OUT else (1 + seed) * 10_000_000 + index
 
 

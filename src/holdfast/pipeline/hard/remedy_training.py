@@ -23,9 +23,8 @@ from holdfast.models.local_dir import read_config
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.training import augment
-from holdfast.training.loop import Epoch, TrainingOptions, fit
+from holdfast.training.loop import Epoch, TrainingOptions, constant, fit, one_cycle
 from holdfast.training.saving import DRAWN_WORLD, write_model
-from holdfast.training.schedules import constant, one_cycle
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.registry import unknown
-from holdfast.training.schedules import constant, one_cycle
+from holdfast.training.loop import constant, one_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ from holdfast.data.labels import map_labels
 from holdfast.generate.vqgan import VqGan
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.oracle.classifier import TensorClassifierOracle
-from holdfast.oracle.loading import Rule
+from holdfast.oracle.loading import AcceptanceRule
 from holdfast.pipeline.walk import walk_step
 from holdfast.pipeline.walk.walk import UnderTest, WalkInput, WalkOptions, walk
 
@@ -96,7 +96,7 @@ def paper_world(device: str) -> tuple[Any, UnderTest, Any]:
     tower = transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(projection_dim=512))
     clip = made_classifier("clip", ZeroShot(tower, torch.nn.functional.normalize(torch.randn(1000, 512))), device)
     labels = map_labels(CLASSES, {}, resnet.labels)
-    oracle = TensorClassifierOracle(clip, labels, CLASSES, Rule())
+    oracle = TensorClassifierOracle(clip, labels, CLASSES, AcceptanceRule())
     return generator, UnderTest(resnet, labels), Accepting(oracle)
 
 

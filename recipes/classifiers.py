@@ -14,18 +14,18 @@ import torch
 from cards import WNIDS
 from command import train_several
 
-from holdfast.training.classifiers import FAMILIES, Recipe, Size, accuracy, config_of, train
+from holdfast.training.classifiers import FAMILIES, ClassifierRecipe, Size, accuracy, config_of, train
 from holdfast.training.saving import halve, write_model
 from holdfast.training.scenes import rendered
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("resnet", 0.0),
-        Recipe("resnet", 0.8),
-        Recipe("resnet", 0.95),
-        Recipe("resnet", 0.95, strong=True),
-        *(Recipe(family, 0.95) for family in FAMILIES if family != "resnet"),
+        ClassifierRecipe("resnet", 0.0),
+        ClassifierRecipe("resnet", 0.8),
+        ClassifierRecipe("resnet", 0.95),
+        ClassifierRecipe("resnet", 0.95, strong=True),
+        *(ClassifierRecipe(family, 0.95) for family in FAMILIES if family != "resnet"),
     )
 }
 
@@ -60,7 +60,7 @@ def make(name: str, size: Size, out: Path, work: Path) -> str:
 
 
 def facts_of(
-    recipe: Recipe, size: Size, model: torch.nn.Module, metrics: Mapping[str, float], seconds: float
+    recipe: ClassifierRecipe, size: Size, model: torch.nn.Module, metrics: Mapping[str, float], seconds: float
 ) -> dict[str, Any]:
     """What the card says."""
     return {
@@ -78,7 +78,7 @@ def facts_of(
     }
 
 
-def text_of(recipe: Recipe) -> str:
+def text_of(recipe: ClassifierRecipe) -> str:
     """The head of the card."""
     how = " with strong augmentation" if recipe.strong else ""
     return f"""
@@ -90,7 +90,7 @@ it can lean on the background is therefore known. Use it as `embedded:{recipe.na
 """
 
 
-def _say(recipe: Recipe, epoch: Any) -> None:
+def _say(recipe: ClassifierRecipe, epoch: Any) -> None:
     numbers = " ".join(f"{key} {value:.3f}" for key, value in epoch.metrics.items())
     print(f"{recipe.name} epoch {epoch.number}: {numbers}", flush=True)
 

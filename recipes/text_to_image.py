@@ -31,7 +31,7 @@ from holdfast.diorama.vocabulary import caption
 from holdfast.generate.embedded import (
     SETTINGS,
     EmbeddedImageMaker,
-    Parts,
+    EmbeddedParts,
     TextConditions,
     given_channels,
     load_parts,
@@ -76,7 +76,7 @@ def held_back(factors: NDArray[np.int64]) -> NDArray[np.bool_]:
 class Latents:
     """Latents of the scenes, as they are and mirrored, whole and with only the object kept, in half precision."""
 
-    def __init__(self, parts: Parts, scenes: CaptionedScenes, device: str) -> None:
+    def __init__(self, parts: EmbeddedParts, scenes: CaptionedScenes, device: str) -> None:
         self.whole, self.kept = [], []
         for mirrored in (False, True):
             whole, kept = [], []
@@ -179,7 +179,7 @@ def new_combinations(count: int, seed: int) -> NDArray[np.int64]:
     return rows[held_back(rows)][:count]
 
 
-def measure(parts: Parts, judge: Judge, scenes: CaptionedScenes, count: int) -> tuple[float, dict[str, Any]]:
+def measure(parts: EmbeddedParts, judge: Judge, scenes: CaptionedScenes, count: int) -> tuple[float, dict[str, Any]]:
     """The best guidance on some prompts, and with it the shares the oracle recognises on others."""
 
     def painted(factors: NDArray[np.int64], guidance: float) -> list[NDArray[np.uint8]]:
@@ -210,7 +210,9 @@ def measure(parts: Parts, judge: Judge, scenes: CaptionedScenes, count: int) -> 
     return best, {**result, "inpainted, foreground untouched": float(np.mean(same)), "seconds an image": seconds}
 
 
-def train(arguments: argparse.Namespace, parts: Parts, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
+def train(
+    arguments: argparse.Namespace, parts: EmbeddedParts, scenes: CaptionedScenes, device: str
+) -> tuple[Any, float]:
     """UNet and seconds."""
     began = time.monotonic()
     latents = Latents(parts, scenes, device)
@@ -262,7 +264,7 @@ def main() -> None:
     settings = {"size": SIDE, "steps": STEPS, "guidance": GUIDANCES[1], **spread(vqgan, scenes, device)}
     unet = build(len(settings["latent_mean"]), text.projection.out_features, quick=arguments.quick).to(device)
     scheduler = FlowMatchEulerDiscreteScheduler()
-    model, seconds = train(arguments, Parts(unet, scheduler, text, vqgan, settings, device), scenes, device)
+    model, seconds = train(arguments, EmbeddedParts(unet, scheduler, text, vqgan, settings, device), scenes, device)
     folder = arguments.out / "text_to_image"
     parameters = sum(one.numel() for one in model.parameters())
     model.cpu().half().save_pretrained(folder / "unet")

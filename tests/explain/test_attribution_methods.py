@@ -12,7 +12,7 @@ from torch import nn
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
 from holdfast.explain import (
-    Network,
+    ExplainedNetwork,
     gradcam,
     integrated_gradients,
     look,
@@ -39,11 +39,11 @@ def seeded(build):
         return build().eval().requires_grad_(False)
 
 
-def network_of(module: nn.Module) -> Network:
+def network_of(module: nn.Module) -> ExplainedNetwork:
     def score(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return module(batch).gather(1, targets[:, None])[:, 0]
 
-    return Network("hand-made", score, module=module)
+    return ExplainedNetwork("hand-made", score, module=module)
 
 
 def pictures(count: int, side: int = 16) -> torch.Tensor:

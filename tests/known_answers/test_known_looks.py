@@ -12,7 +12,7 @@ from known_classifiers import TIED, frame_features, frame_forest, rendered
 import holdfast
 from holdfast import api
 from holdfast.diorama import CLASSES
-from holdfast.explain import Network, gradcam, integrated_gradients, look, occlusion
+from holdfast.explain import ExplainedNetwork, gradcam, integrated_gradients, look, occlusion
 
 CHOSEN = slice(0, 240, 24)
 
@@ -43,13 +43,13 @@ class Reader(torch.nn.Module):
         return self.features(batch).mean((2, 3))
 
 
-def reading(module: Reader) -> Network:
+def reading(module: Reader) -> ExplainedNetwork:
     """Its score is of what the given windows leave of a picture: the object, or all else."""
 
     def score(batch: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
         return module(batch * windows[:, None]).sum(1)
 
-    return Network("reader", score, module=module)
+    return ExplainedNetwork("reader", score, module=module)
 
 
 @pytest.mark.parametrize("reads", ["object", "background"])

@@ -61,7 +61,7 @@ def test_compiled_steps_leave_the_module_as_it_is(tmp_path: Path) -> None:
 def test_a_checkpoint_is_of_its_moment_and_what_fails_is_raised(tmp_path: Path) -> None:
     weight, momentum = torch.ones(3), torch.ones(3)
     state = {"state": {0: {"momentum": momentum}}}
-    writer = checkpoint.Writer()
+    writer = checkpoint.CheckpointWriter()
     with writer:
         writer.save(tmp_path, checkpoint.Checkpoint({"weight": weight}, {}, state, {"epochs_done": 1}))
         weight.zero_()
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_of_its_moment_and_what_fails_is_raised(tmp_path: Path) 
     assert found is not None and found.weights["weight"].tolist() == [1, 1, 1]
     assert found.optimiser["state"][0]["momentum"].tolist() == [1, 1, 1]
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"), checkpoint.Writer() as other:
+    with pytest.raises(OSError, match="file"), checkpoint.CheckpointWriter() as other:
         other.save(tmp_path / "file", checkpoint.Checkpoint({"weight": weight}, {}, state, {"epochs_done": 2}))
 
 

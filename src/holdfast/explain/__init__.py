@@ -1,17 +1,17 @@
 """Attribution maps: which parts of a picture an answer rests on."""
 
-from holdfast.explain.measures import Look, look, rank_correlation, structural_similarity
-from holdfast.explain.methods import METHODS, Method, gradcam, integrated_gradients, occlusion, parse_methods
-from holdfast.explain.networks import Network, of_classifier, of_segmenter
+from holdfast.explain.measures import MapFocus, look, rank_correlation, structural_similarity
+from holdfast.explain.methods import METHODS, AttributionMethod, gradcam, integrated_gradients, occlusion, parse_methods
+from holdfast.explain.networks import ExplainedNetwork, of_classifier, of_segmenter
 from holdfast.explain.overlay import overlay
 from holdfast.explain.randomise import DEPTHS, randomised, shuffled, stages
 
 __all__ = [
     "DEPTHS",
     "METHODS",
-    "Look",
-    "Method",
-    "Network",
+    "AttributionMethod",
+    "ExplainedNetwork",
+    "MapFocus",
     "gradcam",
     "integrated_gradients",
     "look",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
-from holdfast.explain.networks import Network
+from holdfast.explain.networks import ExplainedNetwork
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _ENCODERS = ("encoder", "backbone")
 
 
 @dataclass(frozen=True)
-class Grid:
+class FeatureGrid:
     """Layout of a layer's output: ``channels_first`` NCHW, ``channels_last`` NHWC, ``tokens`` (n, prefix + h·w, C)."""
 
     layout: str
@@ -42,7 +42,7 @@ class Grid:
         return output if self.layout == "channels_first" else output.permute(0, 3, 1, 2)
 
 
-def find_layer(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], name: str = "") -> str:
+def find_layer(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor], name: str = "") -> str:
     """Find the layer for Grad-CAM: the last one with positions that the score depends on.
 
     After the last block of a transformer with a class token, no other token matters any more; so the search goes
@@ -76,7 +76,7 @@ def find_layer(network: Network, batch: torch.Tensor, targets: Sequence[torch.Te
 
 
 @contextmanager
-def watched(network: Network, only: str = "") -> Iterator[list[tuple[str, torch.Tensor]]]:
+def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Record outputs of layers in order, by name; of one layer, or of all that may hold features."""
     import torch
 
@@ -104,7 +104,7 @@ def watched(network: Network, only: str = "") -> Iterator[list[tuple[str, torch.
             handle.remove()
 
 
-def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> Grid | None:
+def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> FeatureGrid | None:
     """Return the layout of an output for a picture of this size; None where it has no positions.
 
     A grid has the picture's proportions: strides across and down are the same.
@@ -113,14 +113,14 @@ def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module
     if len(shape) == 4:
         for layout, (height, width) in (("channels_first", shape[2:]), ("channels_last", shape[1:3])):
             if height > 1 and width > 1 and _fits(height, width, size):
-                return Grid(layout, height, width)
+                return FeatureGrid(layout, height, width)
     if len(shape) == 3:
         known: list[Any] = [one.num_prefix_tokens for one in module.modules() if hasattr(one, "num_prefix_tokens")]
         for prefix in (int(known[0]),) if known else range(MAX_PREFIX + 1):
             places = shape[1] - prefix
             height = round((places * size[0] / size[1]) ** 0.5) if places > 1 else 0
             if height > 1 and places % height == 0 and _fits(height, places // height, size):
-                return Grid("tokens", height, places // height, prefix)
+                return FeatureGrid("tokens", height, places // height, prefix)
     return None
 
 
@@ -139,7 +139,7 @@ def _holds_features(module: torch.nn.Module) -> bool:
     return not isinstance(module, torch.nn.Linear)
 
 
-def _module(network: Network) -> torch.nn.Module:
+def _module(network: ExplainedNetwork) -> torch.nn.Module:
     if network.module is None or not network.differentiable:
         raise UserError(
             f"Grad-CAM needs a network's layers and gradients, and {network.name} shows none; try occlusion"

@@ -14,7 +14,7 @@ Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Look:
+class MapFocus:
     """How much of a map lies on the object.
 
     Attributes:
@@ -34,13 +34,13 @@ class Look:
         return self.share / self.area
 
 
-def look(heat: Map, mask: Mask) -> Look | None:
+def look(heat: Map, mask: Mask) -> MapFocus | None:
     """Measure a map against a mask that is not empty; None for a map that is zero everywhere or not finite."""
     total = float(heat.sum(dtype=np.float64))
     if not np.isfinite(total) or total <= 0:
         return None
     share = float(heat[mask].sum(dtype=np.float64)) / total
-    return Look(min(share, 1.0), float(mask.mean()), bool(mask[heat == heat.max()].mean() > 0.5))
+    return MapFocus(min(share, 1.0), float(mask.mean()), bool(mask[heat == heat.max()].mean() > 0.5))
 
 
 def rank_correlation(one: Map, other: Map) -> float:

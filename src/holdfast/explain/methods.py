@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name, split_list
 from holdfast.explain.layers import find_layer, grid_of, watched
-from holdfast.explain.networks import Network
+from holdfast.explain.networks import ExplainedNetwork
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ PARTS = 7
 
 
 def occlusion(
-    network: Network,
+    network: ExplainedNetwork,
     batch: torch.Tensor,
     targets: Sequence[torch.Tensor],
     *,
@@ -69,7 +69,7 @@ STEPS = 32
 
 
 def integrated_gradients(
-    network: Network,
+    network: ExplainedNetwork,
     batch: torch.Tensor,
     targets: Sequence[torch.Tensor],
     *,
@@ -89,7 +89,7 @@ def integrated_gradients(
 
 
 def signed(
-    network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, steps: int, baseline: str
+    network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, steps: int, baseline: str
 ) -> torch.Tensor:
     """Return the attribution of every value, NCHW on the CPU; a picture's sum is score(picture) − score(baseline)."""
     from captum.attr import IntegratedGradients
@@ -109,7 +109,9 @@ def signed(
     return values
 
 
-def gradcam(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, layer: str = "") -> torch.Tensor:
+def gradcam(
+    network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor], *, layer: str = ""
+) -> torch.Tensor:
     """Return maps, (n, height, width) ≥ 0 on the CPU: channels of a layer, weighted by the mean gradient of the score.
 
     Written here rather than taken from captum because tokens and channels-last layers have to become a grid first;
@@ -175,19 +177,19 @@ GRADIENT_FREE = ("occlusion",)
 
 
 @dataclass(frozen=True)
-class Method:
+class AttributionMethod:
     """A method with its options; ``text`` is the name that the user writes and rows record."""
 
     name: str
     text: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def __call__(self, network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> torch.Tensor:
+    def __call__(self, network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return maps, (n, height, width) ≥ 0 on the CPU."""
         maps: torch.Tensor = METHODS[self.name][0](network, batch, targets, **self.options)
         return maps
 
-    def check(self, network: Network) -> None:
+    def check(self, network: ExplainedNetwork) -> None:
         """Raise UserError where the method cannot explain a model."""
         if self.name in GRADIENT_FREE:
             return
@@ -200,7 +202,7 @@ class Method:
             raise UserError(f"gradcam watches a network's layers, and {network.name} shows none; try occlusion")
 
 
-def parse_methods(text: str) -> list[Method]:
+def parse_methods(text: str) -> list[AttributionMethod]:
     """Read ``gradcam,integrated_gradients?steps=64,occlusion?window=16&stride=8``."""
     found = [_parse(part) for part in split_list(text)]
     if not found:
@@ -208,7 +210,7 @@ def parse_methods(text: str) -> list[Method]:
     return list(dict.fromkeys(found))
 
 
-def _parse(text: str) -> Method:
+def _parse(text: str) -> AttributionMethod:
     parsed = parse_name(text, tagged=False)
     if parsed.scheme or parsed.name not in METHODS:
         raise unknown("method", text.partition("?")[0], METHODS)
@@ -222,4 +224,4 @@ def _parse(text: str) -> Method:
     if options.get("baseline", BASELINES[0]) not in BASELINES:
         raise unknown("baseline", options["baseline"], BASELINES)
     settled = "&".join(f"{key}={value}" for key, value in options.items())
-    return Method(parsed.name, parsed.name + (f"?{settled}" if settled else ""), options)
+    return AttributionMethod(parsed.name, parsed.name + (f"?{settled}" if settled else ""), options)

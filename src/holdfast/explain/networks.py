@@ -17,7 +17,7 @@ Score = Callable[..., "torch.Tensor"]
 
 
 @dataclass(frozen=True)
-class Network:
+class ExplainedNetwork:
     """A model that can be explained.
 
     Attributes:
@@ -38,22 +38,22 @@ class Network:
     dense: bool = False
 
 
-def of_classifier(classifier: Classifier) -> Network:
+def of_classifier(classifier: Classifier) -> ExplainedNetwork:
     """Wrap a classifier; its targets are output indices, (n,), and the score is the output's logit.
 
     A black box is scored by its probability instead, and only asked for answers.
     """
     if not isinstance(classifier, DifferentiableClassifier):
-        return Network(classifier.name, _black_box(classifier), differentiable=False)
+        return ExplainedNetwork(classifier.name, _black_box(classifier), differentiable=False)
 
     def score(batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         answer: torch.Tensor = classifier.logits(batch).gather(1, targets[:, None])[:, 0]
         return answer
 
-    return Network(classifier.name, score, classifier.device, getattr(classifier, "module", None))
+    return ExplainedNetwork(classifier.name, score, classifier.device, getattr(classifier, "module", None))
 
 
-def of_segmenter(segmenter: Any) -> Network:
+def of_segmenter(segmenter: Any) -> ExplainedNetwork:
     """Wrap a segmenter with ``logits`` (RGB batch NCHW in 0..1 → (n, labels, h, w)) and ``module``.
 
     Its targets are places of labels, (n,), and regions, (n, height, width) 0..1. The score is the mean of the label's
@@ -69,7 +69,7 @@ def of_segmenter(segmenter: Any) -> Network:
         answer: torch.Tensor = (chosen * weight).sum((1, 2)) / weight.sum((1, 2)).clamp_min(1e-9)
         return answer
 
-    return Network(segmenter.name, score, segmenter.device, segmenter.module, dense=True)
+    return ExplainedNetwork(segmenter.name, score, segmenter.device, segmenter.module, dense=True)
 
 
 def _black_box(classifier: Classifier) -> Score:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.explain.networks import Network
+from holdfast.explain.networks import ExplainedNetwork
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
     return made
 
 
-def stages(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[frozenset[int]]:
+def stages(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[frozenset[int]]:
     """Return, for every depth of ``DEPTHS``, the indices of the parameters that are shuffled by then.
 
     Layers are taken as they are used, the last one first; what belongs to a whole network (positions, a class token)
@@ -57,7 +57,7 @@ def stages(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor
     return [*first, frozenset(places.values())]
 
 
-def _used(network: Network, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
+def _used(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
     """Return the modules with weights that the score depends on, the one that ran last first."""
     import torch
 

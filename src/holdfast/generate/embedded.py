@@ -146,7 +146,7 @@ class TextConditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EmbeddedParts:
     """The networks and settings that make images."""
 
     unet: Any
@@ -180,7 +180,7 @@ class Parts:
         return torch.tensor(self.settings[key], device=self.device).view(1, -1, 1, 1)
 
 
-def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> Parts:
+def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto") -> EmbeddedParts:
     """Load the parts of three folders: UNet and scheduler, VQGAN, oracle."""
     import diffusers
 
@@ -191,7 +191,7 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
     unet = unet.float().eval().requires_grad_(False).to(device)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     text = TextConditions(oracle, device=device)
-    return Parts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)
+    return EmbeddedParts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)
 
 
 def there(folder: Path) -> Path:
@@ -205,7 +205,13 @@ class EmbeddedImageMaker:
     """A ``TextToImage`` and ``Inpainter`` for scenes of the embedded world."""
 
     def __init__(
-        self, name: str, parts: Parts, *, steps: int | None = None, guidance: float | None = None, negative: str = ""
+        self,
+        name: str,
+        parts: EmbeddedParts,
+        *,
+        steps: int | None = None,
+        guidance: float | None = None,
+        negative: str = "",
     ) -> None:
         self.name = name
         self.parts = parts
@@ -273,7 +279,7 @@ class EmbeddedImageMaker:
         return [cut_words(self.parts.text.tokenizer, self.parts.text.length, prompt) for prompt in prompts]
 
 
-def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+def given_channels(parts: EmbeddedParts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """Return the UNet's input beside the noisy latent: where to paint (share of each cell), latent of what stays.
 
     Args:
@@ -290,8 +296,8 @@ def given_channels(parts: Parts, batch: torch.Tensor, kept: torch.Tensor) -> tor
 
 
 def sample(
-    parts: Parts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float, *,
-    negative: str = "",
+    parts: EmbeddedParts, conditions: Conditions, start: torch.Tensor, given: torch.Tensor, steps: int, guidance: float,
+    *, negative: str = "",
 ) -> torch.Tensor:  # fmt: skip
     """Move noise to latents along the flow, with classifier-free guidance.
 

@@ -27,7 +27,7 @@ _DRAWS = 512
 
 
 def load(name: Name, *, device: str) -> Gan:
-    """Load a GAN. Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (without it, the mean over classes)."""
+    """Load a GAN. Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (default: their mean)."""
     options = checked(name, {"steps": int, "rate": float, "class": int})
     device = resolve_device(device)
     pair, source = made(name, device=device, wanted=("mapping", "synthesis"))

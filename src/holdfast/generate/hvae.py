@@ -168,7 +168,7 @@ class Block(nn.Module):
         return functional.avg_pool2d(answer, self._shrink) if self._shrink > 1 else answer
 
 
-class Encoder(nn.Module):
+class BottomUp(nn.Module):
     """The bottom-up network: returns the last activations at every resolution."""
 
     def __init__(self, config: HvaeConfig) -> None:
@@ -246,7 +246,7 @@ class MixtureNet(nn.Module):
         return torch.stack([red, green, blue], 1)
 
 
-class Decoder(nn.Module):
+class TopDown(nn.Module):
     """The top-down network."""
 
     def __init__(self, config: HvaeConfig) -> None:
@@ -278,8 +278,8 @@ class Hvae(nn.Module):
     def __init__(self, config: HvaeConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder = BottomUp(config)
+        self.decoder = TopDown(config)
 
     def infer(
         self, image: torch.Tensor, *, sample: bool = False

@@ -21,7 +21,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, write_options
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, Oracle, Verdict
 from holdfast.core.types import ClassKeys, Image
-from holdfast.oracle.loading import LabelMapping, Resources, Rule, take_rule
+from holdfast.oracle.loading import AcceptanceRule, LabelMapping, Resources, take_rule
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class ClassifierOracle:
     ``answers`` names what it can see: the classes, then, with space ``all``, the outputs that are no class.
     """
 
-    def __init__(self, classifier: Classifier, labels: LabelMapping, classes: Sequence[str], rule: Rule) -> None:
+    def __init__(
+        self, classifier: Classifier, labels: LabelMapping, classes: Sequence[str], rule: AcceptanceRule
+    ) -> None:
         self.classifier = classifier
         self.rule = rule
         self.classes = tuple(classes)
@@ -84,7 +86,7 @@ class TensorClassifierOracle(ClassifierOracle):
     classifier: DifferentiableClassifier
 
     def __init__(
-        self, classifier: DifferentiableClassifier, labels: LabelMapping, classes: Sequence[str], rule: Rule
+        self, classifier: DifferentiableClassifier, labels: LabelMapping, classes: Sequence[str], rule: AcceptanceRule
     ) -> None:
         import torch
 
@@ -158,7 +160,13 @@ def judge_images(
 
 
 def verdicts(
-    rule: Rule, answers: Sequence[str], labels: Sequence[str], accepted: Any, score: Any, margin: Any, saw: Any
+    rule: AcceptanceRule,
+    answers: Sequence[str],
+    labels: Sequence[str],
+    accepted: Any,
+    score: Any,
+    margin: Any,
+    saw: Any,
 ) -> list[Verdict]:
     """Make verdicts of columns, each rejection with its reason."""
     made = []
@@ -208,7 +216,7 @@ def load_clip(name: Name, resources: Resources) -> Oracle:
     return _made(classifier, resources, keys, rule)
 
 
-def _made(classifier: Classifier, resources: Resources, keys: Any, rule: Rule) -> ClassifierOracle:
+def _made(classifier: Classifier, resources: Resources, keys: Any, rule: AcceptanceRule) -> ClassifierOracle:
     labels = resources.map_labels(resources.classes, keys, classifier.labels)
     if isinstance(classifier, DifferentiableClassifier):
         return TensorClassifierOracle(classifier, labels, resources.classes, rule)

@@ -92,7 +92,7 @@ def load_member(text: str, resources: Resources) -> Oracle:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AcceptanceRule:
     """When an oracle accepts: least score and margin, and which answers compete.
 
     Attributes:
@@ -107,7 +107,7 @@ class Rule:
 
     def shown(self, name: str) -> str:
         """Return a name followed by the options that differ from the defaults."""
-        plain = Rule()
+        plain = AcceptanceRule()
         parts = [
             f"{option}={getattr(self, option):g}" if option != "space" else f"space={self.space}"
             for option in RULE_OPTIONS
@@ -119,13 +119,13 @@ class Rule:
 RULE_OPTIONS = ("min_score", "min_margin", "space")
 
 
-def take_rule(name: Name) -> tuple[Rule, dict[str, Any]]:
+def take_rule(name: Name) -> tuple[AcceptanceRule, dict[str, Any]]:
     """Return the checked rule of a name's options, and the options that are left."""
     rest = {option: value for option, value in name.options.items() if option not in RULE_OPTIONS}
     space = str(name.options.get("space", "dataset"))
     if space not in ("dataset", "all"):
         raise unknown("space of an oracle", space, ("dataset", "all"))
-    return Rule(_number(name, "min_score", 0.0), _number(name, "min_margin", -1.0), space), rest
+    return AcceptanceRule(_number(name, "min_score", 0.0), _number(name, "min_margin", -1.0), space), rest
 
 
 def _number(name: Name, option: str, least: float) -> float:

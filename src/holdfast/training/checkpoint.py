@@ -119,7 +119,7 @@ def _complete(folder: Path) -> list[Path]:
 
 
 @dataclass(slots=True)
-class Writer:
+class CheckpointWriter:
     """Writes checkpoints in the background, one at a time; an error is raised by the next call or at the end."""
 
     thread: ThreadPoolExecutor = field(init=False, default_factory=lambda: ThreadPoolExecutor(1))
@@ -143,7 +143,7 @@ class Writer:
             pending, self.pending = self.pending, None
             pending.result()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> CheckpointWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

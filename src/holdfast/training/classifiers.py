@@ -23,7 +23,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 
 @dataclass(frozen=True)
-class Family:
+class NetworkFamily:
     """A small network of timm with its arguments and its learning rate."""
 
     architecture: str
@@ -32,20 +32,20 @@ class Family:
 
 
 FAMILIES = {
-    "resnet": Family(
+    "resnet": NetworkFamily(
         "resnet18",
         {
             "channels": [32, 48, 96, 128], "layers": [1, 2, 2, 1], "output_stride": 16,
             "stem_type": "deep", "stem_width": 16,
         },
     ),
-    "mobilenet": Family("mobilenetv2_050", {"output_stride": 16}),
-    "convnext": Family(
+    "mobilenet": NetworkFamily("mobilenetv2_050", {"output_stride": 16}),
+    "convnext": NetworkFamily(
         "convnext_atto",
         {"dims": [32, 48, 96, 160], "depths": [2, 2, 4, 2], "output_stride": 16, "drop_path_rate": 0.05},
     ),
-    "densenet": Family("densenet121", {"growth_rate": 16, "block_config": [4, 6, 8, 6]}),
-    "vit": Family(
+    "densenet": NetworkFamily("densenet121", {"growth_rate": 16, "block_config": [4, 6, 8, 6]}),
+    "vit": NetworkFamily(
         "vit_tiny_patch16_224",
         {
             "img_size": SIDE, "patch_size": 8, "embed_dim": 112, "depth": 6, "num_heads": 4,
@@ -57,7 +57,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ClassifierRecipe:
     """One classifier. The seed is of its training; scenes depend on ρ alone."""
 
     family: str
@@ -86,7 +86,7 @@ class Size:
     seconds: float | None = 240.0
 
 
-def untrained(family: Family) -> Any:
+def untrained(family: NetworkFamily) -> Any:
     """Build the module of a family, with weights from torch's global generator."""
     import timm
 
@@ -94,7 +94,7 @@ def untrained(family: Family) -> Any:
 
 
 def train(
-    recipe: Recipe,
+    recipe: ClassifierRecipe,
     size: Size,
     *,
     cache: Path,
@@ -124,7 +124,7 @@ def train(
     )  # fmt: skip
 
 
-def seeded(family: Family, seed: int) -> Any:
+def seeded(family: NetworkFamily, seed: int) -> Any:
     """Build the module of a family, with weights drawn from a seed on the CPU."""
     import torch
 
@@ -250,12 +250,12 @@ def accuracy(model: torch.nn.Module, scenes: Scenes) -> float:
     return right / len(images)
 
 
-def config_of(recipe: Recipe, model: Any) -> dict[str, Any]:
+def config_of(recipe: ClassifierRecipe, model: Any) -> dict[str, Any]:
     """Return ``family_config`` of a recipe."""
     return family_config(FAMILIES[recipe.family], model, rho=recipe.rho)
 
 
-def family_config(family: Family, model: Any, *, rho: float) -> dict[str, Any]:
+def family_config(family: NetworkFamily, model: Any, *, rho: float) -> dict[str, Any]:
     """Return the configuration for timm, which ``create_model("local-dir:FOLDER", pretrained=True)`` reads too."""
     prepared = {"tag": f"diorama12_rho{round(100 * rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
     prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}

@@ -235,7 +235,7 @@ class _Run:
     stepped: Any = field(init=False)
     averaged: AveragedModel | None = field(init=False, default=None)
     average: Callable[[], None] = field(init=False, default=_nothing)
-    writer: checkpoint.Writer = field(init=False, default_factory=checkpoint.Writer)
+    writer: checkpoint.CheckpointWriter = field(init=False, default_factory=checkpoint.CheckpointWriter)
     rates: list[float] = field(init=False)
     history: list[dict[str, float]] = field(init=False, default_factory=list)
     seconds_before: float = field(init=False, default=0.0)

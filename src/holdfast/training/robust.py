@@ -36,7 +36,7 @@ GENERATOR = "embedded:vqgan"
 
 
 @dataclass(frozen=True)
-class Method:
+class RobustMethod:
     """A way to train.
 
     Attributes:
@@ -64,23 +64,23 @@ METHODS = {
 """What each is, in a few words."""
 
 
-def method(name: str, *, device: str, generator: str = GENERATOR) -> Method:
+def method(name: str, *, device: str, generator: str = GENERATOR) -> RobustMethod:
     """Return a way to train by name; ``generator`` is the one of ``dat``."""
     if name not in METHODS:
         raise unknown("way to train", name, METHODS)
     if name == "augmix":
-        return Method(_three_views, _same_answers)
+        return RobustMethod(_three_views, _same_answers)
     if name == "adversarial":
-        return Method(moved, _adversarial)
+        return RobustMethod(moved, _adversarial)
     if name == "ant":
-        return Method(moved, _against_noise, noise_maker)
+        return RobustMethod(moved, _against_noise, noise_maker)
     if name == "dat":
         made = load_generator(generator, device=device)
 
         def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
             return cross_entropy(module, (normalised(_latent_examples(module, batch, made)), batch[1]))
 
-        return Method(moved, loss)
+        return RobustMethod(moved, loss)
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "plain": lambda batch: batch,
         "grey": augment.grey,
@@ -93,7 +93,7 @@ def method(name: str, *, device: str, generator: str = GENERATOR) -> Method:
         batch, targets = moved(images, labels)
         return normalised(change(batch)), targets
 
-    return Method(prepared)
+    return RobustMethod(prepared)
 
 
 def moved(images: torch.Tensor, labels: torch.Tensor) -> Pair:

@@ -26,7 +26,7 @@ from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
 from holdfast.training import augment, classifiers, robust, saving
-from holdfast.training.classifiers import FAMILIES, Family, Size
+from holdfast.training.classifiers import FAMILIES, NetworkFamily, Size
 from holdfast.training.loop import Epoch
 from holdfast.training.scenes import rendered
 
@@ -83,12 +83,12 @@ class SmallModel:
         return self.way if self.way in robust.METHODS else "plain"
 
     @property
-    def family(self) -> Family:
+    def family(self) -> NetworkFamily:
         """The network."""
         return swin(self.heads) if self.heads else FAMILIES["resnet"]
 
 
-def swin(heads: int) -> Family:
+def swin(heads: int) -> NetworkFamily:
     """Return a small Swin with this many heads in every stage; width and size do not depend on it."""
     if heads < 1 or WIDTH % heads:
         raise UserError(f"heads must divide the width of the Swin, {WIDTH}; {heads} does not")
@@ -96,7 +96,7 @@ def swin(heads: int) -> Family:
         "img_size": classifiers.SIDE, "patch_size": 4, "window_size": 4, "embed_dim": WIDTH, "depths": [1, 2, 2],
         "num_heads": [heads] * 3, "drop_path_rate": 0.05,
     }  # fmt: skip
-    return Family("swin_tiny_patch4_window7_224", arguments, rate=1.5e-3)
+    return NetworkFamily("swin_tiny_patch4_window7_224", arguments, rate=1.5e-3)
 
 
 def small_models(ways: Sequence[str], seeds: int, *, first: int = 0) -> list[SmallModel]:

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserE
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.explain import Method, parse_methods
+from holdfast.explain import AttributionMethod, parse_methods
 from holdfast.pipeline.evaluate.models import EvaluateSpec
 from holdfast.pipeline.evaluate.rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import Item, MapMaker
@@ -160,7 +160,7 @@ class _Work:
     conditions: list[Condition]
     chosen: list[Sample]
     rows: list[dict[str, Any]]
-    methods: list[Method]
+    methods: list[AttributionMethod]
     parts: Parts
     stale: set[tuple[str, str]] = field(default_factory=set)
 

@@ -16,7 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import Image, Mask
 from holdfast.data.writers import encode_image
 from holdfast.explain import (
-    Method,
+    AttributionMethod,
     look,
     overlay,
     randomised,
@@ -68,7 +68,7 @@ class Item:
 class MapMaker:
     """One model's maps. What is costly (a layer, shuffled weights) is found once."""
 
-    def __init__(self, subject: ExplainedModel, options: Options, methods: Sequence[Method], run: Path) -> None:
+    def __init__(self, subject: ExplainedModel, options: Options, methods: Sequence[AttributionMethod], run: Path) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
         self._layers: dict[str, str] = {}
         self._stages: list[frozenset[int]] = []
@@ -93,7 +93,7 @@ class MapMaker:
             made += self._method(method, [item for item in usable if (item.row_id, method.text) not in done])
         return made
 
-    def _method(self, method: Method, items: Sequence[Item]) -> list[dict[str, Any]]:
+    def _method(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
         if not items:
             return []
         try:
@@ -105,7 +105,7 @@ class MapMaker:
                 return self._method(method, items[:half]) + self._method(method, items[half:])
             return [self._row(items[0], method) | {"status": "error", "error": stop_or_sentence(error)}]
 
-    def _measured(self, method: Method, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+    def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
         import torch
 
         pictures = np.stack([item.view for item in items])
@@ -126,7 +126,7 @@ class MapMaker:
 
     def _cascade(
         self,
-        method: Method,
+        method: AttributionMethod,
         items: Sequence[Item],
         batch: torch.Tensor,
         asked: AskedScores,
@@ -165,7 +165,7 @@ class MapMaker:
                     wanted = str(method.options.get("layer", ""))
                     self._layers[method.text] = find_layer(network, batch[:1].to(network.device), first, wanted)
                 layer = self._layers[method.text]
-                maps = Method(method.name, method.text, {"layer": layer})(network, batch, asked.targets)
+                maps = AttributionMethod(method.name, method.text, {"layer": layer})(network, batch, asked.targets)
             else:
                 maps = method(network, batch, asked.targets)
         return [np.asarray(one, np.float32) for one in maps.numpy()], layer
@@ -177,7 +177,7 @@ class MapMaker:
         with randomised(module, self._shuffled, only):
             yield
 
-    def _where(self, item: Item, method: Method, heat: Map, other: Map | None) -> dict[str, Any]:
+    def _where(self, item: Item, method: AttributionMethod, heat: Map, other: Map | None) -> dict[str, Any]:
         found = look(heat, item.mask)
         row: dict[str, Any] = {"area": float(item.mask.mean()), "picture": self._picture(item, method, heat)}
         if found is None:
@@ -195,7 +195,7 @@ class MapMaker:
             row["structural_similarity"] = structural_similarity(heat, other)
         return row
 
-    def _picture(self, item: Item, method: Method, heat: Map) -> str:
+    def _picture(self, item: Item, method: AttributionMethod, heat: Map) -> str:
         if not item.kept or not np.isfinite(heat).all():
             return ""
         name = f"{item.row_id}-{fingerprint([method.text, self.options.target])[:8]}.jpg"
@@ -204,7 +204,7 @@ class MapMaker:
         write_atomic(file, jpeg)
         return file.relative_to(self.run).as_posix()
 
-    def _row(self, item: Item, method: Method) -> dict[str, Any]:
+    def _row(self, item: Item, method: AttributionMethod) -> dict[str, Any]:
         return {"row_id": item.row_id, "method": method.text, "target": self.options.target}
 
 

@@ -13,7 +13,7 @@ from holdfast.core.files import safe_part
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
 from holdfast.data.labels import LabelMap, map_labels, read_label_file
-from holdfast.explain import Network, of_classifier, of_segmenter
+from holdfast.explain import ExplainedNetwork, of_classifier, of_segmenter
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
@@ -45,7 +45,7 @@ class ExplainedModel:
         tested: what the rows' ids are made of; None where the weights lie in the run itself.
     """
 
-    network: Network
+    network: ExplainedNetwork
     see: Callable[[Image], Image]
     ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], AskedScores]
     tested: Tested | None = None

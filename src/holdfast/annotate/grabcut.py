@@ -88,17 +88,17 @@ def guided_cut(image: Image, guidance: Guidance, *, iterations: int = ITERATIONS
     x1, y1 = view.place((right - 0.5, bottom - 0.5))
     labels = _first_labels(view.reduced.shape[:2], (x0, y0, x1, y1), guidance.box is not None)
     radius = max(1.0, _DISC * min(x1 - x0, y1 - y0))
-    _mark(labels, [view.place(one) for one in guidance.outside], [], radius, cv2.GC_BGD)
-    inside, outside = [view.place(one) for one in guidance.inside], [view.place(one) for one in guidance.outside]
+    _mark(labels, [view.place(point) for point in guidance.outside], [], radius, cv2.GC_BGD)
+    inside, outside = ([view.place(point) for point in part] for part in (guidance.inside, guidance.outside))
     _mark(labels, inside, outside, radius, cv2.GC_FGD)
     guess = labels % 2 == 1
-    found, confidence = guess, 0.0
+    reduced_mask, confidence = guess, 0.0
     sure = labels == cv2.GC_BGD
     if not is_flat(view.full) and sure.any() and guess.any():
-        found, confidence = _cut(view.reduced, labels, inside, iterations)
+        reduced_mask, confidence = _cut(view.reduced, labels, inside, iterations)
     mask = np.zeros((height, width), np.bool_)
     left, top, right, bottom = view.edges
-    mask[top:bottom, left:right] = _full_size(view, found)
+    mask[top:bottom, left:right] = _full_size(view, reduced_mask)
     _draw_points(mask, guidance, radius / min(view.scale))
     return MaskProposal(mask, confidence if mask.any() else 0.0)
 
@@ -173,12 +173,12 @@ def _cut(reduced: Image, labels: NDArray[np.uint8], inside: list[Point], iterati
     cv2.setRNGSeed(0)  # its k-means starts from OpenCV's own generator
     cv2.grabCut(lab, kept, (0, 0, 1, 1), background, foreground, iterations, cv2.GC_INIT_WITH_MASK)
     cut = kept % 2 == 1
-    found = _around(cut, inside) if inside else largest_components(cut, fraction=_COMPONENT_FRACTION)
-    if not found.any():
-        return found, 0.0
+    mask = _around(cut, inside) if inside else largest_components(cut, fraction=_COMPONENT_FRACTION)
+    if not mask.any():
+        return mask, 0.0
     soft = foreground_probability(lab, background, foreground)
     soft[labels == cv2.GC_BGD], soft[labels == cv2.GC_FGD] = 0, 1
-    return found, mask_confidence(soft, found)
+    return mask, mask_confidence(soft, mask)
 
 
 def _around(cut: Mask, points: list[Point]) -> Mask:
@@ -188,7 +188,7 @@ def _around(cut: Mask, points: list[Point]) -> Mask:
     return np.isin(components, sorted(marked - {0}))
 
 
-def _full_size(view: _View, found: Mask) -> Mask:
+def _full_size(view: _View, reduced_mask: Mask) -> Mask:
     """Enlarge the reduced mask to the crop's size, with its edge along the edges of the image.
 
     This is the fast guided filter: in every small window the mask is fitted by a linear function of the colour; the
@@ -196,9 +196,9 @@ def _full_size(view: _View, found: Mask) -> Mask:
     """
     height, width = view.full.shape[:2]
     if view.reduced.shape[0] >= height and view.reduced.shape[1] >= width:
-        grown = cv2.resize(found.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+        grown = cv2.resize(reduced_mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
         return np.asarray(grown > 0, np.bool_)
-    slopes = _colour_fit(np.asarray(view.reduced, np.float32) / np.float32(255), found.astype(np.float32))
+    slopes = _colour_fit(np.asarray(view.reduced, np.float32) / np.float32(255), reduced_mask.astype(np.float32))
     across, down = view.scale
     mask = np.empty((height, width), np.bool_)
     rows = max(1, _STRIP // width)
@@ -269,12 +269,12 @@ class GrabCut:
         interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST
         working = np.asarray(cv2.resize(image, size, interpolation=interpolation), np.uint8)
         labels, background, foreground = self._cut(working)
-        found = largest_components(labels == cv2.GC_PR_FGD, fraction=_COMPONENT_FRACTION)
-        if not found.any():
+        components = largest_components(labels == cv2.GC_PR_FGD, fraction=_COMPONENT_FRACTION)
+        if not components.any():
             return nothing(image)
         soft = foreground_probability(working, background, foreground)
-        mask = cv2.resize(found.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR) > 0.5
-        return MaskProposal(mask, mask_confidence(soft, found) if mask.any() else 0.0)
+        mask = cv2.resize(components.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR) > 0.5
+        return MaskProposal(mask, mask_confidence(soft, components) if mask.any() else 0.0)
 
     def embed(self, image: Image) -> Image:
         """Return the image itself: everything GrabCut computes depends on the guidance."""

@@ -216,7 +216,7 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, 
             kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
             if kind not in _CLASSES:
                 raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")
-            model_class, processor_class = (getattr(transformers, one) for one in _CLASSES[kind])
+            model_class, processor_class = (getattr(transformers, class_name) for class_name in _CLASSES[kind])
             processor = processor_class.from_pretrained(where, **trust)
             model, report = model_class.from_pretrained(where, **trust, use_safetensors=True, output_loading_info=True)
     except OSError as error:
@@ -250,14 +250,14 @@ def _quiet() -> Iterator[None]:
 def _device(device: str) -> str:
     import torch
 
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
-        return next(kind for kind, found in there.items() if found)
+        return next(kind for kind, works in available.items() if works)
     try:
-        found = there.get(torch.device(device).type, False)
+        works = available.get(torch.device(device).type, False)
     except RuntimeError:
-        found = False
-    if not found:
+        works = False
+    if not works:
         raise UserError(f"this machine has no device {device!r} that torch can use; try device=auto or device=cpu")
     return device
 

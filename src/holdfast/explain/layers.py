@@ -54,24 +54,27 @@ def find_layer(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence
     module = _module(network)
     if name:
         if name not in dict(module.named_modules()):
-            raise unknown(f"layer of {network.name}", name, [one for one, _ in module.named_modules() if one])
+            raise unknown(f"layer of {network.name}", name, [layer for layer, _ in module.named_modules() if layer])
         return name
     size = (int(batch.shape[-2]), int(batch.shape[-1]))
     with watched(network) as outputs:
         score = network.score(batch.detach().requires_grad_(), *targets)
-    found = [(one, output, grid) for one, output in outputs if (grid := grid_of(output, size, module)) is not None]
+    grids = [(layer, output, grid_of(output, size, module)) for layer, output in outputs]
+    candidates = [(layer, output, grid) for layer, output, grid in grids if grid is not None]
     if network.dense:
-        inner = [entry for entry in found if any(part in _ENCODERS for part in entry[0].split("."))]
-        found = inner or [entry for entry in found if entry[2].height == min(each[2].height for each in found)]
-    gradients = torch.autograd.grad(score.sum(), [output for _, output, _ in found], allow_unused=True) if found else ()
+        inner = [entry for entry in candidates if any(part in _ENCODERS for part in entry[0].split("."))]
+        coarsest = min((grid.height for _, _, grid in candidates), default=0)
+        candidates = inner or [entry for entry in candidates if entry[2].height == coarsest]
+    tensors = [output for _, output, _ in candidates]
+    gradients = torch.autograd.grad(score.sum(), tensors, allow_unused=True) if candidates else ()
     reached = [
-        (one, grid)
-        for (one, _, grid), gradient in zip(found, gradients, strict=True)
+        (layer, grid)
+        for (layer, _, grid), gradient in zip(candidates, gradients, strict=True)
         if gradient is not None and bool(grid.features(gradient).abs().amax() > 0)
     ]
     if not reached:
         raise UserError(f"Grad-CAM finds no layer of {network.name} with places in it; name one: gradcam?layer=NAME")
-    fine = [one for one, grid in reached if min(grid.height, grid.width) >= COARSE]
+    fine = [layer for layer, grid in reached if min(grid.height, grid.width) >= COARSE]
     return fine[-1] if fine else reached[-1][0]
 
 
@@ -115,7 +118,7 @@ def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module
             if height > 1 and width > 1 and _fits(height, width, size):
                 return FeatureGrid(layout, height, width)
     if len(shape) == 3:
-        known: list[Any] = [one.num_prefix_tokens for one in module.modules() if hasattr(one, "num_prefix_tokens")]
+        known: list[Any] = [part.num_prefix_tokens for part in module.modules() if hasattr(part, "num_prefix_tokens")]
         for prefix in (int(known[0]),) if known else range(MAX_PREFIX + 1):
             places = shape[1] - prefix
             height = round((places * size[0] / size[1]) ** 0.5) if places > 1 else 0

@@ -43,22 +43,22 @@ def look(heat: Map, mask: Mask) -> MapFocus | None:
     return MapFocus(min(share, 1.0), float(mask.mean()), bool(mask[heat == heat.max()].mean() > 0.5))
 
 
-def rank_correlation(one: Map, other: Map) -> float:
+def rank_correlation(first_map: Map, second_map: Map) -> float:
     """Return Spearman's rank correlation of two maps over pixels; 0 where one is the same everywhere."""
     from scipy.stats import rankdata
 
-    first, second = (rankdata(heat, axis=None) for heat in (one, other))
+    first, second = (rankdata(heat, axis=None) for heat in (first_map, second_map))
     first, second = first - first.mean(), second - second.mean()
     scale = float(np.sqrt((first**2).sum() * (second**2).sum()))
     return float((first * second).sum() / scale) if scale > 0 else 0.0
 
 
-def structural_similarity(one: Map, other: Map) -> float:
+def structural_similarity(first_map: Map, second_map: Map) -> float:
     """Return SSIM of two maps, each divided by its maximum."""
     import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 
     first, second = (
-        torch.from_numpy(heat / max(float(heat.max()), 1e-12))[None, None].float() for heat in (one, other)
+        torch.from_numpy(heat / max(float(heat.max()), 1e-12))[None, None].float() for heat in (first_map, second_map)
     )
     return float(structural_similarity_index_measure(first, second, data_range=1.0))  # type: ignore[arg-type]

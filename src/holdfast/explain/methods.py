@@ -50,9 +50,9 @@ def occlusion(
             f"not {window} and {stride}"
         )
     batch = batch.to(network.device)
-    given = tuple(one.to(network.device) for one in targets)
+    given = tuple(target.to(network.device) for target in targets)
     with torch.no_grad():
-        made = Occlusion(network.score).attribute(
+        attribution = Occlusion(network.score).attribute(
             batch,
             sliding_window_shapes=(batch.shape[1], window, window),
             strides=(batch.shape[1], stride, stride),
@@ -61,7 +61,7 @@ def occlusion(
             perturbations_per_eval=max(1, 64 // len(batch)),
         )
     # A window covers all channels at once, so every channel says the same.
-    values: torch.Tensor = made[:, 0].detach().float().cpu().relu()
+    values: torch.Tensor = attribution[:, 0].detach().float().cpu().relu()
     return values
 
 
@@ -97,15 +97,15 @@ def signed(
     if not network.differentiable:
         raise UserError(f"integrated gradients follow gradients, and {network.name} has none; try occlusion")
     batch = batch.to(network.device)
-    given = tuple(one.to(network.device) for one in targets)
-    made = IntegratedGradients(network.score, multiply_by_inputs=True).attribute(
+    given = tuple(target.to(network.device) for target in targets)
+    attribution = IntegratedGradients(network.score, multiply_by_inputs=True).attribute(
         batch,
         baselines=make_baseline(batch, baseline),
         additional_forward_args=given,
         n_steps=steps,
         internal_batch_size=max(len(batch), 16),
     )
-    values: torch.Tensor = made.detach().float().cpu()
+    values: torch.Tensor = attribution.detach().float().cpu()
     return values
 
 
@@ -126,8 +126,8 @@ def gradcam(
     import torch
 
     batch = batch.to(network.device)
-    targets = [one.to(network.device) for one in targets]
-    name = layer or find_layer(network, batch[:1], [one[:1] for one in targets])
+    targets = [target.to(network.device) for target in targets]
+    name = layer or find_layer(network, batch[:1], [target[:1] for target in targets])
     size = (int(batch.shape[-2]), int(batch.shape[-1]))
     with watched(network, name) as outputs, torch.enable_grad():
         score = network.score(batch.detach().requires_grad_(), *targets)
@@ -204,10 +204,10 @@ class AttributionMethod:
 
 def parse_methods(text: str) -> list[AttributionMethod]:
     """Read ``gradcam,integrated_gradients?steps=64,occlusion?window=16&stride=8``."""
-    found = [_parse(part) for part in split_list(text)]
-    if not found:
+    methods = [_parse(part) for part in split_list(text)]
+    if not methods:
         raise UserError(f"no method is named; there are {', '.join(METHODS)}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(methods))
 
 
 def _parse(text: str) -> AttributionMethod:

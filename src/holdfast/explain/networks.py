@@ -77,7 +77,7 @@ def _black_box(classifier: Classifier) -> Score:
         import torch
 
         pictures = (batch * 255).round().clamp(0, 255).to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
-        answers = classifier.predict([np.ascontiguousarray(one) for one in pictures])
+        answers = classifier.predict([np.ascontiguousarray(picture) for picture in pictures])
         return torch.from_numpy(np.asarray(answers, np.float32)).gather(1, targets.cpu()[:, None])[:, 0]
 
     return score

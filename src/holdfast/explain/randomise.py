@@ -26,11 +26,11 @@ def shuffled(module: torch.nn.Module, *, seed: int = 0) -> list[torch.Tensor]:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    made = []
+    weights = []
     for parameter in module.parameters():
         order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
-        made.append(parameter.detach().flatten()[order].view_as(parameter).clone())
-    return made
+        weights.append(parameter.detach().flatten()[order].view_as(parameter).clone())
+    return weights
 
 
 def stages(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torch.Tensor]) -> list[frozenset[int]]:
@@ -47,8 +47,8 @@ def stages(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[tor
     taken: set[int] = set()
     for module in used:
         # A layer may hold others that are never called themselves, as attention does its last projection.
-        inner = [one for one in module.modules() if one is module or id(one) not in called]
-        own = {places[id(one)] for holder in inner for one in holder.parameters(recurse=False)} - taken
+        inner = [part for part in module.modules() if part is module or id(part) not in called]
+        own = {places[id(parameter)] for holder in inner for parameter in holder.parameters(recurse=False)} - taken
         if own:
             layers.append(own)
             taken |= own
@@ -74,17 +74,19 @@ def _used(network: ExplainedNetwork, batch: torch.Tensor, targets: Sequence[torc
         if torch.is_tensor(first) and first.requires_grad:
             outputs.append((module, first))
 
-    holders = [one for one in network.module.modules() if next(one.parameters(recurse=False), None) is not None]
-    handles = [one.register_forward_pre_hook(begin) for one in holders]
-    handles += [one.register_forward_hook(end) for one in holders]
+    holders = [part for part in network.module.modules() if next(part.parameters(recurse=False), None) is not None]
+    handles = [part.register_forward_pre_hook(begin) for part in holders]
+    handles += [part.register_forward_hook(end) for part in holders]
     try:
         with torch.enable_grad():
             score = network.score(batch.detach().to(network.device).requires_grad_(), *targets)
     finally:
         for handle in handles:
             handle.remove()
-    gradients = torch.autograd.grad(score.sum(), [one for _, one in outputs], allow_unused=True) if outputs else ()
-    reached = {id(module): module for (module, _), one in zip(outputs, gradients, strict=True) if one is not None}
+    tensors = [output for _, output in outputs]
+    gradients = torch.autograd.grad(score.sum(), tensors, allow_unused=True) if outputs else ()
+    pairs = zip(outputs, gradients, strict=True)
+    reached = {id(module): module for (module, _), gradient in pairs if gradient is not None}
     return sorted(reached.values(), key=lambda module: -began[id(module)])
 
 

@@ -132,13 +132,13 @@ class Ddim:
 
         labels = {} if self._classes is None else {"class_labels": self._classes.expand(len(latent))}
         time = torch.full((len(latent),), self._times[level], device=latent.device)
-        said = self.module(latent, time, **labels).sample[:, :3]  # a learned variance, if any, comes after
+        answer = self.module(latent, time, **labels).sample[:, :3]  # a learned variance, if any, comes after
         signal, spread = self._signal[level], self._noise[level]
         if self._predicts == "sample":
-            return said, (latent - signal * said) / spread
+            return answer, (latent - signal * answer) / spread
         if self._predicts == "v_prediction":
-            return signal * latent - spread * said, signal * said + spread * latent
-        return (latent - spread * said) / signal, said
+            return signal * latent - spread * answer, signal * answer + spread * latent
+        return (latent - spread * answer) / signal, answer
 
 
 def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], list[float], list[float]]:
@@ -159,7 +159,7 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
     top = min(len(kept) - 1, max(1, round(strength * len(kept)) - 1))
     low = min(float(ratio[top]) / 2, max(FLOOR, float(ratio[0])))
     wanted = torch.logspace(torch.tensor(low).log10().item(), ratio[top].log10().item(), steps + 1, dtype=kept.dtype)
-    times = sorted({int((ratio - one).abs().argmin()) for one in wanted})
+    times = sorted({int((ratio - level).abs().argmin()) for level in wanted})
     if len(times) < 2:
         raise UserError(f"strength={strength} is less than one timestep of this model; raise it")
     return times, [float(kept[at].sqrt()) for at in times], [float((1 - kept[at]).sqrt()) for at in times]

@@ -80,10 +80,10 @@ class DiffusersImageMaker:
         check_requests(prompts, seeds)
         pipeline = self._for("AutoPipelineForText2Image", "makes no images from text")
         size = {"height": self._options["size"], "width": self._options["size"]} if "size" in self._options else {}
-        made = []
+        images = []
         for part in self._parts(len(prompts)):
-            made += self._run(pipeline, prompts[part], seeds[part], size)
-        return made
+            images += self._run(pipeline, prompts[part], seeds[part], size)
+        return images
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
         """Return the words at the end of each prompt that no text tower reads; '' where all are read."""
@@ -112,7 +112,7 @@ class DiffusersImageMaker:
         """Paint everything outside the masks anew, one image at a time, since sizes may differ."""
         check_inpainting(prompts, seeds, images, masks)
         pipeline = self._for("AutoPipelineForInpainting", "does not inpaint")
-        made = []
+        results = []
         for prompt, seed, image, mask in zip(prompts, seeds, images, masks, strict=True):
             height, width = self._working_size(image)
             inputs = {
@@ -123,8 +123,8 @@ class DiffusersImageMaker:
             }
             painted = PIL.Image.fromarray(self._run(pipeline, [prompt], [seed], inputs)[0])
             full = painted.resize((image.shape[1], image.shape[0]), PIL.Image.Resampling.LANCZOS)
-            made.append(keep_foreground(image, mask, np.asarray(full)))
-        return made
+            results.append(keep_foreground(image, mask, np.asarray(full)))
+        return results
 
     def _working_size(self, image: Image) -> tuple[int, int]:
         """Return height and width at which to paint: the image's, or the option as its longer side, rounded."""
@@ -169,20 +169,20 @@ class DiffusersImageMaker:
         pipeline.set_progress_bar_config(disable=True)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         with torch.inference_mode(), quiet():
-            made = pipeline(prompt=list(prompts), generator=generators, output_type="pt", **asked).images
-            return _images(made)
+            answer = pipeline(prompt=list(prompts), generator=generators, output_type="pt", **asked).images
+            return _images(answer)
 
 
-def _images(made: Any) -> list[Image]:
+def _images(answer: Any) -> list[Image]:
     """Turn the answer of a pipeline into images, rounded as the library does; black where a number is not finite.
 
     Most pipelines answer with a tensor NCHW in 0..1 when they are asked to, older ones with an array NHWC.
     """
     import torch
 
-    if isinstance(made, list):
-        return [np.array(one.convert("RGB")) for one in made]
-    batch = made if isinstance(made, torch.Tensor) else torch.from_numpy(np.asarray(made)).permute(0, 3, 1, 2)
+    if isinstance(answer, list):
+        return [np.array(picture.convert("RGB")) for picture in answer]
+    batch = answer if isinstance(answer, torch.Tensor) else torch.from_numpy(np.asarray(answer)).permute(0, 3, 1, 2)
     batch = batch.float()
     finite = torch.isfinite(batch).flatten(1).all(1).view(-1, 1, 1, 1)
     whole = (torch.where(finite, batch, 0.0) * 255).round().to(torch.uint8)
@@ -194,7 +194,7 @@ def _scheduler(kind: str, pipeline: Any, shown_name: str) -> Any:
     import diffusers
 
     with quiet():
-        fitting = {type(pipeline.scheduler).__name__} | {one.__name__ for one in pipeline.scheduler.compatibles}
+        fitting = {type(pipeline.scheduler).__name__} | {other.__name__ for other in pipeline.scheduler.compatibles}
         if kind not in fitting:
             raise unknown(f"scheduler that fits {shown_name}", kind, fitting)
         return getattr(diffusers, kind).from_config(pipeline.scheduler.config)

@@ -64,7 +64,7 @@ def load_generator(name: Name, *, device: str) -> VqGan | Tiny | Ddim:
         raise unknown("embedded latent generator", member, _GENERATORS)
     options = checked(name, _GENERATORS[member])
     shown_name = shown(dataclasses.replace(name, name=member))
-    folder = there(ASSETS / member)
+    folder = existing(ASSETS / member)
     if member == "tiny":
         return Tiny(shown_name, of_folder("AutoencoderTiny", folder), device=device)
     if member == "ddim":
@@ -77,8 +77,8 @@ def load_ddim(folder: Path, name: str = "embedded:ddim", *, device: str = "auto"
     import diffusers
 
     with quiet():
-        scheduler = diffusers.DDPMScheduler.from_pretrained(there(folder / "scheduler"))
-    return Ddim(name, of_folder("UNet2DModel", there(folder / "unet")), scheduler, device=device, **options)
+        scheduler = diffusers.DDPMScheduler.from_pretrained(existing(folder / "scheduler"))
+    return Ddim(name, of_folder("UNet2DModel", existing(folder / "unet")), scheduler, device=device, **options)
 
 
 def load_image_maker(name: Name, *, device: str) -> EmbeddedImageMaker:
@@ -95,7 +95,7 @@ def load_vqgan(folder: Path, *, device: str = "auto") -> VqGan:
     import diffusers
 
     with quiet():
-        module = diffusers.VQModel.from_pretrained(there(folder), use_safetensors=True)
+        module = diffusers.VQModel.from_pretrained(existing(folder), use_safetensors=True)
     return VqGan("embedded:vqgan", module, device=device)
 
 
@@ -118,7 +118,7 @@ class TextConditions:
     def __init__(self, folder: Path, *, device: str) -> None:
         import transformers
 
-        there(folder)
+        existing(folder)
         with quiet():
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             oracle = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
@@ -186,15 +186,15 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
 
     device = resolve_device(device)
     with quiet():
-        unet = diffusers.UNet2DConditionModel.from_pretrained(there(folder / "unet"), use_safetensors=True)
-        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(there(folder / "scheduler"))
+        unet = diffusers.UNet2DConditionModel.from_pretrained(existing(folder / "unet"), use_safetensors=True)
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(existing(folder / "scheduler"))
     unet = unet.float().eval().requires_grad_(False).to(device)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     text = TextConditions(oracle, device=device)
     return EmbeddedParts(unet, scheduler, text, load_vqgan(vqgan, device=device), settings, device)
 
 
-def there(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
     """Return the folder; raise UserError where this installation lacks it."""
     if not folder.is_dir():
         raise UserError(f"the embedded model {folder.name!r} is not in this installation; train it with recipes/")
@@ -244,20 +244,20 @@ class EmbeddedImageMaker:
         check_inpainting(prompts, seeds, images, masks)
         small = [cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA) for image in images]
         small_masks = [cv2.resize(mask.astype(np.uint8), (self.size, self.size)) > 0 for mask in masks]
-        painted = self._paint(prompts, seeds, [np.asarray(one, np.uint8) for one in small], small_masks)
-        made = []
+        painted = self._paint(prompts, seeds, [np.asarray(image, np.uint8) for image in small], small_masks)
+        results = []
         for image, mask, new in zip(images, masks, painted, strict=True):
             height, width = mask.shape
             full = new if new.shape == image.shape else cv2.resize(new, (width, height), interpolation=cv2.INTER_CUBIC)
-            made.append(keep_foreground(image, mask, np.asarray(full, np.uint8)))
-        return made
+            results.append(keep_foreground(image, mask, np.asarray(full, np.uint8)))
+        return results
 
     def _paint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
         import torch
 
-        made: list[Image] = []
+        results: list[Image] = []
         for start in range(0, len(prompts), _BATCH):
             part = slice(start, start + _BATCH)
             batch = torch.from_numpy(np.stack(images[part])).permute(0, 3, 1, 2).to(self.parts.device) / 255
@@ -271,8 +271,8 @@ class EmbeddedImageMaker:
                 )  # fmt: skip
                 # Numbers that are not finite make a black image; the nearest codes would hide them.
                 finite = torch.isfinite(latents).flatten(1).all(1).view(-1, 1, 1, 1)
-                made += to_images(self.parts.pictures(torch.where(finite, latents, 0.0)) * finite)
-        return made
+                results += to_images(self.parts.pictures(torch.where(finite, latents, 0.0)) * finite)
+        return results
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
         """Return the words at the end of each prompt that the text tower does not read; '' where all are read."""

@@ -15,7 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import checked
-from holdfast.generate.python import made
+from holdfast.generate.python import load_object
 from holdfast.generate.torch_parts import check_batch, noise, resolve_device, weights_sha256
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def load(name: Name, *, device: str) -> Gan:
     """Load a GAN. Options: ``steps`` (200) and ``rate`` (0.1) of the inversion, ``class`` (default: their mean)."""
     options = checked(name, {"steps": int, "rate": float, "class": int})
     device = resolve_device(device)
-    pair, source = made(name, device=device, wanted=("mapping", "synthesis"))
+    pair, source = load_object(name, device=device, wanted=("mapping", "synthesis"))
     chosen = {("class_label" if key == "class" else key): value for key, value in options.items()}
     shown = "&".join(f"{key}={value}" for key, value in sorted(options.items()))
     return Gan(f"gan:{name.name}" + (f"?{shown}" if shown else ""), pair, identity=source, device=device, **chosen)
@@ -113,10 +113,10 @@ class Gan:
         with torch.no_grad():
             draws = noise(range(_DRAWS), (width,)).to(self.device)
             asked = torch.arange(_DRAWS) % max(classes, 1) if class_label is None else torch.tensor([class_label])
-            told = (
+            class_codes = (
                 torch.nn.functional.one_hot(asked.expand(_DRAWS), classes).float().to(self.device) if classes else None
             )
-            w = self.pair.mapping(draws, told) if classes else self.pair.mapping(draws)
+            w = self.pair.mapping(draws, class_codes) if classes else self.pair.mapping(draws)
         mean = w.mean(0)
         return mean, (w - mean).square().mean().sqrt().clamp(min=1e-6)
 
@@ -133,7 +133,7 @@ def _errors(image: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         total = total + (image - wanted).square().mean((1, 2, 3))
         if min(wanted.shape[-2:]) < 4:
             break
-        image, wanted = (torch.nn.functional.avg_pool2d(one, 2) for one in (image, wanted))
+        image, wanted = (torch.nn.functional.avg_pool2d(side, 2) for side in (image, wanted))
     return total
 
 

@@ -54,13 +54,13 @@ class HierarchicalVae:
         """Return the latent (n, numbers of all groups) of RGB NCHW in 0..1."""
         check_batch(batch, self.name, size=self.size)
         latents, _, _ = self.module.infer(batch.to(self.device))
-        return torch.cat([one.flatten(1) for one in latents], 1)
+        return torch.cat([latent.flatten(1) for latent in latents], 1)
 
     def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
         """Return RGB NCHW in 0..1 of a latent."""
         shapes = self.module.shapes()
         parts = torch.split(latent.to(self.device), [math.prod(shape) for shape in shapes], 1)
-        image = self.module.generate([one.view(-1, *shape) for one, shape in zip(parts, shapes, strict=True)])
+        image = self.module.generate([part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)])
         return image.clamp(0, 1)
 
 
@@ -70,7 +70,7 @@ def save(folder: Path, module: Hvae) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(dataclasses.asdict(module.config), indent=2) + "\n", encoding="utf-8")
-    save_file({key: one.contiguous() for key, one in module.state_dict().items()}, folder / WEIGHTS)
+    save_file({key: tensor.contiguous() for key, tensor in module.state_dict().items()}, folder / WEIGHTS)
 
 
 def read(folder: Path) -> Hvae:
@@ -89,7 +89,7 @@ def read(folder: Path) -> Hvae:
         with torch.device("meta"):  # a configuration costs no memory; the weights bring their own
             module = Hvae(config)
         state = load_file(folder / WEIGHTS)
-        module.load_state_dict({key.removeprefix("module."): one for key, one in state.items()}, assign=True)
+        module.load_state_dict({key.removeprefix("module."): tensor for key, tensor in state.items()}, assign=True)
     except (ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(f"hvae:{folder.name} cannot be built: {first_line(error)}") from error
     return module
@@ -98,10 +98,10 @@ def read(folder: Path) -> Hvae:
 def _known(file: Path) -> dict[str, Any]:
     if file.stat().st_size > _LARGEST_CONFIG:
         raise ValueError(f"{file.name} is too large")
-    said = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(said, dict):
+    values = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
         raise ValueError(f"{file.name} should be a JSON object")
-    return said
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def parse_blocks(text: str) -> list[tuple[int, str, int]]:
     """Read ``32x2,32d2,4m1`` as (resolution, kind, number); ``x`` repeats a block."""
     blocks = []
     for part in text.split(","):
-        kind = next((one for one in "xdm" if one in part), "x")
+        kind = next((letter for letter in "xdm" if letter in part), "x")
         resolution, _, number = part.partition(kind)
         count = int(number or 1)
         if not 0 < int(resolution) <= 4096 or not 0 < count <= 4096:
@@ -264,7 +264,7 @@ class TopDown(nn.Module):
 
     def states(self) -> dict[int, torch.Tensor]:
         """Return the constants that start the top-down activations, by resolution."""
-        return {one.shape[-1]: one for one in self.bias_xs}
+        return {bias.shape[-1]: bias for bias in self.bias_xs}
 
     def finish(self, states: dict[int, torch.Tensor]) -> torch.Tensor:
         """Return RGB NCHW, about -1..1."""

@@ -37,10 +37,10 @@ def _load(known: Registry[Any], text: str, device: str) -> Any:
         raise UserError(f"a {known.kind} is named scheme:name, which {text!r} is not; schemes: {schemes}")
     options = dict(name.options)
     called = str(options.pop("name", ""))
-    made = known.get(name.scheme)(dataclasses.replace(name, options=options), device=device)
+    loaded = known.get(name.scheme)(dataclasses.replace(name, options=options), device=device)
     if called:
-        made.name = called
-    return made
+        loaded.name = called
+    return loaded
 
 
 def checked(name: Name, kinds: Mapping[str, type], *, positive: Container[str] = ()) -> dict[str, Any]:

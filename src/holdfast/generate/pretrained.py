@@ -68,9 +68,9 @@ def _load(kind: str, where: str, scheme: str, *, revision: str, local: bool, sub
 def _check_kind(kind: str, folder: Path, shown: str) -> None:
     """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
     try:
-        said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # the library says it better
-    held = said.get("_class_name", kind) if isinstance(said, dict) else kind
+    held = config.get("_class_name", kind) if isinstance(config, dict) else kind
     if held != kind:
         raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")

@@ -25,7 +25,7 @@ def load(name: Name, *, device: str) -> PythonGenerator:
     """
     checked(name, {})
     device = resolve_device(device)
-    target, source = made(name, device=device, wanted=("encode", "decode"))
+    target, source = load_object(name, device=device, wanted=("encode", "decode"))
     return PythonGenerator(f"python:{name.name}", target, identity=source, device=device)
 
 
@@ -56,15 +56,15 @@ class PythonGenerator:
         return image
 
 
-def made(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]:
+def load_object(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]:
     """Return the object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source."""
     target, source = find_attribute(name)
-    if not all(hasattr(target, one) for one in wanted) or isinstance(target, type):
+    if not all(hasattr(target, method) for method in wanted) or isinstance(target, type):
         if not callable(target):
             raise UserError(f"{name.scheme}:{name.name} has no {' and '.join(wanted)} and is no factory")
         takes_device = "device" in inspect.signature(target).parameters
         target = target(device=device) if takes_device else target()
-    lacking = [one for one in wanted if not callable(getattr(target, one, None))]
+    lacking = [method for method in wanted if not callable(getattr(target, method, None))]
     if lacking:
         raise UserError(f"what {name.scheme}:{name.name} makes has no {' and '.join(lacking)}")
     return target, source

@@ -135,6 +135,6 @@ def _read(folder: Path, part: str) -> dict[str, Any]:
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError, SafetensorError) as error:
         raise UserError(f"{file.name} is not a file of weights that can be read: {first_line(error)}") from error
-    if not isinstance(state, dict) or not all(isinstance(one, torch.Tensor) for one in state.values()):
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{file.name} should hold tensors by name and nothing else")
     return dict(state)

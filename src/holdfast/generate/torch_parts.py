@@ -22,14 +22,14 @@ def resolve_device(device: str) -> str:
     """Return cuda, mps or cpu for ``auto``, whichever exists; raise UserError for a device that does not."""
     import torch
 
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
-        return next(kind for kind, found in there.items() if found)
+        return next(kind for kind, works in available.items() if works)
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
         raise UserError(f"there is no device called {device!r}; try auto, cpu, cuda or cuda:1") from error
-    if not there.get(kind, False):
+    if not available.get(kind, False):
         raise UserError(f"this machine has no {kind} device that torch can use; try --device auto")
     return device
 
@@ -120,10 +120,10 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging as text_logging
 
     verbosity = logging.get_verbosity()
-    shown = [one for one in (logging, text_logging) if one.is_progress_bar_enabled()]
+    shown = [library for library in (logging, text_logging) if library.is_progress_bar_enabled()]
     logging.set_verbosity(logging.CRITICAL)
-    for one in shown:
-        one.disable_progress_bar()
+    for library in shown:
+        library.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             # Its calls of other libraries are deprecated there; nobody here can act on that.
@@ -131,5 +131,5 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
-        for one in shown:
-            one.enable_progress_bar()
+        for library in shown:
+            library.enable_progress_bar()

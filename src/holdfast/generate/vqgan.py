@@ -97,8 +97,8 @@ class Codes:
         import torch
 
         if self._tree is not None and bool(cells.isfinite().all()):
-            apart, found = self._tree.query(cells.float().numpy(), k=2)
-            places, tied = torch.from_numpy(found[:, 0]), torch.from_numpy(apart[:, 0] == apart[:, 1])
+            apart, nearest = self._tree.query(cells.float().numpy(), k=2)
+            places, tied = torch.from_numpy(nearest[:, 0]), torch.from_numpy(apart[:, 0] == apart[:, 1])
             if tied.any():  # the tree takes any of them
                 places[tied] = self._first(cells[tied])
             return self.book[places]
@@ -112,10 +112,10 @@ class Codes:
             book = self.book.float()
             lengths, turned = (book * book).sum(1), book.T.contiguous()
             several = max(1, _DISTANCES // len(book))
-            found = [
+            places = [
                 torch.addmm(lengths, some, turned, alpha=-2).argmin(1) for some in torch.split(cells.float(), several)
             ]
-            return torch.cat(found)
+            return torch.cat(places)
 
 
 _DIMENSIONS = 8  # of latents, above which a tree gains little
@@ -126,8 +126,8 @@ _PARTS = ("encoder.", "decoder.", "quantize.", "quant_conv.", "post_quant_conv."
 _GROUPS = 32
 _ATTENTION = {"norm": "group_norm", "q": "to_q", "k": "to_k", "v": "to_v", "proj_out": "to_out.0"}
 _RENAMED = (
-    (r"\.mid\.block_([12])\.", lambda found: f".mid_block.resnets.{int(found[1]) - 1}."),
-    (r"\.mid\.attn_1\.", lambda found: ".mid_block.attentions.0."),
+    (r"\.mid\.block_([12])\.", lambda match: f".mid_block.resnets.{int(match[1]) - 1}."),
+    (r"\.mid\.attn_1\.", lambda match: ".mid_block.attentions.0."),
     (r"\.(down|up)\.(\d+)\.block\.", r".\1_blocks.\2.resnets."),
     (r"\.(down|up)\.(\d+)\.attn\.", r".\1_blocks.\2.attentions."),
     (r"\.(down|up)\.(\d+)\.(down|up)sample\.", r".\1_blocks.\2.\3samplers.0."),
@@ -175,7 +175,7 @@ def read_state(file: Path) -> dict[str, torch.Tensor]:
         if file.suffix == ".safetensors":
             return load_file(file)
         unknown = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-        with torch.serialization.safe_globals([(Inert, one) for one in unknown]):
+        with torch.serialization.safe_globals([(Inert, name) for name in unknown]):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(f"{file.name} is refused because reading it would run code: {first_line(error)}") from error
@@ -189,26 +189,26 @@ def read_state(file: Path) -> dict[str, torch.Tensor]:
 
 def renamed(state: Mapping[str, torch.Tensor], depth: int) -> dict[str, torch.Tensor]:
     """Return diffusers' names of taming's weights; ``depth`` is the number of resolutions."""
-    made = {}
+    weights = {}
     for old, weight in state.items():
         key = old
         for pattern, new in _RENAMED:
             key = re.sub(pattern, new, key)
         # taming counts the decoder's blocks from the finest, diffusers in the order in which they run
-        key = re.sub(r"\.up_blocks\.(\d+)\.", lambda found: f".up_blocks.{depth - 1 - int(found[1])}.", key)
+        key = re.sub(r"\.up_blocks\.(\d+)\.", lambda match: f".up_blocks.{depth - 1 - int(match[1])}.", key)
         if ".attentions." in key:
             head, part, kind = re.fullmatch(r"(.*\.attentions\.\d+)\.(\w+)\.(\w+)", key).groups()  # type: ignore[union-attr]
             key = f"{head}.{_ATTENTION[part]}.{kind}"
             weight = weight.flatten(1) if weight.ndim == 4 else weight  # a 1 × 1 convolution is a linear layer
-        made[key] = weight
-    return made
+        weights[key] = weight
+    return weights
 
 
 def _build(state: Mapping[str, torch.Tensor]) -> Any:
     import diffusers
 
-    depth = 1 + max(int(found[1]) for key in state if (found := re.match(r"encoder\.down\.(\d+)\.block\.", key)))
-    layers = 1 + max(int(found[1]) for key in state if (found := re.match(r"encoder\.down\.0\.block\.(\d+)\.", key)))
+    depth = 1 + max(int(match[1]) for key in state if (match := re.match(r"encoder\.down\.(\d+)\.block\.", key)))
+    layers = 1 + max(int(match[1]) for key in state if (match := re.match(r"encoder\.down\.0\.block\.(\d+)\.", key)))
 
     def kinds(part: str, plain: str) -> tuple[str, ...]:
         levels = range(depth) if part == "encoder.down" else reversed(range(depth))

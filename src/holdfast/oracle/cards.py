@@ -74,9 +74,9 @@ def card(oracle: Oracle) -> Card:
         return Card(
             oracle.name,
             f"{len(members)} oracles that vote; {quorum} to accept.",
-            "; ".join(f"{one.name}: {one.training_data}" for one in cards),
-            tuple(dict.fromkeys([*_ENSEMBLE, *(bias for one in cards for bias in one.biases)])),
-            "; ".join(dict.fromkeys(one.space for one in cards)),
+            "; ".join(f"{member.name}: {member.training_data}" for member in cards),
+            tuple(dict.fromkeys([*_ENSEMBLE, *(bias for member in cards for bias in member.biases)])),
+            "; ".join(dict.fromkeys(member.space for member in cards)),
             oracle.fingerprint,
         )
     votes = getattr(oracle, "votes", None)

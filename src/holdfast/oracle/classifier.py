@@ -169,7 +169,7 @@ def verdicts(
     saw: Any,
 ) -> list[Verdict]:
     """Make verdicts of columns, each rejection with its reason."""
-    made = []
+    results = []
     for label, yes, own, lead, place in zip(labels, accepted, score, margin, saw, strict=True):
         seen = answers[int(place)]
         if yes:
@@ -182,8 +182,8 @@ def verdicts(
             reason = f"score {own:.3f} is below {rule.min_score:g}"
         else:
             reason = f"margin {lead:.3f} is below {rule.min_margin:g}"
-        made.append(Verdict(bool(yes), float(own), float(lead), seen, reason))
-    return made
+        results.append(Verdict(bool(yes), float(own), float(lead), seen, reason))
+    return results
 
 
 def load(name: Name, resources: Resources) -> Oracle:
@@ -206,13 +206,13 @@ def load_clip(name: Name, resources: Resources) -> Oracle:
     template = str(options.pop("template", EMBEDDED_TEMPLATE if embedded else PAPER_TEMPLATE)).replace("{}", "{class}")
     if options:
         raise unknown("option of clip:", next(iter(options)), ["template", "min_score", "min_margin", "space", "name"])
-    names = [_spoken(one, resources.keys.get(one)) for one in resources.classes]
+    names = [_spoken(label, resources.keys.get(label)) for label in resources.classes]
     if embedded:
         _check_words(resources.classes, names)
     model = f"clip:{name.name}?template={quote(template)}"
     classifier = resources.load_classifier(model, device=resources.device, classes=tuple(names))
     # The prompts are the dataset's classes in other words: each is found again by the word it was given.
-    keys = {own: ClassKeys(labels=(said,)) for own, said in zip(resources.classes, names, strict=True)}
+    keys = {own: ClassKeys(labels=(word,)) for own, word in zip(resources.classes, names, strict=True)}
     return _made(classifier, resources, keys, rule)
 
 
@@ -225,10 +225,10 @@ def _made(classifier: Classifier, resources: Resources, keys: Any, rule: Accepta
 
 def _spoken(name: str, keys: ClassKeys | None) -> str:
     """Return a class as prompts say it; raise UserError for a number or a WordNet id, which text towers do not know."""
-    said = keys.labels[0].partition(",")[0] if keys and keys.labels else name
-    if re.fullmatch(r"n\d{8}|[\d\W_]*", said):
+    spoken = keys.labels[0].partition(",")[0] if keys and keys.labels else name
+    if re.fullmatch(r"n\d{8}|[\d\W_]*", spoken):
         raise UserError(f"an oracle that reads has no name for class {name!r}; give it one in a --labels file (label)")
-    return re.sub(r"[\s_]+", " ", said).strip()
+    return re.sub(r"[\s_]+", " ", spoken).strip()
 
 
 def _check_words(classes: Sequence[str], names: Sequence[str]) -> None:
@@ -237,8 +237,8 @@ def _check_words(classes: Sequence[str], names: Sequence[str]) -> None:
     if not file.is_file():
         return  # the classifier's loader says that it is not installed
     words = json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"]
-    for own, said in zip(classes, names, strict=True):
-        strange = [word for word in said.lower().split() if word not in words]
+    for own, spoken in zip(classes, names, strict=True):
+        strange = [word for word in spoken.lower().split() if word not in words]
         if strange:
             raise UserError(
                 f"the embedded oracle has no name for class {own!r}: it never read {strange[0]!r}; it knows drawn "

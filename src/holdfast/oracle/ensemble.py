@@ -71,7 +71,7 @@ class TensorEnsemble(Ensemble):
     def __init__(self, name: str, members: Sequence[TensorOracle], rule: str) -> None:
         super().__init__(name, members, rule)
         place = {answer: position for position, answer in enumerate(self.answers)}
-        self._places = [[place[one] for one in getattr(member, "answers", member.classes)] for member in members]
+        self._places = [[place[answer] for answer in getattr(member, "answers", member.classes)] for member in members]
         self._moved: dict[Any, list[torch.Tensor]] = {}
 
     def judge_batch(
@@ -81,11 +81,11 @@ class TensorEnsemble(Ensemble):
         import torch
 
         if labels.device not in self._moved:
-            self._moved[labels.device] = [torch.tensor(one, device=labels.device) for one in self._places]
+            self._moved[labels.device] = [torch.tensor(indices, device=labels.device) for indices in self._places]
         given = [member.judge_batch(batch, labels) for member in self.members]
-        accepted, score, margin = (torch.stack([one[column] for one in given]) for column in range(3))
+        accepted, score, margin = (torch.stack([judged[column] for judged in given]) for column in range(3))
         seen = torch.stack(
-            [places[one[3]] for places, one in zip(self._moved[labels.device], given, strict=True)]
+            [places[judged[3]] for places, judged in zip(self._moved[labels.device], given, strict=True)]
         )  # (members, images)
         agreeing = (seen[:, None] == seen[None]).sum(1)
         # The first of the most frequent: argmax does not promise which of several equals it takes, so none are equal.

@@ -36,8 +36,8 @@ class Human:
             key: votes.count(yes) for key, yes in groups.items()
         }
         self._asked = dict(self._counts.keys())
-        told = sorted([*key, *counts] for key, counts in self._counts.items())
-        self.fingerprint = fingerprint(["human", votes.rule, votes.at_least, votes.of, told, self.classes])
+        counted = sorted([*key, *counts] for key, counts in self._counts.items())
+        self.fingerprint = fingerprint(["human", votes.rule, votes.at_least, votes.of, counted, self.classes])
 
     def knows(self, images: Sequence[Image], labels: Sequence[str]) -> list[bool]:
         """Return, for each image and class, whether people have decided."""

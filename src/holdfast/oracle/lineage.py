@@ -72,7 +72,7 @@ def lineages(text: str) -> list[Lineage]:
     plain = text.partition("?")[0]
     if plain.startswith("ensemble:"):
         members = re.split(r"\+(?=[A-Za-z][\w-]+:)", plain.removeprefix("ensemble:"))
-        return [one for member in members for one in lineages(member)]
+        return [lineage for member in members for lineage in lineages(member)]
     if plain.startswith("human:"):  # a folder's name says nothing about people
         return [Lineage(plain, "", frozenset())]
     plain = plain.removeprefix("classifier:")
@@ -82,7 +82,7 @@ def lineages(text: str) -> list[Lineage]:
     config = _config(name)
     facts = config.get("holdfast")
     used = facts.get("trained_with", ()) if isinstance(facts, dict) else ()
-    trained_with = (used,) if isinstance(used, str) else tuple(str(one) for one in used)
+    trained_with = (used,) if isinstance(used, str) else tuple(str(name) for name in used)
     # A checkpoint's file name says nothing reliable; its architecture stands in its card or before the @.
     return [Lineage(plain, _family(str(config.get("architecture", name.name))), _data(name), trained_with)]
 
@@ -100,9 +100,9 @@ def _data(name: Name) -> frozenset[str]:
     if name.scheme in ("torch", "local-dir", "onnx", "python"):
         return frozenset()  # the user's own weights: only the user knows
     tag = f"{name.name} {name.tag}".lower()
-    found = {data for data, pattern in TRAINING if re.search(pattern, tag)}
+    known = {data for data, pattern in TRAINING if re.search(pattern, tag)}
     # Where neither name nor tag says, timm and torchvision load weights that were trained, or last trained, on it.
-    return frozenset(found or ({IMAGENET} if name.scheme in ("timm", "torchvision") else set()))
+    return frozenset(known or ({IMAGENET} if name.scheme in ("timm", "torchvision") else set()))
 
 
 def _config(name: Name) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def kinship(
             for data in sorted(model.data & judge.data)
         ]
     used = _plain(generator_name)
-    if used and used in {_plain(one) for one in (*model.trained_with, *trained_with)}:
+    if used and used in {_plain(name) for name in (*model.trained_with, *trained_with)}:
         warnings.append(f"{model.model} was trained with images of {used}, the generator that changes its test images.")
     return warnings
 

@@ -85,10 +85,10 @@ def load_member(text: str, resources: Resources) -> Oracle:
         raise UserError(f"an oracle is named scheme:name, which {text!r} is not; schemes: {schemes}")
     options = dict(name.options)
     called = str(options.pop("name", ""))
-    made = cast(Oracle, registry.oracles.get(name.scheme)(Name(name.scheme, name.name, "", options), resources))
+    oracle = cast(Oracle, registry.oracles.get(name.scheme)(Name(name.scheme, name.name, "", options), resources))
     if called:
-        made.name = called
-    return made
+        oracle.name = called
+    return oracle
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def run(options: StudyOptions) -> StudyResult:
     trainings.train_for(options, models, trainings.size_of(options, DOSE_SIZE))
     anywhere, at_home = (_answers(options, models, context) for context in (0.0, 1.0))
     own = {0.0: anywhere, 1.0: at_home}
-    own |= {rho: _answers(options, [one for one in models if one.rho == rho], rho) for rho in rhos if rho not in own}
+    for rho in set(rhos) - set(own):
+        own[rho] = _answers(options, [model for model in models if model.rho == rho], rho)
     both = [name for name in anywhere.scenes if name in set(at_home.scenes)]
     measured = {model: _measures(model.name, anywhere.on(both), at_home.on(both)) for model in models}
     return StudyResult(
@@ -318,7 +319,7 @@ def _panel(name: str, title: str, inner: int) -> Chart:
     def tip(**fields: str) -> list[Chart]:
         number = {"type": "quantitative", "format": ".1%" if points else ".4f"}
         named = ({"field": field, "title": text} for field, text in fields.items())
-        return [one if one["field"] in ("dose", "seed") else one | number for one in named]
+        return [entry if entry["field"] in ("dose", "seed") else entry | number for entry in named]
 
     marks: list[tuple[str, Chart, Chart]] = [
         (

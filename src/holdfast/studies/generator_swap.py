@@ -78,7 +78,8 @@ STUDY = Study(
 
 def generator_names(named: Sequence[str]) -> list[str]:
     """Return the named generators without repetition; ``offline`` stands for all of ``STEP_SIZES``."""
-    names = list(dict.fromkeys(one for name in named for one in (STEP_SIZES if name == OFFLINE else [name])))
+    written_out = [generator for name in named for generator in (STEP_SIZES if name == OFFLINE else [name])]
+    names = list(dict.fromkeys(written_out))
     if len(names) < 2:
         raise UserError("this study compares generators: name two or more with --set generators=A,B")
     return names

@@ -251,11 +251,11 @@ def _stay(both: PoolPair) -> Finding:
     hard = both.values["hard"] == 1
     prompts = both.images["prompt_id"].astype(str)
     rows = []
-    for one, other in (SIDES, SIDES[::-1]):
+    for given, other in (SIDES, SIDES[::-1]):
         for was in (True, False):
-            inside = hard[one] == was
+            inside = hard[given] == was
             hard_too = share(hard.loc[inside, other], prompts[inside])
-            rows.append({"given": one, "was": "hard" if was else "not hard", "other": other} | hard_too)
+            rows.append({"given": given, "was": "hard" if was else "not hard", "other": other} | hard_too)
     frame = pd.DataFrame(rows)
     first, second = frame.iloc[0], frame.iloc[1]
     text = "No image of the first generator is hard."

@@ -355,10 +355,10 @@ def _family(families: Sequence[str]) -> Chart:
 
 
 def _tips(number: str) -> list[Chart]:
-    made: list[Chart] = [{"field": "kind", "title": "masks"}, {"field": "iou", "title": "mean IoU", "format": ".2f"}]
+    tips: list[Chart] = [{"field": "kind", "title": "masks"}, {"field": "iou", "title": "mean IoU", "format": ".2f"}]
     for field, title in (("value", "value"), ("low", "95 % from"), ("high", "to")):
-        made.append({"field": field, "type": "quantitative", "title": title, "format": number})
-    return made
+        tips.append({"field": field, "type": "quantitative", "title": title, "format": number})
+    return tips
 
 
 def _marks(x: Chart, y: Chart, families: Sequence[str], number: str, size: int) -> list[Chart]:
@@ -386,12 +386,12 @@ def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], 
     """
     columns = len(panels) if width >= WIDE else 1
     inner = width // columns - 72
-    made = []
+    charts = []
     for name, title in panels.items():
         shown = "100 * datum.value" if name == "effect" else "datum.value"
         axis: Chart = {"domain": False, "ticks": False, "tickCount": 5, "labelExpr": f"format({shown}, '~g')"}
         y: Chart = {"type": "quantitative", "title": None, "axis": axis, "scale": {"zero": True, "nice": True}}
-        made.append(
+        charts.append(
             {
                 "title": {"text": title, "fontSize": 12},
                 "width": inner,
@@ -406,7 +406,7 @@ def change_chart(frame: pd.DataFrame, width: int, *, panels: Mapping[str, str], 
     data: Chart = {"data": {"name": "rows"}, "datasets": {"rows": records(frame, 6)}}
     layout: Chart = {"columns": columns, "spacing": {"column": 46, "row": 30}}
     fit = {"legend": {"columns": len(families) if width >= WIDE else 2, "columnPadding": 24}}
-    return data | layout | {"concat": made, "config": fit}
+    return data | layout | {"concat": charts, "config": fit}
 
 
 def model_chart(

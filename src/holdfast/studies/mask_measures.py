@@ -156,7 +156,8 @@ def _measure(accuracy: Mapping[str, Floats], name: str, scored: Mapping[str, Seq
     """Return a score or the background effect, (samples, 2 × models)."""
     if name == "effect":
         return accuracy[SAME] - accuracy[RANDOM]
-    squares = [np.square(accuracy[one] - accuracy[ORIGINAL]) for one in scored[name] if one in accuracy]
+    conditions = [condition for condition in scored[name] if condition in accuracy]
+    squares = [np.square(accuracy[condition] - accuracy[ORIGINAL]) for condition in conditions]
     cross = np.asarray(np.mean(squares, axis=0))
     return 1 - cross if name == "score" else cross
 

@@ -155,8 +155,8 @@ def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, MetricVa
     import pandas as pd
 
     rows = [
-        _row(one.title, other.title, correlate(values[one.key], values[other.key], seed=seed))
-        for one, other in combinations(metrics, 2)
+        _row(metric.title, other.title, correlate(values[metric.key], values[other.key], seed=seed))
+        for metric, other in combinations(metrics, 2)
     ]
     frame = pd.DataFrame(with_holm(rows))
     numbers = frame[["spearman", "low", "high"]]
@@ -205,7 +205,8 @@ def _agreement_in_words(frame: pd.DataFrame, mean: Estimate) -> list[str]:
         for row in (ranked.iloc[-1], ranked.iloc[0])
     )
     opposed_here = known[known["images_high"] < 0]
-    named = [f"{one} against {other}" for one, other in zip(opposed_here["first"], opposed_here["second"], strict=True)]
+    pairs_here = zip(opposed_here["first"], opposed_here["second"], strict=True)
+    named = [f"{first} against {second}" for first, second in pairs_here]
     holds = int((known["p_holm"] < 0.05).sum())
     wide = float((known["high"] - known["low"]).median())
     return [

@@ -154,9 +154,9 @@ def _judged(results: api.Results, oracles: list[str], options: StudyOptions) -> 
     return pd.DataFrame(verdicts)
 
 
-def same_verdicts(judged: pd.DataFrame, one: str, other: str, *, seed: int) -> tuple[Estimate, Estimate]:
+def same_verdicts(judged: pd.DataFrame, first_name: str, second_name: str, *, seed: int) -> tuple[Estimate, Estimate]:
     """Return the share of equal verdicts and Cohen's κ of two oracles, with intervals from resampled scenes."""
-    first, second = (judged[name].to_numpy(np.float64) for name in (one, other))
+    first, second = (judged[name].to_numpy(np.float64) for name in (first_name, second_name))
     table = np.column_stack([np.ones(len(judged)), first == second, first, second])
     drawn = resampled_sums(table, judged["sample_id"], seed=seed)
 
@@ -181,11 +181,11 @@ def _agreement(judged: pd.DataFrame, oracles: list[str], seed: int) -> Finding:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    for one, other in itertools.combinations(oracles, 2):
-        same, kappa = same_verdicts(judged, one, other, seed=seed)
-        row: dict[str, Any] = {"first": one, "second": other, "images": len(judged)}
-        row |= same.row("same") | kappa.row("kappa") | {"only_first": int((judged[one] & ~judged[other]).sum())}
-        rows.append(row | {"only_second": int((~judged[one] & judged[other]).sum())})
+    for first, second in itertools.combinations(oracles, 2):
+        same, kappa = same_verdicts(judged, first, second, seed=seed)
+        row: dict[str, Any] = {"first": first, "second": second, "images": len(judged)}
+        row |= same.row("same") | kappa.row("kappa") | {"only_first": int((judged[first] & ~judged[second]).sum())}
+        rows.append(row | {"only_second": int((~judged[first] & judged[second]).sum())})
     sentences = [
         f"{row['first']} and {row['second']} say the same of {percent(row['same'])} of {row['images']} images "
         f"(κ {number(row['kappa'])})."

@@ -21,25 +21,25 @@ NEARBY = (3.0, 7.0)
 """Pixels from the edge, on either side, that the seam is compared with."""
 
 
-def frechet_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+def frechet_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
     """Return FID (torchmetrics) between given features, (n, width) each."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
-    return _distance(FrechetInceptionDistance(feature=_given(real.shape[1])), real, made)
+    return _distance(FrechetInceptionDistance(feature=_given(real.shape[1])), real, generated)
 
 
-def kernel_distance(real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+def kernel_distance(real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
     """Return KID (torchmetrics) between given features, on one subset that is everything, so nothing is random.
 
     Both sets are cut to the size of the smaller.
     """
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    size = min(len(real), len(made))
+    size = min(len(real), len(generated))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
         metric = KernelInceptionDistance(feature=_given(real.shape[1]), subsets=1, subset_size=size)
-    return _distance(metric, real[:size], made[:size])
+    return _distance(metric, real[:size], generated[:size])
 
 
 def _given(width: int) -> Any:
@@ -52,11 +52,11 @@ def _given(width: int) -> Any:
     return Given()
 
 
-def _distance(metric: Any, real: NDArray[np.float32], made: NDArray[np.float32]) -> float:
+def _distance(metric: Any, real: NDArray[np.float32], generated: NDArray[np.float32]) -> float:
     import torch
 
     metric.set_dtype(torch.float64)
-    for features, is_real in ((real, True), (made, False)):
+    for features, is_real in ((real, True), (generated, False)):
         metric.update(torch.from_numpy(features).double(), real=is_real)
     # KID shuffles with torch's global generator: a seed keeps the last bits, and the fork leaves others' numbers alone.
     with torch.random.fork_rng(devices=[]):

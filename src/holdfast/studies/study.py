@@ -230,7 +230,7 @@ def subject(
         oracle: the default oracle.
         without: names of settings that the study does not have.
     """
-    made = (
+    settings = (
         Setting("data", "", "images: a folder, a manifest or scheme:name; empty: drawn scenes"),
         Setting("masks", "", "folder of their masks, where the data has none of its own"),
         Setting("labels", "", "CSV that maps classes to model outputs, where names do not tell"),
@@ -247,7 +247,7 @@ def subject(
         Setting("generator", generator, "what makes images of latents", "pixel:"),
         Setting("oracle", oracle, "who says whether an image still shows its class"),
     )  # fmt: skip
-    return tuple(setting for setting in made if setting.name not in without)
+    return tuple(setting for setting in settings if setting.name not in without)
 
 
 def is_drawn(options: StudyOptions) -> bool:

@@ -75,7 +75,7 @@ def trained_models(
     wanted = small_models(ways, options.settings["seeds"], first=options.seed)
     train_for(options, wanted, size_of(options), generator=generator)
     folder = folder_of(options)
-    return {way: {one.name: local_name(folder, one.name) for one in wanted if one.way == way} for way in ways}
+    return {way: {model.name: local_name(folder, model.name) for model in wanted if model.way == way} for way in ways}
 
 
 def train_for(options: StudyOptions, models: Sequence[SmallModel], size: Size, **more: Any) -> None:

@@ -104,11 +104,11 @@ def shown_images(
 
 def crossed(rows: pd.DataFrame, answers: pd.DataFrame, against: str, tested: str) -> pd.DataFrame:
     """Return walks with the tested model's answers to the originals and to the images made against another model."""
-    made = rows.loc[rows["model"] == against, ["sample_id", "source_id", "validated"]]
+    made_images = rows.loc[rows["model"] == against, ["sample_id", "source_id", "validated"]]
     originals = rows.loc[rows["model"] == tested, ["sample_id", "right_original", "right_reconstruction"]]
     seen = answers[(answers["made_against"] == against) & (answers["tested"] == tested)]
     seen = seen[["sample_id", "right"]].rename(columns={"right": "right_perturbed"})
-    frame = made.merge(originals, on="sample_id").merge(seen, on="sample_id", how="left")
+    frame = made_images.merge(originals, on="sample_id").merge(seen, on="sample_id", how="left")
     right = frame["right_perturbed"].astype("boolean")
     # An image that could not be shown counts as not made.
     return frame.assign(
@@ -170,7 +170,7 @@ def _own_and_others(
     kinds = ["own" if len(set(pair)) == 1 else "second training" if set(pair) == twins else "other" for pair in pairs]
 
     def mean(kind: str) -> tuple[float, Any]:
-        places = [place for place, one in enumerate(kinds) if one == kind]
+        places = [place for place, own_kind in enumerate(kinds) if own_kind == kind]
         return float(np.nanmean(measured[places])), np.nanmean(samples[:, places], axis=1)
 
     own, own_samples = mean("own")

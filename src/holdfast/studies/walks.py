@@ -148,10 +148,10 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estim
     """
     groups = shared_images([first, second])
     rows = [family(group.assign(all=0), ["all"]).iloc[0] for group in groups]
-    (one, low_1, high_1), (two, low_2, high_2) = (
+    (before, low_1, high_1), (after, low_2, high_2) = (
         tuple(float(row[name]) for name in (measure, f"{measure}_low", f"{measure}_high")) for row in rows
     )
-    if np.isnan(one) or np.isnan(two):
+    if np.isnan(before) or np.isnan(after):
         return NO_ESTIMATE
     parts = [_influence(group, measure) for group in groups]
     scale = float(np.sqrt((parts[0] ** 2).sum() * (parts[1] ** 2).sum()))
@@ -161,8 +161,9 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estim
         square = first_side**2 + second_side**2 - 2 * correlation * first_side * second_side
         return float(np.sqrt(max(square, 0.0)))
 
-    change = two - one
-    return Estimate(change, change - reach(high_1 - one, two - low_2), change + reach(one - low_1, high_2 - two))
+    change = after - before
+    below, above = reach(high_1 - before, after - low_2), reach(before - low_1, high_2 - after)
+    return Estimate(change, change - below, change + above)
 
 
 def counts_of(walks: pd.DataFrame) -> Floats:

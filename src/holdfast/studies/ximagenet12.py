@@ -49,10 +49,10 @@ def run(options: StudyOptions) -> StudyResult:
         DETECT: (_detected, page.detected),
     }
     runs = {part: make(options) for part, (make, _) in ways.items() if part in settings["parts"]}
-    sections = [
-        section for part, made in runs.items() for section in _with_progress(made, ways[part][1](made, options.seed))
-    ]
-    data = {str(made.run.spec().get("data", "")) for made in runs.values()}
+    sections: list[Section] = []
+    for part, results in runs.items():
+        sections += _with_progress(results, ways[part][1](results, options.seed))
+    data = {str(results.run.spec().get("data", "")) for results in runs.values()}
     findings: list[Finding | Section] = [*page.in_order(sections), page.cost(runs)]
     return StudyResult(
         title="The experiments of XIMAGENET-12",
@@ -60,7 +60,7 @@ def run(options: StudyOptions) -> StudyResult:
         findings=findings,
         facts=page.facts(runs),
         note=min(about_world(source) for source in data),
-        runs=[made.run.run_id for made in runs.values()],
+        runs=[results.run.run_id for results in runs.values()],
     )
 
 
@@ -94,10 +94,10 @@ STUDY = Study(
 )
 
 
-def _with_progress(made: Results, sections: list[Section]) -> list[Section]:
+def _with_progress(results: Results, sections: list[Section]) -> list[Section]:
     """Return the sections of a run; where it is not finished, the first of them says so."""
     first = sections[0]
-    return [replace(first, lead=[*first.lead, *page.unfinished(made)]), *sections[1:]]
+    return [replace(first, lead=[*first.lead, *page.unfinished(results)]), *sections[1:]]
 
 
 def _check(options: StudyOptions) -> None:
@@ -108,7 +108,7 @@ def _check(options: StudyOptions) -> None:
     options.require(folds=2, scenes=24, segment_scenes=24, detect_scenes=24, maps=2)
     if not 0 <= settings["context"] <= 1:
         raise UserError("context is a share from 0 to 1")
-    scenarios = [one.scenario for one in parse_conditions(settings["scenarios"])]
+    scenarios = [condition.scenario for condition in parse_conditions(settings["scenarios"])]
     if ORIGINAL not in scenarios or len(scenarios) < 2:
         raise UserError(f"scenarios must have {ORIGINAL} and another one: the score is about what changes from there")
 

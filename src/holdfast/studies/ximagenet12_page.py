@@ -232,25 +232,25 @@ def _scenario_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
 
 def segmented(results: Results, seed: int) -> list[Section]:
     """Return the section of EX3."""
-    found = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
-    if found is None:
+    segments = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
+    if segments is None:
         raise UserError(f"{results.path} has no row of any segmenter")
-    section = segmentation(found)
-    if not found.frame.empty:
+    section = segmentation(segments)
+    if not segments.frame.empty:
         section.parts = [_folded(part) for part in section.parts]
         measures = {"miou": "Mean IoU", "pixel_accuracy": "Pixels right"}
-        section.parts[1:1] = [_segment_table(found, *one) for one in measures.items()]
+        section.parts[1:1] = [_segment_table(segments, *measure) for measure in measures.items()]
     return [section]
 
 
-def _segment_table(found: Segmented, measure: str, title: str) -> Table:
+def _segment_table(segments: Segmented, measure: str, title: str) -> Table:
     values = {}
-    networks = list(dict.fromkeys(name.removesuffix(WITHIN) for name in found.models))
+    networks = list(dict.fromkeys(name.removesuffix(WITHIN) for name in segments.models))
     for place, network in enumerate(networks):
         for name, experiment in ((network, "EX1"), (network + WITHIN, "EX2")):
-            if name in found.models:
-                own = found.table[found.table["model"] == name]
-                title_of = f"{found.short[name].removesuffix(', within')}, {experiment}"
+            if name in segments.models:
+                own = segments.table[segments.table["model"] == name]
+                title_of = f"{segments.short[name].removesuffix(', within')}, {experiment}"
                 values[title_of, f"{experiment}_{place}"] = _bounds(own, measure)
     caption = f"{title} by scenario and network: trained on originals (EX1), trained within the scenario (EX2)"
     return _by_scenario(f"segmentation_{measure}", caption, values)

@@ -109,13 +109,13 @@ def remove(folder: Path) -> None:
 def _listed(folder: Path, prefix: str) -> list[Path]:
     """Return the paths that begin with a prefix in a folder, which may vanish, in the order of names."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(one for one in folder.iterdir() if one.name.startswith(prefix))
+        return sorted(path for path in folder.iterdir() if path.name.startswith(prefix))
     return []
 
 
 def _complete(folder: Path) -> list[Path]:
     # In a store a folder has no name of its own to be given at the end: its last file says that it is complete.
-    return [one for one in _listed(folder, _PREFIX) if (one / STATE).is_file()]
+    return [path for path in _listed(folder, _PREFIX) if (path / STATE).is_file()]
 
 
 @dataclass(slots=True)
@@ -160,8 +160,8 @@ def _copied(state: Any) -> Any:
     if isinstance(state, torch.Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
-        return {name: _copied(one) for name, one in state.items()}
-    return [_copied(one) for one in state] if isinstance(state, list) else state
+        return {name: _copied(member) for name, member in state.items()}
+    return [_copied(member) for member in state] if isinstance(state, list) else state
 
 
 def newest(folder: Path) -> Checkpoint | None:

@@ -74,9 +74,11 @@ def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> C
 
     def members(module: torch.nn.Module, *, floats: bool) -> list[torch.Tensor]:
         every = itertools.chain(module.parameters(), module.buffers())
-        return [one.detach() for one in every if one.is_floating_point() == floats]
+        return [tensor.detach() for tensor in every if tensor.is_floating_point() == floats]
 
-    numbers, counts = ((members(averaged.module, floats=one), members(model, floats=one)) for one in (True, False))
+    numbers, counts = (
+        (members(averaged.module, floats=floats), members(model, floats=floats)) for floats in (True, False)
+    )
 
     def update() -> None:
         begun = bool(averaged.n_averaged > 0)  # lies on the CPU
@@ -271,24 +273,24 @@ class _Run:
 
     def resume(self) -> None:
         """Load the newest checkpoint of the folder, if there is one of the same training."""
-        found = checkpoint.newest(self.options.checkpoints) if self.options.checkpoints else None
-        if found is None:
+        newest = checkpoint.newest(self.options.checkpoints) if self.options.checkpoints else None
+        if newest is None:
             return
         asked = _identity(self.options)
-        other = {key: value for key, value in found.progress["asked"].items() if asked.get(key) != value}
+        other = {key: value for key, value in newest.progress["asked"].items() if asked.get(key) != value}
         if other:
             was = ", ".join(f"{key} {value}" for key, value in other.items())
             raise UserError(f"the checkpoint is of another training ({was}); choose another folder or delete it")
         try:
-            self.plain.load_state_dict(dict(found.weights))
+            self.plain.load_state_dict(dict(newest.weights))
             if self.averaged is not None:
-                self.averaged.load_state_dict(dict(found.average))
-            self.optimiser.load_state_dict(dict(found.optimiser))
+                self.averaged.load_state_dict(dict(newest.average))
+            self.optimiser.load_state_dict(dict(newest.optimiser))
         except (RuntimeError, ValueError, KeyError) as error:
             raise UserError("the checkpoint is of another model; choose another folder or delete it") from error
-        self.history = [dict(row) for row in found.progress["history"]]
-        self.seconds_before = found.progress["seconds"]
-        self.ended_early = found.progress["ended_early"]
+        self.history = [dict(row) for row in newest.progress["history"]]
+        self.seconds_before = newest.progress["seconds"]
+        self.ended_early = newest.progress["ended_early"]
         self.pieces = int(self.history[-1].get("pieces", 1)) if self.history else 1
         self.resumed_at = self.epochs_done / self.options.epochs
 

@@ -75,10 +75,10 @@ def method(name: str, *, device: str, generator: str = GENERATOR) -> RobustMetho
     if name == "ant":
         return RobustMethod(moved, _against_noise, noise_maker)
     if name == "dat":
-        made = load_generator(generator, device=device)
+        latent_generator = load_generator(generator, device=device)
 
         def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-            return cross_entropy(module, (normalised(_latent_examples(module, batch, made)), batch[1]))
+            return cross_entropy(module, (normalised(_latent_examples(module, batch, latent_generator)), batch[1]))
 
         return RobustMethod(moved, loss)
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -162,7 +162,7 @@ def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
     first = logits[: len(batch[1])]
     answers = logits.softmax(1).view(3, -1, logits.shape[1])
     middle = answers.mean(0).clamp(1e-7, 1).log()
-    apart = torch.stack([functional.kl_div(middle, one, reduction="batchmean") for one in answers]).mean()
+    apart = torch.stack([functional.kl_div(middle, answer, reduction="batchmean") for answer in answers]).mean()
     plain = functional.cross_entropy(first, batch[1], label_smoothing=0.05)
     right = (first.argmax(1) == batch[1].argmax(1)).float().mean()
     return {"loss": plain + CONSISTENCY * apart, "accuracy": right, "apart": apart}
@@ -206,5 +206,5 @@ def _latent_examples(module: Any, batch: Pair, generator: Any) -> torch.Tensor:
     gradient = _gradient(module, generator.decode(latent, images[:count]).float(), targets[:count], latent)
     module.train(training)
     with torch.no_grad():
-        made = generator.decode(latent + LATENT_STEP * gradient.sign(), images[:count]).float()
-    return torch.cat([made, images[count:]])
+        examples = generator.decode(latent + LATENT_STEP * gradient.sign(), images[:count]).float()
+    return torch.cat([examples, images[count:]])

@@ -60,7 +60,7 @@ def card(text: str, facts: Mapping[str, Any], *, note: str = DRAWN_WORLD) -> str
         if isinstance(value, Mapping):
             lines += [
                 f"- {name.replace('_', ' ')}:",
-                *(f"  - {key.replace('_', ' ')}: {one}" for key, one in value.items()),
+                *(f"  - {key.replace('_', ' ')}: {entry}" for key, entry in value.items()),
             ]
         elif name not in ("wnids", "label_names"):
             lines.append(f"- {name.replace('_', ' ')}: {value}")

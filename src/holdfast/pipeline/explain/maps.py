@@ -68,7 +68,9 @@ class Item:
 class MapMaker:
     """One model's maps. What is costly (a layer, shuffled weights) is found once."""
 
-    def __init__(self, subject: ExplainedModel, options: Options, methods: Sequence[AttributionMethod], run: Path) -> None:
+    def __init__(
+        self, subject: ExplainedModel, options: Options, methods: Sequence[AttributionMethod], run: Path
+    ) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
         self._layers: dict[str, str] = {}
         self._stages: list[frozenset[int]] = []
@@ -155,7 +157,7 @@ class MapMaker:
             if all(np.isfinite(made[at]).all() for made in series)
         }
 
-    def _maps(self, method: Method, batch: torch.Tensor, asked: AskedScores) -> tuple[list[Map], str]:
+    def _maps(self, method: AttributionMethod, batch: torch.Tensor, asked: AskedScores) -> tuple[list[Map], str]:
         network = self.subject.network
         layer = ""
         with _exact(network.device):

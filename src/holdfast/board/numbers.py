@@ -1,4 +1,4 @@
-"""From rows to the scores of an entry: the one way. Whoever shows a number of the board has it from here.
+"""The scores of an entry, computed from its rows. Every number that the board shows comes from here.
 
 The same table gives the same digits: nothing here is drawn from anything but fixed seeds.
 """
@@ -40,7 +40,7 @@ WALK_MEASURES = (
 
 
 def numbers(table: pa.Table, protocol: str) -> list[Score]:
-    """The scores of one model's rows, the most telling first; 95 % intervals, clustered on the photo (or prompt).
+    """Return the scores of one model's rows, the most telling first, with 95 % intervals clustered on the photo.
 
     - static: ``robustness_score`` over the static conditions and ``robustness_score_background`` over those that leave
       the object alone; ``variance_cross`` and ``variance_inner`` where models were trained within conditions, too;
@@ -68,24 +68,24 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
 
 
 def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
-    """What of a protocol can be told from the rows; entries are compared only where all of it is equal."""
+    """Return the settings of a protocol that the rows show; entries are compared only if all of them are equal."""
     if protocol == "dynamic":
-        told = setting_of(table)
-        plain = {name: value for name, value in told.items() if isinstance(value, (str, int, float, bool))}
+        setting = setting_of(table)
+        plain = {name: value for name, value in setting.items() if isinstance(value, (str, int, float, bool))}
         return dict(sorted(plain.items())) | _seed(table)
     rows = answers_of(table)
-    found: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
+    stated: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
     within = ordered([name for name in rows.trained if name])
     # A score leaves repeated pictures out: whoever claims repeats that others do not have is not compared with them.
     repeated = ordered(list(rows.same_images))
-    return found | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
+    return stated | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
 
 
 _last: list[tuple[weakref.ref[pa.Table], Answers, dict[str, Design | None], dict[str, Effect]]] = []
 
 
 def answers_of(table: pa.Table) -> Answers:
-    """The answers of a table. Those of the last one are kept: scores, settings and pages ask for them in turn."""
+    """Return the answers of a table. The last table's are kept, because scores, settings and pages ask for them."""
     if _last and _last[0][0]() is table:
         return _last[0][1]
     rows = from_table(table, order=_order())
@@ -94,7 +94,7 @@ def answers_of(table: pa.Table) -> Answers:
 
 
 def scored(rows: Answers, which: str) -> Design | None:
-    """What a score is over: ``static``, or ``background``: the conditions that leave the object.
+    """Return the conditions of a score: ``static``, or ``background``: those that leave the object.
 
     Those of the last answers are kept with them.
     """
@@ -105,34 +105,34 @@ def scored(rows: Answers, which: str) -> Design | None:
 
 
 def _seed(table: pa.Table) -> dict[str, Any]:
-    seeds = sorted({int(one) for one in np.unique(table["seed"].drop_null().to_numpy())})
-    return {"seed": seeds[0] if len(seeds) == 1 else ", ".join(str(one) for one in seeds[:20])} if seeds else {}
+    seeds = sorted({int(seed) for seed in np.unique(table["seed"].drop_null().to_numpy())})
+    return {"seed": seeds[0] if len(seeds) == 1 else ", ".join(str(seed) for seed in seeds[:20])} if seeds else {}
 
 
 def _static(rows: Answers) -> list[Score]:
-    found: list[Score] = []
+    scores: list[Score] = []
     design = scored(rows, "static")
     if design is None:
         raise UserError("a static entry needs the originals and at least one static condition")
-    found.append(_complement("robustness_score", Spread(design).estimate()))
+    scores.append(_complement("robustness_score", Spread(design).estimate()))
     kept = scored(rows, "background")
     if kept is not None:
-        found.append(_complement("robustness_score_background", Spread(kept).estimate()))
+        scores.append(_complement("robustness_score_background", Spread(kept).estimate()))
     each = accuracies(rows)
     base = rows.base()
-    found.append(_score("accuracy", each[base, ORIGINAL]))
-    found.append(_score("mean_accuracy", mean_accuracy(design)))
+    scores.append(_score("accuracy", each[base, ORIGINAL]))
+    scores.append(_score("mean_accuracy", mean_accuracy(design)))
     if (effect := background_effect(rows)).n:
-        found.append(_score("background_effect", Estimate(effect.value, effect.low, effect.high, effect.n)))
+        scores.append(_score("background_effect", Estimate(effect.value, effect.low, effect.high, effect.n)))
     originals = rows.part(rows.under(ORIGINAL) & rows.on(base))
-    found.append(_score("accuracy_restricted", pooled_accuracy(originals.restricted())))
+    scores.append(_score("accuracy_restricted", pooled_accuracy(originals.restricted())))
     if design.inner:
-        found.append(_score("variance_cross", Spread(design, parts=["cross"]).estimate()))
-        found.append(_score("variance_inner", Spread(design, parts=["inner"]).estimate()))
+        scores.append(_score("variance_cross", Spread(design, parts=["cross"]).estimate()))
+        scores.append(_score("variance_inner", Spread(design, parts=["inner"]).estimate()))
     changed = [name for name in ordered(rows.conditions) if name != ORIGINAL]
-    found += [_score(f"accuracy:{name}", each[base, name]) for name in changed if (base, name) in each]
-    found += [_score(f"accuracy_within:{name}", each[name, name]) for name in changed if (name, name) in each]
-    return found
+    scores += [_score(f"accuracy:{name}", each[base, name]) for name in changed if (base, name) in each]
+    scores += [_score(f"accuracy_within:{name}", each[name, name]) for name in changed if (name, name) in each]
+    return scores
 
 
 def background_effect(rows: Answers) -> Effect:
@@ -145,12 +145,12 @@ def background_effect(rows: Answers) -> Effect:
 
 
 def _hard(rows: Answers) -> list[Score]:
-    found = [
+    scores = [
         _score("accuracy", pooled_accuracy(rows)),
         _score("accuracy_restricted", pooled_accuracy(rows.restricted())),
     ]
     each = accuracies(rows)
-    return found + [_score(f"accuracy:{name}", each[one, name]) for one, name in sorted(each)]
+    return scores + [_score(f"accuracy:{name}", each[trained_on, name]) for trained_on, name in sorted(each)]
 
 
 def _dynamic(table: pa.Table) -> list[Score]:
@@ -162,17 +162,17 @@ def _dynamic(table: pa.Table) -> list[Score]:
     ]  # fmt: skip
 
 
-def _score(name: str, one: Estimate) -> Score:
-    """A bound that is nowhere (a ratio over nearly nothing) is left open; digits that are another machine's go."""
-    low, high = (round(float(bound), DIGITS) if np.isfinite(bound) else None for bound in (one.low, one.high))
+def _score(name: str, estimate: Estimate) -> Score:
+    """Return an estimate as a score: an infinite bound is left open, digits that differ by machine are cut."""
+    low, high = (round(float(bound), DIGITS) if np.isfinite(bound) else None for bound in (estimate.low, estimate.high))
     try:
-        return Score(name=name, estimate=round(float(one.value), DIGITS), low=low, high=high, n=int(one.n))
+        return Score(name=name, estimate=round(float(estimate.value), DIGITS), low=low, high=high, n=int(estimate.n))
     except ValidationError as error:
         raise UserError(f"{name[:60]!r} cannot be a score: {in_words(error)}") from None
 
 
-def _complement(name: str, one: Estimate) -> Score:
-    return _score(name, Estimate(1 - one.value, 1 - one.high, 1 - one.low, one.n))
+def _complement(name: str, estimate: Estimate) -> Score:
+    return _score(name, Estimate(1 - estimate.value, 1 - estimate.high, 1 - estimate.low, estimate.n))
 
 
 def _of(rows: Answers, scenarios: frozenset[str]) -> frozenset[str]:
@@ -181,10 +181,10 @@ def _of(rows: Answers, scenarios: frozenset[str]) -> frozenset[str]:
 
 @cache
 def _names(which: str) -> frozenset[str]:
-    """The scenarios of the score; ``background``: those that leave the object as it is."""
+    """Return the scenarios of the score; ``background``: those that leave the object as it is."""
     static = parse_conditions("static")
     return frozenset(
-        one.scenario for one in static if which == "static" or one.definition.leaves == "foreground"
+        condition.scenario for condition in static if which == "static" or condition.definition.leaves == "foreground"
     )  # fmt: skip
 
 
@@ -194,6 +194,6 @@ def _order() -> tuple[str, ...]:
 
 
 def ordered(names: list[str]) -> list[str]:
-    """Names of conditions as people list them: the original, then those of the registry, then others."""
+    """Return names of conditions as people list them: the original, then those of the registry, then others."""
     known = {name: place for place, name in enumerate(_order())}
     return sorted(names, key=lambda name: (name != ORIGINAL, known.get(name, len(known)), name))

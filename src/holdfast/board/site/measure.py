@@ -1,4 +1,4 @@
-"""One entry, measured anew: everything its pages show comes from its table."""
+"""Measure an entry for its pages: everything they show comes from its table."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class Measured:
 
     @property
     def scores(self) -> dict[str, Score]:
-        """By name."""
+        """Return name → score."""
         return {score.name: score for score in self.entry.scores}
 
 
 def measured(entry: Entry, table: pa.Table) -> Measured:
-    """An entry and all that is shown of it, from its rows.
+    """Return an entry and everything that is shown of it, from its rows.
 
     Args:
         entry: one that was checked, its scores recomputed.
@@ -117,7 +117,7 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
 
 
 def _static_influence(rows: Answers) -> tuple[list[str], dict[str, Floats]]:
-    found: dict[str, Floats] = {}
+    influence: dict[str, Floats] = {}
     for name, which in (("robustness_score", "static"), ("robustness_score_background", "background")):
         design = scored(rows, which)
         if design is None:
@@ -126,12 +126,12 @@ def _static_influence(rows: Answers) -> tuple[list[str], dict[str, Floats]]:
         spread = np.zeros((len(rows.sources), len(parts)))
         spread[design.present] = np.stack(list(parts.values()), axis=1)
         columns = dict(zip(parts, spread.T, strict=True))
-        found = {name: columns["robustness_score"]} | (found or columns)
-    return rows.sources, found
+        influence = {name: columns["robustness_score"]} | (influence or columns)
+    return rows.sources, influence
 
 
 def _cells(table: pa.Table, rows: Answers, *, restricted: bool) -> Cells:
-    """Picture by picture, of the rows that ``rows`` was made of."""
+    """Return the answers picture by picture."""
     sample, images = codes_of(table, "sample_id")
     answer, answers = codes_of(table, "prediction_restricted" if restricted else "prediction")
     conditions = ordered(rows.conditions)

@@ -69,7 +69,7 @@ class Reviewer:
     """A person at the review page: reads what it shows, answers by key or by tap."""
 
     def __init__(self, page: Any, url: str, campaign_id: int, state: ServerState) -> None:
-        self.page, self.url, self.campaign_id, self.state = page, url, campaign_id, state
+        self.page, self.url, self.campaign_id, self.server = page, url, campaign_id, state
         self.troubles: list[str] = []
         self.requests: list[str] = []
         page.on("console", lambda message: self.troubles.append(message.text) if message.type == "error" else None)
@@ -128,6 +128,6 @@ class Reviewer:
     def judge(self, number: int, *, questions: int = 2, lie: bool = False) -> str:
         """Answer one picture by key, as it is; its token."""
         token = self.at(f"Picture {number}")
-        yes = answer_sheet(self.state)[token][1] != lie
+        yes = answer_sheet(self.server)[token][1] != lie
         self.press(*["y" if yes else "n"] * questions)
         return token

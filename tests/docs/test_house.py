@@ -79,3 +79,14 @@ def test_the_picture_is_as_new_as_the_code(house: ModuleType) -> None:
         assert not missing and not gone, f"docs/assets/house.svg is older than the code: run make house ({what})"
     assert "assets/house.svg" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf8")
     assert not re.search(r"<script|href=", picture)
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf8")
+    names = set(re.findall(r"`([a-z_/]+/[a-z_]*(?:\.py)?)`", text))
+    missing = {name for name in names if not any((base / name).exists() for base in (ROOT / "src/holdfast", ROOT))}
+    rooms = {"tensors/", "recipes/", "generated/"}  # inside a room, at the root, and in a run directory
+    inside = [path for path in (ROOT / "src/holdfast").rglob("*") if path.is_dir()]
+    missing = {name for name in missing if not any(str(path).endswith("/" + name.rstrip("/")) for path in inside)}
+    assert len(names) > 40
+    assert missing <= rooms

@@ -1,4 +1,4 @@
-"""The shortest way to an answer for one's own model: masks, every condition, a report, a verdict in a sentence."""
+"""``holdfast check``: masks, every condition, a report and a verdict for one model on one set of photos."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from holdfast.stats.models.power import photos_to_settle
 from holdfast.store import Run, writing
 
 DOUBTFUL = 0.5
-"""Automatic masks less sure than this are doubtful: ``holdfast mask`` lists the same ones."""
+"""Automatic masks with a lower confidence are doubtful; ``holdfast mask`` lists the same ones."""
 
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
 MOST_PHOTOS = 100_000
-"""Nobody gathers more to settle one verdict."""
+"""Advice for more photos than this is not given: nobody gathers them for one verdict."""
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Which masks were made, by whom, and which of them are doubtful; ``sure`` holds the ids of the others."""
+    """How many masks were made, failed and are doubtful; ``sure`` holds the ids of samples with other masks."""
 
     annotator: str
     made: int
@@ -52,17 +52,16 @@ class Masks:
 
 @dataclass(frozen=True)
 class Check:
-    """The answer.
+    """The answer of a check.
 
     Attributes:
-        results: the run behind it.
-        page: of the report.
+        results: the run.
+        page: path of the report's page.
         verdict: the model's row of ``stats.effects.verdict.what_it_holds``.
-        masks: None where the dataset has them all itself.
-        sure_verdict: the same row from the pasted scenes whose masks are all sure; None where no mask is doubtful, or
-            all are.
-        more_photos: how many more would decide an undecided verdict; 0 where it is decided, infinite where none would.
-        lines: all of it in words, for people.
+        masks: None if the dataset has all masks itself.
+        sure_verdict: the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are.
+        more_photos: photos that would decide an undecided verdict; 0 if it is decided, infinite if no number would.
+        lines: the answer in words.
     """
 
     results: api.Results
@@ -90,17 +89,17 @@ def check(
     """Test one model on one set of photos under every condition, and judge it.
 
     Args:
-        model: its name.
-        photos: a folder with a folder a class, or any other data source.
-        out: holds the automatic masks and a run directory a model; what is there is continued. By default
-            ``checks/<name of the photos>``.
-        masks: a folder of masks in a tree parallel to the photos.
-        labels: a CSV that maps classes to the model's outputs.
-        limit: at most so many photos, evenly over classes; 0 takes all.
-        outcome: right over all outputs of the model, or among the dataset's classes only.
-        device: as for ``evaluate``.
-        workers: processes that make masks; 0 means one a core.
-        progress: told how far it is.
+        model: name of the model.
+        photos: a folder with a folder per class, or any other data source.
+        out: folder of the automatic masks and of a run directory per model; an existing check is continued. By default
+            ``checks/NAME_OF_THE_PHOTOS``.
+        masks: folder of masks, with the same tree as the photos.
+        labels: CSV that maps classes to model outputs.
+        limit: use at most this many photos, evenly over classes; 0 uses all.
+        outcome: count right answers over all outputs (full), or among the dataset's classes (restricted).
+        device: auto, cpu, cuda, cuda:1 or mps.
+        workers: number of processes that make masks; 0 starts one per core.
+        progress: called with the name of a step, how much of it is done, and its total.
     """
     if Path(model).is_dir():
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
@@ -110,7 +109,7 @@ def check(
     _check_outside(folder, photos)
     run = folder / _file_name(model)
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
-    # The originals need no masks: a wrong model name or class is told before anybody waits for those.
+    # The originals need no masks, so a wrong model name or class is reported before masks are made.
     try:
         originals = api.evaluate(
             photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
@@ -119,21 +118,21 @@ def check(
         _remove_unused(run)
         raise
     name = _name_of(originals.run, collection)
-    made = None
+    made_masks = None
     if any(sample.mask is None for sample in collection.samples):
-        made = _make_masks(photos, folder / "masks", progress, masks=masks, limit=limit, workers=workers)
+        made_masks = _make_masks(photos, folder / "masks", progress, masks=masks, limit=limit, workers=workers)
         masks = str(folder / "masks")
     results = api.evaluate(photos, masks=masks, scenarios="all", progress=progress, **options)
     verdict = _verdict(results.counts, name, outcome)
-    sure = _sure_verdict(results, made, name, outcome) if made and made.doubtful else None
+    sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None
     more = more_photos(verdict)
     progress("report", 0, 1)
-    about_masks = _about_masks(made, verdict, sure)
+    about_masks = _about_masks(made_masks, verdict, sure)
     page = results.report(outcome=outcome, resamples=RESAMPLES, note=about_masks)
     progress("report", 1, 1)
-    found = Check(results, page, verdict, made, sure, more, [])
-    found.lines.extend(_lines(found, collection, outcome, about_masks))
-    return found
+    answer = Check(results, page, verdict, made_masks, sure, more, [])
+    answer.lines.extend(_lines(answer, collection, outcome, about_masks))
+    return answer
 
 
 def more_photos(verdict: Mapping[str, Any], *, margin: float = MARGIN) -> float:
@@ -144,7 +143,7 @@ def more_photos(verdict: Mapping[str, Any], *, margin: float = MARGIN) -> float:
 
     Args:
         verdict: a row of ``what_it_holds``.
-        margin: the one it was made with.
+        margin: the margin of that verdict.
     """
     if verdict["verdict"] != "undecided":
         return 0
@@ -194,7 +193,7 @@ def _check_outside(folder: Path, photos: str) -> None:
 
 
 def _remove_unused(run: Path) -> None:
-    """A mistyped model leaves a folder with nothing but its lock: take it away, and the one above if it is empty."""
+    """Remove the folder of a mistyped model, which holds only its lock, and the folder above if it is empty."""
     if [file.name for file in run.glob("*")] == [".lock"]:
         (run / ".lock").unlink()
         run.rmdir()
@@ -203,7 +202,7 @@ def _remove_unused(run: Path) -> None:
 
 
 def _file_name(text: str) -> str:
-    """As typed where that makes a file name; else without the odd characters and with a hash instead."""
+    """Return the text if it is a file name; else without odd characters, and with a hash."""
     plain = text.replace(":", "-")
     if re.fullmatch(r"\w[\w.-]{0,80}", plain):
         return plain
@@ -212,11 +211,11 @@ def _file_name(text: str) -> str:
 
 
 def _called(progress: Progress, step: str, name: str) -> Progress:
-    return lambda one, done, total: progress(name if one == step else one, done, total)
+    return lambda current, done, total: progress(name if current == step else current, done, total)
 
 
 def _name_of(run: Run, collection: Collection) -> str:
-    """What the model is called in the table; rows of photos that are not in this check any more are forgotten."""
+    """Return the model's name in the table, after dropping rows of photos that are not in this check any more."""
     here = [sample.sample_id for sample in collection.samples]
     with writing(run.path):
         run.predictions.drop(~pc.field("sample_id").isin(here))
@@ -233,10 +232,10 @@ def _make_masks(photos: str, out: Path, progress: Progress, **options: Any) -> M
     except UserError:  # its network is not installed
         annotator = "grabcut"
     rows = api.mask(photos, out=out, annotator=annotator, keep=True, progress=progress, **options)
-    made = [row for row in rows if row["annotator"] != KEPT]
+    new_rows = [row for row in rows if row["annotator"] != KEPT]
     failed = sum(row["status"] != "ok" for row in rows)
     sure = frozenset(row["sample_id"] for row in rows if row["status"] == "ok" and row["confidence"] >= DOUBTFUL)
-    return Masks(annotator, len(made), failed, len(rows) - failed - len(sure), sure)
+    return Masks(annotator, len(new_rows), failed, len(rows) - failed - len(sure), sure)
 
 
 def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
@@ -249,7 +248,7 @@ def _verdict(counts: Counts, model: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _sure_verdict(results: api.Results, masks: Masks, model: str, outcome: Outcome) -> dict[str, Any] | None:
-    """From the rows whose own mask is sure, and that of the photo that lent the background."""
+    """Return the verdict from rows whose mask is sure, and the mask of the photo that lent the background, too."""
     sure = pa.array(masks.sure, pa.string())
     own, lent = pc.field("sample_id").isin(sure), pc.field("donor_id")
     rows = results.run.predictions.dataset().to_table(filter=own & (lent.is_null() | lent.isin(sure)))
@@ -260,7 +259,7 @@ def _sure_verdict(results: api.Results, masks: Masks, model: str, outcome: Outco
 
 
 def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[str, Any] | None) -> str:
-    """How the masks came about, and whether the doubtful ones decide; empty where none was made."""
+    """Return sentences about the masks and whether doubtful ones decide the verdict; '' if none was made."""
     if masks is None:
         return ""
     text = (
@@ -281,8 +280,8 @@ def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[
     return f"{text}Take care, the verdict is another on {few}: {sure['sentence']}"
 
 
-def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: str) -> list[str]:
-    verdict, counts = found.verdict, found.results.counts
+def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks: str) -> list[str]:
+    verdict, counts = answer.verdict, answer.results.counts
     among = "all outputs of the model" if outcome == "full" else f"the {len(collection.classes)} classes"
     photos = counts.cells["source_id"].nunique()
     lines = [
@@ -290,7 +289,7 @@ def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: 
         verdict["sentence"],
         f"Accuracy over {among}, 95 % interval:",
     ]
-    accuracy = {row["condition"]: row for row in found.results.accuracy(outcome=outcome).to_dict("records")}
+    accuracy = {row["condition"]: row for row in answer.results.accuracy(outcome=outcome).to_dict("records")}
     for condition in SHOWN:
         if condition in accuracy:
             row = accuracy[condition]
@@ -305,8 +304,8 @@ def _lines(found: Check, collection: Collection, outcome: Outcome, about_masks: 
         lines.append(
             f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
         )
-    lines.append(_about_photos(found.more_photos))
-    world = about_world(str(found.results.run.spec().get("data", "")))
+    lines.append(_about_photos(answer.more_photos))
+    world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines
 
 

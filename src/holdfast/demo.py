@@ -1,4 +1,4 @@
-"""First contact: the embedded world and twenty photographs, measured and reported with no hub, data or GPU."""
+"""``holdfast demo``: drawn scenes and twenty photographs, measured and reported without hub, data or GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.report.page.words import percent, plural
 from holdfast.report.study import DRAWN_WORLD
 
 Part = Callable[[Path, bool, Progress], tuple[Path, list[str]]]
-"""Runs into a folder (quickly or not) and returns its report and what to say of it."""
+"""Takes a folder, whether to be quick, and progress; returns the page of its report and sentences about it."""
 
 POOL = Path(__file__).parent / "assets" / "pool" / "pool.zip"
 MADE_AHEAD = "The images were made ahead (recipes/pool.py): painting them takes a quarter of an hour."
@@ -34,11 +34,11 @@ QUICK_WALKS = 12
 QUICK_POOL = 222
 FEW = "n = 20: enough to see how it works, not to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
-"""Each photograph is the only one of its class, so that no other of the same class can lend a background."""
+"""No condition with backgrounds of the same class: each photograph is the only one of its class."""
 
 
 def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path:
-    """Run all parts and write one page that leads to their reports; returns its path."""
+    """Run all parts, write one page with links to their reports, and return its path."""
     parts: list[tuple[str, str, Part]] = [
         ("Drawn scenes with known answers", DRAWN_WORLD, _scenes),
         ("Pushed as far as an oracle still agrees", DRAWN_WORLD, _walks),
@@ -81,7 +81,7 @@ def _scenes(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]
 
 
 def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
-    """Two models that differ in how they were trained; steps larger than the paper's make up for there being fewer."""
+    """Walk against two models that were trained differently; fewer steps than in the paper, but larger ones."""
     results = api.perturb(
         f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95",
         models=["embedded:resnet_rho95", "embedded:resnet_rho95_strong"],
@@ -96,14 +96,14 @@ def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]
     table = results.fmr()
     shares = table[table["label"] == ""].pivot(index="model", columns="measure", values="estimate")
     return _reported(results, DRAWN_WORLD, progress), [
-        f"{model}: FMR {percent(one['fmr'], 0)}. Right on {percent(one['standard_accuracy'], 0)} of the originals, "
-        f"and on {percent(one['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
-        for model, one in shares.iterrows()
+        f"{model}: FMR {percent(share['fmr'], 0)}. Right on {percent(share['standard_accuracy'], 0)} of the originals, "
+        f"and on {percent(share['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
+        for model, share in shares.iterrows()
     ]
 
 
 def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
-    """Mines what was painted ahead; nothing is painted here, so that it takes half a minute."""
+    """Mine images that were generated ahead of time, so that it takes half a minute."""
     with zipfile.ZipFile(POOL) as packed:
         packed.extractall(out / "pool")
     mined = api.mine(
@@ -132,7 +132,7 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[st
 
 
 def _trainings(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
-    """Reports what was trained ahead, and trains one network live so that one sees that nothing is made up."""
+    """Report networks that were trained ahead of time, and train one live as evidence."""
     with zipfile.ZipFile(TRAINED) as packed:
         packed.extractall(out / "trained")
     ahead = api.open_run(out / "trained")
@@ -175,14 +175,14 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> tuple[Path, list
     )
     right = results.accuracy().pivot(index="model", columns="condition", values="accuracy")
     return _reported(results, FEW, progress), [
-        f"{model}: {percent(one[ORIGINAL], 0)} right on the originals, {percent(one['random_background'], 0)} with the "
-        "background of another photograph."
-        for model, one in right.iterrows()
+        f"{model}: {percent(share[ORIGINAL], 0)} right on the originals, {percent(share['random_background'], 0)} with "
+        "the background of another photograph."
+        for model, share in right.iterrows()
     ]
 
 
 def _collect(folder: Path) -> tuple[Path, Path]:
-    """The twenty ImageNet pictures that the package foolbox carries, as a folder a class, and their label file."""
+    """Copy the twenty ImageNet pictures of the package foolbox, a folder per class; return folder and label file."""
     spec = importlib.util.find_spec("foolbox")
     if spec is None or not spec.submodule_search_locations:
         raise UserError("the photographs come with the package foolbox: pip install foolbox")

@@ -1,4 +1,4 @@
-"""Names to objects, without importing what is not asked for.
+"""Names of models, datasets, scenarios … and the objects behind them, imported only when they are used.
 
 An entry is an object or a lazy ``"module:attribute"``. Other packages add theirs through entry points in the groups
 ``holdfast.scenarios``, ``holdfast.models``, ``holdfast.data``, ``holdfast.annotators``, ``holdfast.generators``,
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def find_attribute(name: Name) -> tuple[Any, str]:
-    """What ``SCHEME:MODULE:ATTRIBUTE`` names, and an identity that changes with the source of its module.
+    """Return the object behind ``SCHEME:MODULE:ATTRIBUTE``, and an identity that changes with its module's source.
 
     The working directory is importable.
     """
@@ -63,7 +63,7 @@ class Entry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """One kind of thing by name."""
+    """All entries of one kind, by name."""
 
     def __init__(self, kind: str, group: str, modules: tuple[str, ...] = ()) -> None:
         self.kind = kind
@@ -74,21 +74,21 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str, target: T | str, *, summary: str, aliases: Iterable[str] = ()) -> None:
-        """Add an entry. A name or alias that is taken is an error: silent replacement hides mistakes."""
+        """Add an entry; a name or alias that is taken is an error, because silent replacement hides mistakes."""
         names = [name, *aliases]
-        for one in names:
-            if one in self._entries or one in self._aliases:
-                raise UserError(f"{self.kind} {one!r} is registered already")
+        for each in names:
+            if each in self._entries or each in self._aliases:
+                raise UserError(f"{self.kind} {each!r} is registered already")
         self._entries[name] = Entry(name, target, summary)
         self._aliases.update(dict.fromkeys(names[1:], name))
 
     def remove(self, name: str) -> None:
-        """Forget an entry and its aliases (tests and notebooks)."""
+        """Remove an entry and its aliases (for tests and notebooks)."""
         del self._entries[name]
         self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
 
     def entry(self, name: str) -> Entry[T]:
-        """The entry of a name or alias; a mistyped one answers with the nearest."""
+        """Return the entry of a name or alias; the error for an unknown name offers the nearest ones."""
         if name not in self._entries and name not in self._aliases:
             self._load_all()
         canonical = self._aliases.get(name, name)
@@ -97,7 +97,7 @@ class Registry(Generic[T]):
         return self._entries[canonical]
 
     def get(self, name: str) -> T:
-        """The object of a name, imported now if it was lazy."""
+        """Return the object of a name, and import it if it is lazy."""
         entry = self.entry(name)
         if not isinstance(entry.target, str):
             return entry.target
@@ -111,12 +111,12 @@ class Registry(Generic[T]):
             ) from error
 
     def entries(self) -> list[Entry[T]]:
-        """Every entry, in order of registration."""
+        """Return every entry, in order of registration."""
         self._load_all()
         return list(self._entries.values())
 
     def aliases(self) -> dict[str, str]:
-        """Alias → name."""
+        """Return alias → name."""
         self._load_all()
         return dict(self._aliases)
 

@@ -1,4 +1,4 @@
-"""Runs, opened: what came out of them, and the report."""
+"""Results of a run: its table, its statistics and its report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """A run and what its numbers mean. Everything follows from the one table."""
+    """A run and its statistics; all of them are computed from the one table."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -35,22 +35,22 @@ class Results:
         return self.run.path
 
     def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """The one table, or some of its columns."""
+        """Return the one table, or some of its columns."""
         return self.run.rows(columns)
 
     @cached_property
     def counts(self) -> Counts:
-        """The rows, reduced: what every statistic starts from."""
+        """Counts per model × condition × class × source, from which every statistic starts."""
         return reduce(self.run.predictions.dataset(), order=[condition.name for condition in parse_conditions("all")])
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """Accuracy per model × condition with intervals; options of stats.cells.summary."""
+        """Return accuracy per model × condition with intervals; options of ``stats.core.cells.summary``."""
         from holdfast.stats.core.cells import summary
 
         return summary(self.counts, outcome=outcome, **options)
 
     def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """What each condition costs each model, paired by photo; options of stats.drops.drops."""
+        """Return what each condition costs each model, paired by photo; options of ``stats.effects.drops.drops``."""
         from holdfast.stats.effects.drops import drops
 
         return drops(self.counts, outcome=outcome, **options)
@@ -58,10 +58,10 @@ class Results:
     def scores(
         self, *, outcome: Outcome = "full", over: Literal["static", "background"] = "static", **options: Any
     ) -> pd.DataFrame:
-        """The robustness score per model; options of stats.score.scores.
+        """Return the robustness score per model; options of ``stats.effects.score.scores``.
 
-        ``over``: all static conditions, as published, or only those that leave the object as it is. Blurring or
-        lighting the object rewards a model that reads the background, so only the second follows how far it does.
+        ``over``: all static conditions, as published, or only those that leave the object unchanged. A model that
+        reads the background gains from blurred or lit objects, so only the second score shows how far it does.
         """
         from holdfast.stats.effects.score import scores
 
@@ -70,30 +70,30 @@ class Results:
         return scores(self.counts, outcome=outcome, **options)
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """What each model holds on to, in words and numbers; options of stats.holds.what_it_holds."""
+        """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``."""
         from holdfast.stats.effects.verdict import what_it_holds
 
         return what_it_holds(self.counts, outcome=outcome, **options)
 
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
-        """Accuracy ~ model + scenario + class; options of stats.regression.fit."""
+        """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``."""
         from holdfast.stats.regression.fit import cells_from_counts, fit
 
         return fit(cells_from_counts(self.counts, outcome=outcome), **options)
 
     def fmr(self, *, space: str | None = None) -> pd.DataFrame:
-        """SA, PA, VR, FMR with bounds, baselines and intervals of a run of ``perturb``, per model and class.
+        """Return SA, PA, VR and FMR of a ``perturb`` run per model and class, with bounds, baselines and intervals.
 
-        A table of stats.fmr.fmr for every setting; ``space`` overrides the label space of right answers.
+        There is a table for every setting; ``space`` overrides the label space of right answers.
         """
         from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_rows
 
         return fmr_of_rows(self.run.rows(COLUMNS), space=space)
 
     def fmr_corrected(self, votes: Votes | str | Path, **options: Any) -> pd.DataFrame:
-        """FMR where accepted images that people do not confirm count as not validated; see stats.fmr_people.
+        """Return FMR in which accepted images that people do not confirm count as not validated.
 
-        ``votes``: the export of a review of the run's accepted images.
+        ``votes``: the export of a review of the run's accepted images; options of ``stats.walks.fmr_people``.
         """
         from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 
@@ -101,15 +101,15 @@ class Results:
         return fmr_corrected(judged_walks(self.run.rows(COLUMNS), given), **options)
 
     def questions(self, **options: Any) -> pd.DataFrame:
-        """What came out of a run of ``ask``, per model and kind of question; options of stats.questions.questions."""
+        """Return the scores of an ``ask`` run per model and kind of question; options of ``stats.hard.questions``."""
         from holdfast.stats.hard.questions import COLUMNS, questions_of_rows
 
         return questions_of_rows(self.run.rows(COLUMNS), _answers(self.path).rows(), **options)
 
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
-        """Mean IoU, pixel accuracy and boundary F of a run of ``segment``, per model and condition, with intervals.
+        """Return mean IoU, pixel accuracy and boundary F of a ``segment`` run per model and condition, with intervals.
 
-        ``classes``: the same per class. Options of stats.segments.segments and by_class.
+        ``classes``: the same per class; options of ``stats.effects.segments``.
         """
         from holdfast.stats.effects.segments import COLUMNS, by_class, measured, segments
 
@@ -117,7 +117,7 @@ class Results:
         return by_class(frame, **options) if classes else segments(frame, **options)
 
     def segment_regression(self, **options: Any) -> Regression:
-        """IoU ~ model + scenario + class of a run of ``segment``; options of stats.regression.fit."""
+        """Fit IoU ~ model + scenario + class of a ``segment`` run; options of ``stats.regression.fit.fit``."""
         from holdfast.stats.effects.segments import COLUMNS, cells_from_segments, measured
         from holdfast.stats.regression.fit import fit
 
@@ -139,24 +139,24 @@ class Results:
 
 
 def static_conditions(counts: Counts) -> list[str]:
-    """The conditions of a run that the published score is about."""
+    """Return the conditions of a run that the published score includes."""
     static = {condition.scenario for condition in parse_conditions("static")}
     return [name for name in counts.conditions if scenario_of(name) in static]
 
 
 def background_conditions(counts: Counts) -> list[str]:
-    """Those of them that leave the object as it is: only here does a lower score mean leaning on the background."""
+    """Return the static conditions that leave the object unchanged: only there a low score means the background."""
     static = parse_conditions("static")
     names = {condition.scenario for condition in static if condition.definition.leaves == "foreground"}
     return [name for name in static_conditions(counts) if scenario_of(name) in names]
 
 
 def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:
-    """One report of one or several runs; options of report.build. Returns the path of its page."""
+    """Write one report of one or several runs and return the path of its page; options of ``report.build``."""
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
 
-    opened = [one.run if isinstance(one, Results) else Run.open(one) for one in runs]
+    opened = [run.run if isinstance(run, Results) else Run.open(run) for run in runs]
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
         page = build(opened, folder, pictures=thumbnails, **options)
@@ -164,13 +164,13 @@ def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any
 
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
-    """Whether a new model is no worse than an old one under any condition; options of stats.gate.gate."""
+    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``."""
     from holdfast.stats.models.gate import gate
 
-    first, second = (one if isinstance(one, Results) else open_run(one) for one in (old, new))
+    first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)
 
 
 def open_run(path: str | Path) -> Results:
-    """A run directory, to read."""
+    """Open a run directory for reading."""
     return Results(Run.open(path))

@@ -190,7 +190,7 @@ def test_the_table_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     )  # fmt: skip
     shown = capsys.readouterr().out
     for words in ("1,800 (900 source images)", "13 × 2", "46,800", "3 MB (parquet 2 MB, json 1 MB)",
-                  "60 min (50 min to 67 min)", "1 GB (900 MB to 2 GB)", "6 min fixed (10%), 3.6 s an image",
+                  "60 min (50 min to 67 min)", "1 GB (900 MB to 2 GB)", "6 min fixed (10%), 3.6 s per image",
                   "33 min, if each pays", "4 in 2 s; load 1.0", "note: something is assumed"):  # fmt: skip
         assert words in shown
 

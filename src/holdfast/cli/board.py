@@ -1,4 +1,4 @@
-"""``holdfast board``: entries of a leaderboard, made, checked and imported, and their site."""
+"""``holdfast board``: make, check and import entries of a leaderboard, and build its site."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.names import split_list
 app = typer.Typer(name="board", help="A leaderboard that recomputes every number.", no_args_is_help=True)
 
 Option, Argument = typer.Option, typer.Argument
-Out = Annotated[Path, Option(help="The board, or a folder for a submission.")]
+Out = Annotated[Path, Option(help="Folder of the board, or of a submission.")]
 
 
 @app.command()
@@ -23,11 +23,11 @@ def add(
         Path | None, Option(help="TOML: title, paper, code, note, speed on stated hardware.", show_default=False)
     ] = None,
     models: Annotated[
-        list[str] | None, Option(help="Some of the run's models, separated by commas.", show_default=False)
+        list[str] | None, Option(help="Use only these models of the run, separated by commas.", show_default=False)
     ] = None,
-    device: Annotated[str, Option(help="Where models are loaded to count their parameters.")] = "cpu",
+    device: Annotated[str, Option(help="Device on which models are loaded to count their parameters.")] = "cpu",
 ) -> None:
-    """Make entries of a run: ID.json and ID.parquet for each model and protocol."""
+    """Make entries from a run: ID.json and ID.parquet for each model and protocol."""
     from holdfast.board.add import add as run_add
 
     for path in run_add(run, out, meta, models=split_list(",".join(models or ())) or None, device=device):
@@ -39,16 +39,16 @@ def check(
     places: Annotated[list[Path], Argument(help="A board, or the files of a submission.", metavar="DIR|FILES")],
     against: Annotated[Path | None, Option(help="The board that a submission is to join.", show_default=False)] = None,
 ) -> None:
-    """Recompute every number and say what is wrong: exit code 0 nothing, 1 something."""
+    """Recompute every number and report what is wrong: exit code 0 nothing, 1 something."""
     from holdfast.board.check import check as run_check
 
     recomputed: list[str] = []
-    found = run_check(places, against=against, keep=lambda entry, _: recomputed.append(entry.id))
-    for problem in found:
+    problems = run_check(places, against=against, keep=lambda entry, _: recomputed.append(entry.id))
+    for problem in problems:
         typer.echo(str(problem))
-    said = f"{len(found)} problem{'s' * (len(found) > 1)}" if found else "nothing is wrong"
-    typer.echo(f"{said}; measured entries recomputed: {len(recomputed)}", err=True)
-    raise typer.Exit(1 if found else 0)
+    count = f"{len(problems)} problem{'s' * (len(problems) > 1)}" if problems else "nothing is wrong"
+    typer.echo(f"{count}; measured entries recomputed: {len(recomputed)}", err=True)
+    raise typer.Exit(1 if problems else 0)
 
 
 @app.command("import")
@@ -56,10 +56,10 @@ def import_(
     files: Annotated[list[Path], Argument(help="RobustBench's model_info files.", metavar="MODEL_INFO.json…")],
     out: Out,
     threat: Annotated[
-        str, Option(help="Linf, L2 or corruptions, where the folders above a file do not say.", show_default=False)
+        str, Option(help="Linf, L2 or corruptions, if the folders above a file do not say.", show_default=False)
     ] = "",
 ) -> None:
-    """Make printed entries of what RobustBench lists."""
+    """Make printed entries from RobustBench's list."""
     from holdfast.board.robustbench import import_model_info
 
     for path in import_model_info(files, out, threat=threat):
@@ -70,16 +70,20 @@ def import_(
 def build(
     board: Annotated[Path, Argument(help="The board: ID.json and ID.parquet for each entry.", metavar="DIR")],
     out: Annotated[Path, Option(help="The site: a new folder, or an earlier site, which is replaced.", metavar="SITE")],
-    title: Annotated[str, Option(help="Of the board.")] = "Leaderboard",
-    printed: Annotated[bool, Option("--printed/--no-printed", help="Show the tables that papers printed, too.")] = True,
-    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave out what the check refuses, and say so.")] = False,
+    title: Annotated[str, Option(help="Title of the board.")] = "Leaderboard",
+    printed: Annotated[bool, Option("--printed/--no-printed", help="Show tables printed in papers, too.")] = True,
+    skip_bad: Annotated[
+        bool, Option("--skip-bad", help="Leave out entries that the check refuses, and name them.")
+    ] = False,
     reports: Annotated[
-        bool, Option("--reports", help="The full report of every static and hard entry, seconds each.")
+        bool, Option("--reports", help="Write the full report of every static and hard entry; takes seconds each.")
     ] = False,
     cache: Annotated[
-        Path | None, Option(help="Keep what was measured here, for the next build.", show_default=False)
+        Path | None, Option(help="Folder that keeps measured numbers for the next build.", show_default=False)
     ] = None,
-    workers: Annotated[int, Option(min=0, help="Processes; 0 means one a core where there are many entries.")] = 0,
+    workers: Annotated[
+        int, Option(min=0, help="Number of processes; 0 starts one per core if there are many entries.")
+    ] = 0,
 ) -> None:
     """Write a site that opens from disk and from any web server; every number is recomputed."""
     from holdfast.board.site.build import build as run_build

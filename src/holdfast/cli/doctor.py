@@ -21,7 +21,7 @@ OPTIONAL = (
 
 
 def print_report() -> None:
-    """Print the report."""
+    """Print what is installed and what is missing."""
     facts = environment()
     console = console_for_tables()
     console.print(f"Python {facts['python']} on {facts['platform']}")

@@ -59,8 +59,8 @@ def leaks(
 
     with TerminalProgress(quiet=quiet) as progress:
         pairs, unread = find_leaks(first, second, distance=distance, flips=flips, progress=progress)
-    for one, other, apart in pairs:
-        typer.echo(f"{one}\t{other}\t{apart}")
+    for image, copy, bits in pairs:
+        typer.echo(f"{image}\t{copy}\t{bits}")
     unreadable = f"; {unread} images could not be read" if unread else ""
     typer.echo(f"{len(pairs)} near-duplicate pairs{unreadable}", err=True)
 

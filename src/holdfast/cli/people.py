@@ -187,11 +187,11 @@ def review(
     )
     server = open_server(options)
     with TerminalProgress(quiet=quiet) as progress:
-        made = make_campaign(server.database, spec, state, now=server.now(), progress=progress)
-    typer.echo(f"campaign {made.name!r}")
-    for sentence in made.sentences:
+        campaign_made = make_campaign(server.database, spec, state, now=server.now(), progress=progress)
+    typer.echo(f"campaign {campaign_made.name!r}")
+    for sentence in campaign_made.sentences:
         typer.echo(f"  {sentence}")
-    run(server, page=f"/review/{made.campaign_id}", say=typer.echo)
+    run(server, page=f"/review/{campaign_made.campaign_id}", say=typer.echo)
 
 
 def _export(options: ServeOptions, name: str, out: Path) -> None:
@@ -205,7 +205,7 @@ def _export(options: ServeOptions, name: str, out: Path) -> None:
         raise UserError(nothing)
     with closing(open_server(options)) as server:
         with server.database.reading() as connection:
-            campaigns = {one.name: one for one in list_campaigns(connection)}
+            campaigns = {each.name: each for each in list_campaigns(connection)}
         if not campaigns:
             raise UserError(nothing)
         if not name and len(campaigns) > 1:

@@ -1,4 +1,4 @@
-"""``holdfast plan VERB …``: what a run will take, before it."""
+"""``holdfast plan VERB …``: forecast what a run takes."""
 
 from __future__ import annotations
 
@@ -17,33 +17,40 @@ _PLACES = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    """``plan`` with a verb of the same options below it for each of these."""
+    """Return the command ``plan``, with a command of the same options below it for each verb."""
     app = typer.Typer(
         name="plan",
-        help="Say what a run takes before it: images, rows, bytes, hours and memory, from short trials of the same "
-        "command. Options of plan stand before the verb.",
+        help="Forecast what a run takes: images, rows, bytes, hours and memory, from short trials of the same command. "
+        "Options of plan stand before the verb.",
         no_args_is_help=True,
     )
     app.callback()(_settings)
     for name, verb in verbs.items():
-        told = f"What such a run of {name} will take; its options are those of holdfast {name}. "
-        app.command(name, help=told + "--seconds, --machines and --json stand before the verb.")(_planning(name, verb))
+        text = f"Forecast what this run of {name} takes; its options are those of holdfast {name}. "
+        app.command(name, help=text + "--seconds, --machines and --json stand before the verb.")(_planning(name, verb))
     return app
 
 
 def _settings(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(help="That trials may take together; two are always made.")] = 60.0,
-    machines: Annotated[int, typer.Option(help="Say what so many machines would need.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Everything that was measured, for programs.")] = False,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds that the trials may take together; two are always made.")
+    ] = 60.0,
+    machines: Annotated[int, typer.Option(help="Number of machines that would share the run.")] = 1,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print everything that was measured as JSON, for programs.")
+    ] = False,
 ) -> None:
     context.obj = {"seconds": seconds, "machines": machines, "json": json}
 
 
 def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
-    """A function with the signature of the verb, so that mistakes are told as usual, that plans instead."""
+    """Return a function with the options of the verb that plans instead."""
 
     def planning(context: typer.Context, **values: Any) -> None:
+        import json
+        from dataclasses import asdict
+
         from holdfast.cli.progress import TerminalProgress
         from holdfast.forecast import plan
 
@@ -51,11 +58,11 @@ def _planning(name: str, verb: Callable[..., None]) -> Callable[..., None]:
         quiet, settings = bool(asked.pop("quiet", False)), dict(context.obj)
         machine = settings.pop("json")
         with TerminalProgress(quiet=quiet or machine) as progress:
-            found = plan(name, progress=progress, **settings, **asked)
+            forecast = plan(name, progress=progress, **settings, **asked)
         if machine:
-            _print_json(found)
+            typer.echo(json.dumps(asdict(forecast), indent=1))
         else:
-            show(found)
+            show(forecast)
 
     first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return with_parameters(planning, [first, *inspect.signature(verb).parameters.values()])
@@ -66,57 +73,52 @@ def _typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
-def _print_json(found: Plan) -> None:
-    import json
-    from dataclasses import asdict
-
-    typer.echo(json.dumps(asdict(found), indent=1))
-
-
-def show(found: Plan) -> None:
-    """Print the table and what it rests on."""
+def show(forecast: Plan) -> None:
+    """Print the forecast and the trials behind it."""
     from rich.table import Table
 
     from holdfast.cli.listing import console_for_tables
     from holdfast.forecast.planning import total
 
-    pictures = f"{found.images:,}" + (f" ({found.units:,} {found.unit})" if found.units != found.images else "")
+    pictures = f"{forecast.images:,}" + (
+        f" ({forecast.units:,} {forecast.unit})" if forecast.units != forecast.images else ""
+    )
     files = ", ".join(
         f"{kind} {size(amount)}"
-        for kind, amount in sorted(found.bytes.items(), key=lambda one: -one[1])[:4]
-        if amount >= 0.01 * total(found.bytes)
+        for kind, amount in sorted(forecast.bytes.items(), key=lambda item: -item[1])[:4]
+        if amount >= 0.01 * total(forecast.bytes)
     )
-    share = found.seconds.fixed / found.seconds.value if found.seconds.value else 0.0
-    each = (found.seconds.value - found.seconds.fixed) / found.units
+    share = forecast.seconds.fixed / forecast.seconds.value if forecast.seconds.value else 0.0
+    each = (forecast.seconds.value - forecast.seconds.fixed) / forecast.units
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("images", pictures)
-    table.add_row("conditions × models", f"{found.conditions} × {found.models}")
-    table.add_row("rows", f"{found.rows:,}")
-    table.add_row("written", f"{size(total(found.bytes))} ({files})" if files else size(total(found.bytes)))
-    table.add_row("time", _range(found.seconds, duration))
-    table.add_row("processor time", _range(found.processor, duration))
-    table.add_row("peak memory", _range(found.memory, size))
-    table.add_row("of the time", f"{duration(found.seconds.fixed)} fixed ({share:.0%}), {duration(each)} an image")
-    if found.machines > 1:
+    table.add_row("conditions × models", f"{forecast.conditions} × {forecast.models}")
+    table.add_row("rows", f"{forecast.rows:,}")
+    table.add_row("written", f"{size(total(forecast.bytes))} ({files})" if files else size(total(forecast.bytes)))
+    table.add_row("time", _range(forecast.seconds, duration))
+    table.add_row("processor time", _range(forecast.processor, duration))
+    table.add_row("peak memory", _range(forecast.memory, size))
+    table.add_row("of the time", f"{duration(forecast.seconds.fixed)} fixed ({share:.0%}), {duration(each)} per image")
+    if forecast.machines > 1:
         table.add_row(
-            f"{found.machines} machines",
-            f"{duration(found.seconds_on_machines)}, if each pays what is fixed and they share the rest evenly",
+            f"{forecast.machines} machines",
+            f"{duration(forecast.seconds_on_machines)}, if each pays what is fixed and they share the rest evenly",
         )
     console_for_tables().print(table)
-    trials = ", ".join(f"{one.size} in {duration(one.wall)}" for one in found.trials)
-    typer.echo(f"from trials of {trials}; load {found.load:.1f}")
-    if found.whole:
+    trials = ", ".join(f"{trial.size} in {duration(trial.wall)}" for trial in forecast.trials)
+    typer.echo(f"from trials of {trials}; load {forecast.load:.1f}")
+    if forecast.whole:
         typer.echo("the last trial was the whole run: making it takes no longer than planning it")
-    for sentence in found.notes:
+    for sentence in forecast.notes:
         typer.echo(f"note: {sentence}")
 
 
-def _range(found: Estimate, shown: Callable[[float], str]) -> str:
-    return f"{shown(found.value)} ({shown(found.low)} to {shown(found.high)})"
+def _range(estimate: Estimate, written: Callable[[float], str]) -> str:
+    return f"{written(estimate.value)} ({written(estimate.low)} to {written(estimate.high)})"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that one would say."""
+    """Return seconds in the unit that people would use."""
     if seconds < 0.0995:
         return f"{1000 * seconds:.2g} ms"
     if seconds < 99.5:
@@ -127,7 +129,7 @@ def duration(seconds: float) -> str:
 
 
 def size(amount: float) -> str:
-    """Bytes in the unit that one would say."""
+    """Return bytes in the unit that people would use."""
     place = 0
     while amount >= 999.5 and place < len(_PLACES) - 1:
         amount, place = amount / 1000, place + 1

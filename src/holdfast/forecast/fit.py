@@ -48,7 +48,7 @@ def estimate(
     """
     names = list(wanted)
     costs = np.array(measured, float)
-    amounts = np.array([[float(fixed), *(one[name] for name in names)] for one in work])
+    amounts = np.array([[float(fixed), *(amount[name] for name in names)] for amount in work])
     target = np.array([float(fixed), *(wanted[name] for name in names)])
     prices = _prices(amounts, costs)
     value = float(prices @ target)

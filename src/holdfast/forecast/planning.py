@@ -115,7 +115,8 @@ def _beside(out: Any) -> Path | None:
     """Return the nearest existing folder above ``out``, on the same disk; None if ``out`` is in a store."""
     if not out or address(out):
         return None
-    return next((one for one in Path(out).absolute().parents if one.is_dir() and os.access(one, os.W_OK)), None)
+    folders = Path(out).absolute().parents
+    return next((folder for folder in folders if folder.is_dir() and os.access(folder, os.W_OK)), None)
 
 
 def _next(trials: Sequence[Trial], load: Workload, left: float) -> int:
@@ -129,7 +130,7 @@ def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
     last = trials[-1]
     enough = max(2, len(load.variants))
     recent = trials[-len(load.variants) :]
-    if all(one.size >= load.units for one in recent) and len(trials) >= len(load.variants):
+    if all(trial.size >= load.units for trial in recent) and len(trials) >= len(load.variants):
         return 0
     largest = min(load.units, GROWTH * last.size)
     if len(trials) < enough:
@@ -145,7 +146,7 @@ def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
     if not busy() or len(trials) >= MOST:
         return 0
     if len(load.variants) > 1:  # what an epoch costs can be told from trials that differ in epochs alone
-        return last.size if any(one.size < last.size for one in recent) else 0
+        return last.size if any(trial.size < last.size for trial in recent) else 0
     return min(largest, _telling(trials))
 
 
@@ -163,17 +164,17 @@ def _forecast(verb: str, options: Mapping[str, Any], load: Workload, trials: Seq
     wanted = load.work(load.units, {})
     # The first one read files from the disk that the others found in memory, unless every trial is needed.
     used = trials[1:] if len(trials) > len(wanted) + 1 else trials
-    works = [one.work for one in used]
-    kinds = sorted({kind for one in used for kind in one.bytes})
-    files = {kind: estimate([one.bytes.get(kind, 0) for one in used], works, wanted).value for kind in kinds}
+    works = [trial.work for trial in used]
+    kinds = sorted({kind for trial in used for kind in trial.bytes})
+    files = {kind: estimate([trial.bytes.get(kind, 0) for trial in used], works, wanted).value for kind in kinds}
     rows = load.rows
     if rows is None:
-        rows = round(estimate([one.rows for one in used], works, wanted).value)
+        rows = round(estimate([trial.rows for trial in used], works, wanted).value)
     if PARTS in files:
         files[PARTS] = _parts(trials, load, rows)
     whole = trials[-1].size == load.units and trials[-1].work == wanted
     clock = _known(_clock(used, wanted), trials[-1].wall if whole else None)
-    busy = _known(estimate([one.processor for one in used], works, wanted), trials[-1].processor if whole else None)
+    busy = _known(estimate([trial.processor for trial in used], works, wanted), trials[-1].processor if whole else None)
     return Plan(
         command=" ".join(["holdfast", *words_of(verb, options)]),
         unit=load.unit, units=load.units, images=load.images, conditions=load.conditions, models=load.models,
@@ -191,15 +192,15 @@ def busy() -> bool:
 
 def _clock(trials: Sequence[Trial], wanted: Mapping[str, float]) -> Estimate:
     """Estimate wall time; on a busy machine from processor time, stretched as much as in the trials."""
-    work = [one.work for one in trials]
+    work = [trial.work for trial in trials]
     if not busy():
-        return estimate([one.wall for one in trials], work, wanted)
-    found = estimate([one.processor for one in trials], work, wanted)
-    stretched = [one.wall / one.processor for one in trials if one.processor]
-    mean = sum(one.wall for one in trials) / max(1e-9, sum(one.processor for one in trials))
+        return estimate([trial.wall for trial in trials], work, wanted)
+    time = estimate([trial.processor for trial in trials], work, wanted)
+    stretched = [trial.wall / trial.processor for trial in trials if trial.processor]
+    mean = sum(trial.wall for trial in trials) / max(1e-9, sum(trial.processor for trial in trials))
     return Estimate(
-        found.value * mean, found.low * min(stretched, default=1.0), found.high * max(stretched, default=1.0),
-        found.fixed * mean,
+        time.value * mean, time.low * min(stretched, default=1.0), time.high * max(stretched, default=1.0),
+        time.fixed * mean,
     )  # fmt: skip
 
 
@@ -209,17 +210,17 @@ def _parts(trials: Sequence[Trial], load: Workload, rows: int) -> float:
     several = -(-load.units // load.part) if load.part else max(1, round(last.parts * rows / max(1, last.rows)))
     if not load.part and last.parts == 1:
         several = 1
-    work = [{"parts": one.parts, "rows": one.rows} for one in trials]
-    sizes = [one.bytes.get(PARTS, 0) for one in trials]
+    work = [{"parts": trial.parts, "rows": trial.rows} for trial in trials]
+    sizes = [trial.bytes.get(PARTS, 0) for trial in trials]
     return estimate(sizes, work, {"parts": several, "rows": rows}, fixed=False).value
 
 
-def _known(found: Estimate, measured: float | None) -> Estimate:
+def _known(estimated: Estimate, measured: float | None) -> Estimate:
     """Return the estimate with the measured value, if the whole run was measured."""
     if measured is None:
-        return found
-    low, high = min(found.low, measured * (1 - LEAST_DOUBT)), max(found.high, measured * (1 + LEAST_DOUBT))
-    return Estimate(measured, low, high, min(found.fixed, measured))
+        return estimated
+    low, high = min(estimated.low, measured * (1 - LEAST_DOUBT)), max(estimated.high, measured * (1 + LEAST_DOUBT))
+    return Estimate(measured, low, high, min(estimated.fixed, measured))
 
 
 def _memory(trials: Sequence[Trial], load: Workload) -> Estimate:

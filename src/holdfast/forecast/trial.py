@@ -133,25 +133,25 @@ def rows_in(out: Path) -> int:
 
 
 def _parts(out: Path) -> list[Path]:
-    return next((found for name in TABLES if (found := sorted((out / name).glob("part-*.parquet")))), [])
+    return next((parts for name in TABLES if (parts := sorted((out / name).glob("part-*.parquet")))), [])
 
 
 def bytes_in(out: Path) -> Counter[str]:
     """Return suffix → bytes of the files below a folder; the table's own files are ``PARTS``."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for folder, _, names in os.walk(out):
         for name in names:
             kind = PARTS if name.startswith("part-") else Path(name).suffix.lstrip(".") or "other"
-            found[kind] += Path(folder, name).stat().st_size
-    return found
+            sizes[kind] += Path(folder, name).stat().st_size
+    return sizes
 
 
 def _trouble(said: str, code: int) -> HoldfastError:
     """Return the error with the command's message, without its name or the box around it."""
     lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in said.splitlines()]
     own = next((line for line in reversed(lines) if line.startswith("holdfast: ")), "")
-    told = [line for line in lines if line and not re.match(r"Usage:|Try |Error$", line)]
-    sentence = own.removeprefix("holdfast: ") or " ".join(told[-3:]) or "it said nothing"
+    texts = [line for line in lines if line and not re.match(r"Usage:|Try |Error$", line)]
+    sentence = own.removeprefix("holdfast: ") or " ".join(texts[-3:]) or "it said nothing"
     if code == 2:
         return UserError(sentence)
     return HoldfastError(f"the trial run failed (exit code {code}): {sentence}")
@@ -179,20 +179,24 @@ class _Watch:
         while not self._over.wait(_PAUSE):
             seen = _tree(self._root)
             # A process that just starts shares the memory of its parent for a moment.
-            processes = [one for one in seen if one in before and (one == self._root or _command(one) != self._own)]
+            processes = [
+                process
+                for process in seen
+                if process in before and (process == self._root or _command(process) != self._own)
+            ]
             before = set(seen)
             self._most = max(self._most, sum(map(_resident, processes)), *map(_high_water, processes))
 
 
 def _tree(root: int) -> list[int]:
-    found = [root]
-    for process in found:  # grows while it is gone through
+    processes = [root]
+    for process in processes:  # the list grows while it is read
         try:
             for thread in Path(f"/proc/{process}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
+                processes += map(int, (thread / "children").read_text().split())
         except OSError:
             continue
-    return found
+    return processes
 
 
 def _command(process: int) -> bytes:
@@ -205,10 +209,10 @@ def _command(process: int) -> bytes:
 def _high_water(process: int) -> int:
     """Return the peak of one process, so that a peak between two samples is not missed."""
     try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     except OSError:
         return 0
-    return int(found[1]) * 1024 if found else 0
+    return int(peak[1]) * 1024 if peak else 0
 
 
 def _resident(process: int) -> int:

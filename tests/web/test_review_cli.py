@@ -49,7 +49,9 @@ def test_the_link_lands_on_the_campaign(tmp_path: Path) -> None:
         link = None
         while link is None and (line := process.stdout.readline()):
             said += line
-            link = re.search(r"(http://[^/\s]+)(/join/[^?\s]+\?next=(\S+))", line)
+            if kept := re.search(r"link is in (.+)$", line):
+                text = Path(kept[1].strip()).read_text()
+                link = re.search(r"(http://[^/\s]+)(/join/[^?\s]+\?next=(\S+))", text)
         assert link is not None, said
         assert "campaign 'pool, quality'" in said and "9 images to judge" in said
         with httpx.Client(base_url=link[1], follow_redirects=True, trust_env=False, timeout=30) as client:

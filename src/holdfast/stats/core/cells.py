@@ -27,7 +27,7 @@ GROUP_MINIMUM = 5
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Wilson's score interval of a share, element by element; NaN where ``n`` is 0.
+    """Return Wilson's score interval of a share, element by element; NaN where ``n`` is 0.
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n) with p = right / n. Counts may be fractional: an effective
     number of photos.
@@ -36,7 +36,7 @@ def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats,
 
 
 def wilson_at(hits: Floats, total: Floats, z: Floats | float) -> tuple[Floats, Floats]:
-    """The same with the quantile given."""
+    """Return Wilson's interval for a given quantile."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = hits / total
         centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
@@ -48,7 +48,7 @@ def wilson_at(hits: Floats, total: Floats, z: Floats | float) -> tuple[Floats, F
 
 
 def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a mean of class accuracies (macro accuracy), one count per class.
+    """Return the interval of a mean of class accuracies (macro accuracy), one count per class.
 
     Wilson's interval for the mean of the class accuracies on an effective number of photos m: with z²/K pseudo photos
     added to each of the K classes, half of them right, m = p̃(1 − p̃) / V and V = Σ p̃_k (1 − p̃_k) / (ñ_k − 1) / K²
@@ -61,7 +61,7 @@ def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[flo
 
 
 def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
-    """The same for many means at once, (means, classes); of each only the classes of which ``n`` is not 0."""
+    """Return ``stratified`` of many means at once, (means, classes); classes with ``n`` 0 are left out."""
     from scipy.special import stdtrit
 
     has_rows = n > 0

@@ -44,13 +44,13 @@ class Grid:
     conditions: list[str]
 
     def rate(self) -> Floats:
-        """Share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
+        """Return the share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
         share: Floats = np.divide(self.right, self.n, out=np.full(self.n.shape, np.nan), where=self.n > 0)
         return share
 
 
 def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.DataFrame:
-    """Cells of models trained on originals (or not trained here), under the conditions asked for.
+    """Return cells of models trained on originals (or not trained here), under the conditions asked for.
 
     By default all conditions but attacks and those that repeat another's images or take the object away. Where every
     model was trained on something else, the name says on what.
@@ -65,7 +65,7 @@ def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.Dat
 
 
 def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
-    """The conditions asked for, in the table's order; an unknown one is the user's mistake."""
+    """Return the conditions asked for, in the table's order; an unknown one is a UserError."""
     if conditions is None:
         gone = [name for name in counts.conditions if without_object(name)]
         left_out = {*gone, *counts.same_images, *counts.attacks}
@@ -101,7 +101,7 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
-    """Averages over photos, and what each photo adds to their error.
+    """Return averages over photos, and what each photo adds to their error.
 
     The average of a column is Σ_k (1/K) mean_k over the K classes with an answer (macro; micro takes all photos as one
     class). The contribution of photo s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions
@@ -135,7 +135,7 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
 def judged(
     estimate: Floats, deviations: Floats, photos: NDArray[np.intp] | int, *, level: float = 0.95
 ) -> tuple[Floats, Floats, Floats]:
-    """Percentile interval and two-sided p-value against 0, from resampled deviations.
+    """Return the percentile interval and a two-sided p-value against 0, from resampled deviations.
 
     p inverts the interval: twice the share of resamples on the other side of 0. Beyond the reach of the resamples it
     is the tail of a normal with their standard deviation; it is never below 2^(1 − photos), the least a sign test of
@@ -177,7 +177,7 @@ def judged(
 
 
 def holm(p: Floats) -> Floats:
-    """Holm's step-down adjusted p-values of one family; NaN stays NaN and does not count.
+    """Return Holm's step-down adjusted p-values of one family; NaN stays NaN and does not count.
 
     The i-th smallest of m is multiplied by m − i + 1, and none is smaller than the one before it.
     """

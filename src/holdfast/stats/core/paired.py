@@ -13,7 +13,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES, codes, deviations, interval
 def paired_change(
     before: ArrayLike, after: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """The mean of after − before over images.
+    """Return the mean of after − before over images, with its interval.
 
     The interval is a bootstrap over clusters with one imagined cluster that gains and one that loses everything (Bonett
     and Price's adjustment, as in ``stats.effects.drops``), so that it keeps a width where few or none changed.

@@ -77,7 +77,7 @@ class Counts:
     attacks: tuple[str, ...] = ()
 
     def distinct(self) -> pd.DataFrame:
-        """The cells without conditions that repeat another's images: those count once in scores and regressions."""
+        """Return the cells without conditions that repeat another's images: those count once."""
         return self.cells[~self.cells["condition"].isin(list(self.same_images))]
 
 
@@ -176,7 +176,7 @@ _CONFUSION = """
 
 
 def _words(database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The words of each column, sorted; each becomes a type of the database, ``<column>_words``."""
+    """Return the words of each column, sorted; each becomes a database type, ``<column>_words``."""
     lists = ", ".join(
         f"list_sort(list(distinct {column}::varchar) filter (where {column} is not null)) as {name}"
         for name, column in _CODED.items()
@@ -223,7 +223,7 @@ def _counts(database: duckdb.DuckDBPyConnection, words: dict[str, list[str]], or
 
 
 def _spans(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str | None]]:
-    """First and last model of each span of models that is counted at once.
+    """Return first and last model of each span of models that is counted at once.
 
     All frames are sorted by model first, so that they can be counted one span after another: no hash table ever holds
     them whole.
@@ -247,7 +247,7 @@ def _frame(
     spans: list[tuple[str | None, str | None]],
     **options: object,
 ) -> pd.DataFrame:
-    """The answers to a query for each span of models, below each other; words as categories.
+    """Return the query's answers for each span of models, below each other; words as categories.
 
     Columns are put together one by one, each as narrow as it can be, so that little more than the frame is held.
     """
@@ -273,12 +273,12 @@ def _frame(
 
 
 def _narrowest(words: int) -> type[np.signedinteger[Any]]:
-    """The integers that pandas numbers so many categories with."""
+    """Return the integer type with which pandas numbers so many categories."""
     return np.int8 if words < 127 else np.int16 if words < 32767 else np.int32
 
 
 def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> dict[str, str]:
-    """Conditions whose images are all identical to those of one earlier in the list."""
+    """Return conditions whose images are all identical to those of one earlier in the list."""
     digests = database.execute(
         """
         select condition, bit_xor(image), count(*) from
@@ -297,7 +297,7 @@ def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> 
 
 
 def right_column(outcome: Outcome) -> str:
-    """The column of ``cells`` that counts this kind of right answer."""
+    """Return the column of ``cells`` that counts this kind of right answer."""
     if outcome not in get_args(Outcome):
         raise UserError(f"an outcome is {' or '.join(get_args(Outcome))}, not {outcome!r}")
     return "right" if outcome == "full" else "right_restricted"

@@ -37,7 +37,7 @@ _TEXT = [*_OF, "target_class", "layer", "status", "condition", "variant", "param
 
 
 def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
-    """Rows of ``details/attributions`` with those of the one table that they explain.
+    """Return the rows of ``details/attributions`` with those of the one table that they explain.
 
     ``condition`` is the name as in ``reduce``: with its variant unless that is the paper's, and its parameters where
     there are several.
@@ -52,7 +52,7 @@ def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
 
 
 def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """A row per method × target × model × trained_on × condition.
+    """Return the share of attribution on the object: a row per method × target × model × trained_on × condition.
 
     Columns: ``n`` maps and ``photos``; ``share`` on the foreground with ``low`` and ``high`` (95 %); ``area`` of the
     foreground; ``ratio`` = Σ share / Σ area with its interval; ``hits``: how often the maximum is on the foreground,
@@ -88,7 +88,7 @@ def shares(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
 def ratio_of_sums(
     top: Floats, bottom: Floats, clusters: np.ndarray, *, resamples: int, seed: int
 ) -> tuple[float, float, float]:
-    """Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters."""
+    """Return Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters."""
     value = float(top.sum() / bottom.sum())
     if codes(clusters)[1] < 2:
         return value, float("nan"), float("nan")
@@ -100,7 +100,7 @@ def ratio_of_sums(
 def _change(
     frame: pd.DataFrame, key: tuple[Any, ...], fine: pd.DataFrame, **options: Any
 ) -> tuple[float, float, float]:
-    """The mean change of share against the original, on the photos that have both."""
+    """Return the mean change of share against the original, on the photos that have both."""
     nothing = float("nan")
     if key[-1] == ORIGINAL:
         return nothing, nothing, nothing
@@ -119,7 +119,7 @@ def _named(name: str, prefix: str, values: tuple[float, float, float]) -> dict[s
 
 
 def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Spearman's correlation of the share on the foreground with the accuracy lost, per method × target.
+    """Return Spearman's correlation of the share on the foreground with the accuracy lost, per method × target.
 
     The drop of a photo is right on the original − right under the condition; both are of the photos explained.
     ``over`` says what a dot is: ``conditions`` (model × condition: the share there against the drop there),
@@ -146,7 +146,7 @@ def correlations(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
 
 
 def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The accuracy lost under each condition on the explained photos: model, trained_on, condition, ``drop``."""
+    """Return the accuracy lost under each condition on the explained photos."""
     usable = frame[(frame["status"] == "ok") & frame["correct"].notna()]
     paired = _paired(usable)
     means = paired.groupby(["model", "trained_on", "condition"])["drop"].mean()
@@ -154,7 +154,7 @@ def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired(group: pd.DataFrame) -> pd.DataFrame:
-    """Photos under changed conditions beside their originals: ``share``, ``share_original`` and ``drop``."""
+    """Return photos under changed conditions beside their originals: ``share``, ``share_original``, ``drop``."""
     keys = ["model", "trained_on", "source_id"]
     numbers = group.assign(right=group["correct"].astype(float))
     before = numbers[numbers["condition"] == ORIGINAL].groupby(keys, as_index=False)[["share", "right"]].mean()
@@ -193,14 +193,14 @@ def _spearman(paired: pd.DataFrame, keys: list[str], column: str, *, resamples: 
 
 
 def _sums(photo: np.ndarray, cell: np.ndarray, values: Floats, shape: tuple[int, int]) -> Any:
-    """Sums of values by photo and cell, sparse: most photos are in few cells."""
+    """Return sums of values by photo and cell, sparse: most photos are in few cells."""
     from scipy.sparse import csr_array
 
     return csr_array((values, (photo, cell)), shape=shape)
 
 
 def _rhos(sums: list[Any], weights: Floats) -> Floats:
-    """Spearman's correlation of the cells' means, for every row of weights of the photos.
+    """Return Spearman's correlation of the cells' means, for every row of weights of the photos.
 
     Cells that were not drawn are left out, others count once: they are ranked behind all that are there, and then
     weigh nothing.
@@ -223,7 +223,7 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
 
 
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How alike maps are to those of the same network with shuffled weights, a row per method × target × model.
+    """Return how alike maps are to those of the same network with shuffled weights, per method × target × model.
 
     ``rank_correlation`` (Spearman's over pixels) with its 95 % interval over photos and ``structural_similarity``, both
     means over maps; ``share_randomised`` beside ``share``; ``changed``: whether the mean correlation is below 0.5;
@@ -249,7 +249,7 @@ def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) ->
 
 
 def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How alike maps stay as the weights are shuffled from the last layer down, a row per ``stage`` (0 …) as well.
+    """Return how alike maps stay as weights are shuffled from the last layer down, a row per ``stage`` as well.
 
     Per method × target × model: ``rank_correlation`` with its 95 % interval over photos, ``structural_similarity``,
     ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.

@@ -22,7 +22,7 @@ ECE_BINS = 15
 
 
 def calibration(counts: Counts) -> pd.DataFrame:
-    """Calibration and selective risk per model × trained_on × condition.
+    """Return calibration and selective risk per model × trained_on × condition.
 
     Columns: ``n``; ``accuracy``; ``confidence``: the mean; ``ece`` = Σ_b (n_b / n) |accuracy_b − confidence_b| over 15
     equal-width bins b, each made of whole steps; ``brier`` = mean of (confidence − right)²; ``aurc``: the mean, over
@@ -55,14 +55,14 @@ def calibration(counts: Counts) -> pd.DataFrame:
 
 
 def expected_calibration_error(step: np.ndarray, n: Floats, right: Floats, confidence: Floats) -> float:
-    """Σ |right_b − summed confidence_b| / n over 15 bins; a step belongs to the bin that its middle lies in."""
+    """Return Σ |right_b − summed confidence_b| / n over 15 bins; a step belongs to its middle's bin."""
     coarse = ((step + 0.5) * ECE_BINS / BINS).astype(int)
     gaps = np.bincount(coarse, right - confidence, ECE_BINS)
     return float(np.abs(gaps).sum() / n.sum())
 
 
 def reliability(counts: Counts) -> pd.DataFrame:
-    """The reliability curve: accuracy by confidence in the 15 bins of the calibration error, empty bins left out.
+    """Return accuracy by confidence in the 15 bins of the calibration error; empty bins are left out.
 
     A row per model × trained_on × condition × ``bin``. Columns: ``n`` answers; their mean ``confidence``; ``accuracy``
     with Wilson's 95 % interval ``low``, ``high``.
@@ -80,7 +80,7 @@ def reliability(counts: Counts) -> pd.DataFrame:
 
 
 def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:
-    """The mean risk over all coverages, from groups of equally confident answers, the most confident group first.
+    """Return the mean risk over all coverages, from groups of equally confident answers, surest first.
 
     Within a group of m answers, w of them wrong, after N answers with E wrong, the expected risk at the j-th is
     (E + j w / m) / (N + j); its sum over j is w + (E − N w / m)(H(N + m) − H(N)) with harmonic numbers H.
@@ -94,7 +94,7 @@ def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:
 
 
 def background_auroc(counts: Counts, *, level: float = 0.95) -> pd.DataFrame:
-    """Does confidence tell a photo from its empty background? AUROC of original against ``only_background``.
+    """Return whether confidence tells a photo from its empty background: AUROC against ``only_background``.
 
     A row per model × trained_on that has both. Columns: ``n`` and ``n_background`` images; ``auroc``: the chance that
     an original's confidence is higher than a background's, ties (within 0.001) half; ``low`` and ``high``. 0.5: the
@@ -119,7 +119,7 @@ def background_auroc(counts: Counts, *, level: float = 0.95) -> pd.DataFrame:
 
 
 def auroc_interval(auroc: float, n: int, others: int, *, level: float = 0.95) -> tuple[float, float]:
-    """The score-like interval of an AUROC (Newcombe 2006, method 5).
+    """Return the score-like interval of an AUROC (Newcombe 2006, method 5).
 
     All θ with |auroc − θ| ≤ z √V(θ), V Hanley and McNeil's variance with N* = (n + others)/2 − 1 in both places:
     V(θ) = θ(1 − θ)(1 + N*(1 − θ)/(2 − θ) + N* θ/(1 + θ)) / (n · others). Unlike DeLong's it has a width at 0 and 1. It

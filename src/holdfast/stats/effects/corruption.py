@@ -71,7 +71,7 @@ class CorruptionError:
 
 
 def corruption_of(condition: str) -> str:
-    """The corruption that a condition's name begins with (``fog@severity_3``), or nothing."""
+    """Return the corruption that a condition's name begins with (``fog@severity_3``), or ''."""
     name = scenario_of(condition)
     return name if name in CORRUPTIONS or name in SPARE_CORRUPTIONS else ""
 
@@ -87,7 +87,7 @@ def mean_corruption_error(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> CorruptionError:
-    """Mean corruption error of every model, on the photos that all models answered; intervals resample photos.
+    """Return the mean corruption error of every model, on the photos that all models answered.
 
     Args:
         counts: of the rows; a corruption's severities are those it has, and count the same.
@@ -118,7 +118,7 @@ def mean_corruption_error(
 
 
 def _conditions(counts: Counts) -> dict[str, list[str]]:
-    """Corruption → its conditions, in the published order.
+    """Return corruption → its conditions, in the published order.
 
     One that repeats another's images of the same corruption (its default is severity 3) counts once. One that repeats
     the originals counts: a corruption so weak that it changes nothing is still that severity.
@@ -147,7 +147,7 @@ class _Laid:
 def _errors(
     counts: Counts, groups: Mapping[str, list[str]], outcome: Outcome, average: Average, resamples: int, seed: int
 ) -> _Laid:
-    """The error of every model under every corruption, on the photos that all models answered."""
+    """Return the error of every model under every corruption, on the photos that all models answered."""
     laid = grid(counts, outcome=outcome, conditions=[name for names in groups.values() for name in names])
     rate = laid.rate()
     shared = np.asarray(~np.isnan(rate).any(axis=1))
@@ -216,7 +216,7 @@ def _measured(
 def _divisor(
     errors: Floats, names: Sequence[str], reference: str | Mapping[str, float] | None, ours: int | None
 ) -> Floats:
-    """The reference's errors, (1 + resamples, names), NaN where it has none."""
+    """Return the reference's errors, (1 + resamples, names), NaN where it has none."""
     if ours is not None:
         return np.asarray(errors[:, ours])
     given = reference if isinstance(reference, Mapping) else {}
@@ -224,19 +224,19 @@ def _divisor(
 
 
 def _ratio(errors: Floats, divisor: Floats) -> Floats:
-    """Over the reference's; NaN for all resamples where the estimate has nothing to divide by."""
+    """Return errors over the reference's; NaN for all resamples where there is nothing to divide by."""
     usable = (divisor > _SMALLEST) & (divisor[:1] > _SMALLEST)
     return np.asarray(errors / np.where(usable, divisor, np.nan)[:, None, :])
 
 
 def _mean_ratio(ratios: Floats) -> Floats:
-    """The mean over the corruptions that have a ratio."""
+    """Return the mean over the corruptions that have a ratio."""
     known = np.isfinite(ratios[0]).all(axis=0)
     return np.asarray(ratios[:, :, known].mean(axis=2) if known.any() else np.full(ratios.shape[:2], np.nan))
 
 
 def _ends(samples: Floats) -> tuple[Floats, Floats]:
-    """The interval from the resamples behind the first row; NaN where none is known."""
+    """Return the interval from the resamples behind the first row; NaN where none is known."""
     low, high = (np.full(samples.shape[1:], np.nan) for _ in range(2))
     known = np.isfinite(samples).any(axis=0)
     if known.any():
@@ -278,7 +278,7 @@ def _by_corruption(
 
 
 def _severities(conditions: Sequence[str]) -> str:
-    """``1, 2, 3``; the default is what it is."""
+    """Return ``1, 2, 3``; the default severity keeps its name."""
     return ", ".join(name.partition("@")[2].removeprefix("severity_") or "default" for name in conditions)
 
 

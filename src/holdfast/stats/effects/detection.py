@@ -31,7 +31,7 @@ PRINTED = {"ResNet50": 0.749, "DenseNet": 0.788, "MobileNet": 0.709}
 
 
 def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
-    """Answers by true kind, a row per model × ``label`` × ``prediction``.
+    """Return answers by true kind, a row per model × ``label`` × ``prediction``.
 
     ``n`` of the ``total`` pictures of that kind, their ``share`` with Wilson's 95 % interval ``low``, ``high``. Each
     photo has one picture of a kind, so that the pictures of a kind are independent.
@@ -54,7 +54,7 @@ def confusion(counts: Counts, condition: str = ORIGINAL) -> pd.DataFrame:
 
 
 def accuracies(counts: Counts) -> pd.DataFrame:
-    """Accuracy per model on the three kinds, and whether its whole interval lies ``above_chance``.
+    """Return the accuracy per model on the three kinds, and whether its whole interval is ``above_chance``.
 
     ``low`` and ``high`` know that the pictures of a photo depend on each other.
     """
@@ -69,7 +69,7 @@ CONFIDENCE = ["model", "trained_on", "source_id", "condition", "status", "confid
 
 
 def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """The expected calibration error on the three kinds with its interval, a row per model × trained_on.
+    """Return the expected calibration error with its interval, a row per model × trained_on.
 
     ``ece`` as in ``effects.confidence``; ``ece_low`` and ``ece_high`` (95 %, bootstrap over photos, about the estimate:
     a sum of absolute values only grows when it is resampled); ``ece_calibrated``: what a network whose confidences are
@@ -99,7 +99,7 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
 
 
 def compressed(counts: Counts) -> pd.DataFrame:
-    """What JPEG takes away, a row per model; empty where it was not run.
+    """Return what JPEG takes away, a row per model; empty where it was not run.
 
     ``n`` photos; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by photo:
     about these trained networks, so that folds are no source of chance.
@@ -117,7 +117,7 @@ def compressed(counts: Counts) -> pd.DataFrame:
 
 
 def pasting(counts: Counts) -> pd.DataFrame:
-    """How often pictures with a borrowed background are called so: of another class, of the same class, and originals.
+    """Return how often pictures are called pasted: other class's background, own class's background, originals.
 
     A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. Where ``same`` is near ``other``,
     the model sees that something was pasted; where it is near ``none``, that the background does not fit.
@@ -143,7 +143,7 @@ _SHOWN = (("other", ORIGINAL, PASTED), ("same", CONTROL, PASTED), ("none", ORIGI
 
 
 def sees_pasting(row: Mapping[Any, Any]) -> bool:
-    """Whether a fitting pasted background is called pasted nearly as often as one that does not fit.
+    """Return whether a fitting pasted background is called pasted nearly as often as one that does not fit.
 
     More than half of the way from originals to backgrounds of other classes, and clearly above originals.
     """

@@ -79,7 +79,7 @@ def interaction(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interaction:
-    """The model × scenario interaction of a logit GEE on per-sample rows, clustered on the photo.
+    """Return the model × scenario interaction of a logit GEE on per-sample rows, clustered on the photo.
 
     logit P(right) = model + scenario + model × scenario. This model has a parameter per cell, so with the independence
     working correlation its estimates are the logits of the cells' accuracies, and the sandwich covariance follows
@@ -109,7 +109,7 @@ def interaction(
 
 
 def interaction_of(laid: Grid, *, reference_condition: str, resamples: int = RESAMPLES, seed: int = 0) -> Interaction:
-    """:func:`interaction` of answers that are laid out already."""
+    """Return :func:`interaction` of answers that are laid out already."""
     laid = _usable(laid, reference_condition)
     reason = _why_not(laid, reference_condition)
     if reason:
@@ -126,7 +126,7 @@ def interaction_of(laid: Grid, *, reference_condition: str, resamples: int = RES
 
 
 def _usable(laid: Grid, reference: str) -> Grid:
-    """The grid with the reference first, without models that never answered it and conditions a model lacks."""
+    """Return the grid, reference first, without models that never answered it and conditions a model lacks."""
     if reference not in laid.conditions:
         return laid
     order = [laid.conditions.index(reference), *(i for i, name in enumerate(laid.conditions) if name != reference)]
@@ -183,7 +183,7 @@ def _by_gee(laid: Grid, means: _Means, contrasts: int) -> Interaction:
 
 
 def _wald(means: _Means) -> tuple[float, int]:
-    """Wald's statistic of all model × scenario terms, and the rank of their covariance."""
+    """Return Wald's statistic of all model × scenario terms, and the rank of their covariance."""
     slope = 1 / (means.accuracy * (1 - means.accuracy))
     logits = np.log(means.accuracy / (1 - means.accuracy))
     terms = _contrasts(logits[None])[0]
@@ -199,7 +199,7 @@ def _wald(means: _Means) -> tuple[float, int]:
 
 
 def _contrasts(cells: Floats) -> Floats:
-    """(…, models, conditions) → (…, contrasts): drops from the first condition, against the first model."""
+    """Return (…, contrasts) of (…, models, conditions): drops from the first condition, against the first model."""
     drops = cells[..., :, :1] - cells[..., :, 1:]
     against = drops[..., 1:, :] - drops[..., :1, :]
     return against.reshape(len(cells), -1)
@@ -233,7 +233,7 @@ def _by_bootstrap(laid: Grid, means: _Means, why: str, *, resamples: int, seed: 
 
 
 def _largest(cells: Floats, contributions: Floats, moved: Floats) -> tuple[float, float]:
-    """The largest |t| among all differences of drops, and its p-value in the resamples.
+    """Return the largest |t| among all differences of drops, and its p-value in the resamples.
 
     Args:
         cells: (models, conditions), accuracies or logits, the reference condition first.
@@ -258,7 +258,7 @@ def _largest(cells: Floats, contributions: Floats, moved: Floats) -> tuple[float
 
 
 def _pairs(laid: Grid, means: _Means) -> pd.DataFrame:
-    """Differences of drops for every two models × condition with their standard ``error``, 0 where no photo differs."""
+    """Return differences of drops for every two models × condition with their standard ``error``."""
     import pandas as pd
 
     drop = means.accuracy[:, :1] - means.accuracy[:, 1:]
@@ -289,7 +289,7 @@ def _pairs(laid: Grid, means: _Means) -> pd.DataFrame:
 
 
 def _drops(laid: Grid, means: _Means) -> pd.DataFrame:
-    """Accuracy and drop of every model × condition, with its standard ``error``."""
+    """Return accuracy and drop of every model × condition, with its standard ``error``."""
     import pandas as pd
 
     parts = means.contributions[:, :, :1] - means.contributions[:, :, 1:]

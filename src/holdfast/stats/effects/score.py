@@ -56,7 +56,7 @@ def robustness_score(
     signed: bool = False,
     components: Components = "cross_inner",
 ) -> Score:
-    """S = 1 − (σ²cross + σ²inner), σ² = Σ(C(i) − μ)² / (n − ddof).
+    """Return S = 1 − (σ²cross + σ²inner), σ² = Σ(C(i) − μ)² / (n − ddof).
 
     Args:
         cross: scenario → accuracy 0..1, trained on originals.
@@ -109,7 +109,7 @@ def scores(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The score of every model, a row each.
+    """Return the score of every model, a row each.
 
     Rows trained on '' (as delivered) or 'original' make the cross part, rows trained on the scenario they are tested
     on the inner part; with folds, an accuracy is the mean of the folds'. Conditions whose images repeat another's

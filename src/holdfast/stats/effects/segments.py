@@ -38,7 +38,7 @@ KEYS = ["model", "trained_on", "condition"]
 
 
 def measured(rows: pa.Table, details: pa.Table) -> pd.DataFrame:
-    """A row per photo, model, condition and class: the keys of the one table and the counts of the details.
+    """Return a row per photo, model, condition and class: keys of the one table and counts of the details.
 
     ``condition`` is its name as in ``core.reduce``. A class that neither the truth nor the answer has is not listed.
     """
@@ -50,7 +50,7 @@ def measured(rows: pa.Table, details: pa.Table) -> pd.DataFrame:
 
 
 def segmented(rows: pa.Table) -> pd.DataFrame:
-    """The segmented rows, with their conditions named."""
+    """Return the segmented rows, with their conditions named."""
     frame: pd.DataFrame = rows.select(COLUMNS).to_pandas()
     for column in ("task", "model", "trained_on", "condition", "variant", "parameters", "label", "status"):
         frame[column] = frame[column].astype(object).fillna("").astype(str)
@@ -63,7 +63,7 @@ def segmented(rows: pa.Table) -> pd.DataFrame:
 
 
 def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Per model × trained_on × condition, with 95 % intervals from resampled photos.
+    """Return the measures per model × trained_on × condition, with 95 % intervals from resampled photos.
 
     Columns: ``n`` pictures; ``miou``: mean over background and all classes that are in the truth or the answers of the
     intersection over the union; ``pixel_accuracy``: the share of pixels with the right class; ``boundary_f``: mean
@@ -96,7 +96,7 @@ MEASURES = ("miou", "pixel_accuracy", "boundary_f")
 
 
 def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Per model × trained_on × condition × class.
+    """Return the measures per model × trained_on × condition × class.
 
     Columns: ``n`` pictures that show it, ``iou``, ``pixel_accuracy`` (the share of its true pixels that are found) and
     ``boundary_f``, each with its 95 % interval from resampled photos; ``boundary_precision``, ``boundary_recall``.
@@ -123,7 +123,7 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
 
 
 def cells_from_segments(frame: pd.DataFrame, *, conditions: Sequence[str] | None = None) -> pd.DataFrame:
-    """IoU (0..1, as ``accuracy``) and ``n`` photos per model × condition × class, for ``stats.regression.fit.fit``.
+    """Return IoU (0..1, as ``accuracy``) and ``n`` photos per model × condition × class, for a regression.
 
     The background is left out: it is in every photo and says little about the class. A model that was trained within
     each scenario takes part as one model beside the one that was trained on originals; see ``experiments``.
@@ -146,7 +146,7 @@ def cells_from_segments(frame: pd.DataFrame, *, conditions: Sequence[str] | None
 
 
 def experiments(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with one name for each way of training: the model's own where it was trained on originals or elsewhere.
+    """Return the rows with one name for each way of training: the model's own where it was trained on originals.
 
     Where there are such rows, those that were trained within their scenario are ``NAME, trained within``, and the
     originals stand for both. Models trained on one scenario and tested on another name it.
@@ -169,7 +169,7 @@ WITHIN = ", trained within"
 
 
 def _wide(group: pd.DataFrame, classes: Sequence[str]) -> tuple[Floats, Codes, Codes]:
-    """A row per measured picture with every class's counts side by side, its photo, and its label."""
+    """Return a row per measured picture with every class's counts side by side, its photo, and its label."""
     rows, count = codes(group["row_id"])
     place = group["class"].map({name: at for at, name in enumerate(classes)}).to_numpy()
     table = np.zeros((count, len(classes), len(COUNTS)))
@@ -180,7 +180,7 @@ def _wide(group: pd.DataFrame, classes: Sequence[str]) -> tuple[Floats, Codes, C
 
 
 def _resampled(table: Floats, photos: Codes, labels: Codes, resamples: int, seed: int) -> Floats:
-    """Sums of each column in resamples of the photos of each class, (resamples, columns).
+    """Return sums of each column in resamples of the photos of each class, (resamples, columns).
 
     How many photos a class has is a choice of whoever made the dataset, and a resample without any would put its IoU
     at 0; so classes are resampled one by one. From the n photos of a class n − 1 are drawn and weigh n / (n − 1) each
@@ -208,7 +208,7 @@ _DRAWN = 5_000_000  # weights at a time
 
 
 def _ratios(sums: Floats) -> dict[str, Floats]:
-    """The measures of classes from sums, (…, 8); NaN where there is nothing to divide by."""
+    """Return the measures of classes from sums, (…, 8); NaN where there is nothing to divide by."""
     both, either, truth, _, edge, edge_met, said, said_met = np.moveaxis(sums, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         precision, recall = said_met / said, edge_met / edge
@@ -226,7 +226,7 @@ def _ratios(sums: Floats) -> dict[str, Floats]:
 
 
 def _measures(sums: Floats, classes: int) -> tuple[Floats, Floats, Floats]:
-    """mIoU, pixel accuracy and boundary F of each row of sums, (rows, classes × 8)."""
+    """Return mIoU, pixel accuracy and boundary F of each row of sums, (rows, classes × 8)."""
     table = sums.reshape(len(sums), classes, len(COUNTS))
     ratios = _ratios(table)
     right, pixels = table[..., 0].sum(1), table[..., 2].sum(1)
@@ -236,14 +236,14 @@ def _measures(sums: Floats, classes: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _mean(values: Floats) -> Floats:
-    """Along the last axis, without NaN; NaN where there is nothing else."""
+    """Return the mean along the last axis without NaN; NaN where there is nothing else."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
 
 
 def _bounds(values: Floats) -> tuple[float, float]:
-    """The 95 % interval of resampled values; NaN where none of them is a number."""
+    """Return the 95 % interval of resampled values; NaN where none of them is a number."""
     if not np.isfinite(values).any():
         return float("nan"), float("nan")
     low, high = interval(values)
@@ -253,7 +253,7 @@ def _bounds(values: Floats) -> tuple[float, float]:
 def _drop(
     frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int
 ) -> dict[str, float]:
-    """How much lower the mIoU is than that of the same photos' originals, resampled together."""
+    """Return how much lower the mIoU is than that of the same photos' originals, resampled together."""
     import pandas as pd
 
     nothing = {"drop": np.nan, "drop_low": np.nan, "drop_high": np.nan}

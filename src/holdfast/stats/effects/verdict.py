@@ -80,7 +80,7 @@ def what_it_holds(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """One row per model × trained_on: the numbers, the ``verdict``, a ``sentence`` and ``warnings`` (a list).
+    """Return one row per model × trained_on: numbers, ``verdict``, a ``sentence`` and ``warnings`` (a list).
 
     Columns, each followed by ``…_low`` and ``…_high`` (95 %):
     ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
@@ -126,13 +126,13 @@ def what_it_holds(
 
 
 def in_words(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
-    """The verdict, its sentence, and what a reader should bear in mind."""
+    """Return the verdict, its sentence, and what a reader should bear in mind."""
     verdict, reason = decide(evidence, margin)
     return verdict, _sentence(evidence, verdict, reason, margin), _warnings(evidence, verdict, margin)
 
 
 def decide(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
-    """The verdict, and why where it is undecided.
+    """Return the verdict, and why where it is undecided.
 
     1. A needed condition is missing, or the originals (or, pasted on their own kind of background, the objects) are
        not recognised above the permuted rate by more than the margin → undecided.
@@ -283,7 +283,7 @@ def _numbers(evidence: Evidence, margin: float) -> dict[str, object]:
 
 
 def _sentence(evidence: Evidence, verdict: Verdict, reason: str, margin: float) -> str:
-    """The verdict in one plain sentence with its numbers."""
+    """Return the verdict in one plain sentence with its numbers."""
     parts = []
     if evidence.background.n:
         parts.append(f"{_change(evidence.background)} when only the background changes")
@@ -299,7 +299,7 @@ def _sentence(evidence: Evidence, verdict: Verdict, reason: str, margin: float) 
 
 
 def _warnings(evidence: Evidence, verdict: Verdict, margin: float) -> list[str]:
-    """What a reader should know before believing the verdict."""
+    """Return what a reader should know before believing the verdict."""
     warnings = []
     if evidence.paste.n and evidence.paste.low > margin:
         warnings.append(

@@ -27,7 +27,7 @@ def within(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy under each condition of models trained on originals and of models trained on that condition.
+    """Return accuracies of models trained on originals and of models trained on each condition, under it.
 
     A row per model × condition, of those that have at least one of the two. Columns: ``n`` photos tested within;
     ``originals`` and ``within``: accuracies with their 95 % intervals as in ``cells.summary``; ``gain`` = within −

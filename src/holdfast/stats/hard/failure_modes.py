@@ -55,12 +55,12 @@ class Association:
 
     @property
     def explains(self) -> bool:
-        """Whether the answer goes with it."""
+        """Return whether the answer goes with it."""
         return bool(self.low > 0 and self.rate >= LEAST_LIFT * self.base)
 
 
 def association(answered: Rows, inside: Rows, outside: Rows, prompts: NDArray[Any], *, level: float) -> Association:
-    """An answer's rate inside a group of images against its rate outside.
+    """Return an answer's rate inside a group of images against its rate outside.
 
     Args:
         answered: which images were answered so.
@@ -85,7 +85,7 @@ def explain(
     *,
     wanted: pd.Series | None = None,
 ) -> pd.DataFrame:
-    """A row per wrong answer of each model, with its mode and the evidence for it.
+    """Return a row per wrong answer of each model, with its mode and the evidence for it.
 
     Args:
         images: a row an image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
@@ -131,15 +131,15 @@ class _World:
             self.factors[name] = np.array([numbers[str(one)] for one in factors[name]], np.intp)
 
     def classes_of(self, names: NDArray[Any]) -> NDArray[np.intp]:
-        """Classes as numbers; a name that is new gets the next one."""
+        """Return classes as numbers; a new name gets the next number."""
         return np.array([self.numbers.setdefault(str(name), len(self.numbers)) for name in names], np.intp)
 
     def key(self, place: int) -> tuple[int, ...]:
-        """Images with the same one have the same explanations of one answer."""
+        """Return a key per image; images with one key have the same explanations of an answer."""
         return (int(self.prompts[place]), *(int(values[place]) for values in self.factors.values()))
 
     def explanations(self, place: int, answers: NDArray[np.intp]) -> list[tuple[str, str, Association]]:
-        """(mode, value, evidence) of whatever explains the answer to an image, the largest excess first."""
+        """Return (mode, value, evidence) of whatever explains the answer to an image, the largest excess first."""
         answered = answers == answers[place]
         own = self.category == self.category[place]
         strangers = ~own & (self.category != answers[place])
@@ -197,14 +197,14 @@ def _row(
 
 
 def modes_of(factors: pd.DataFrame) -> list[str]:
-    """Every mode an answer can have, in the order of tables."""
+    """Return every mode an answer can have, in the order of tables."""
     return [*(str(name) for name in factors.columns if (factors[name] != "").any()), LOOK_ALIKE, UNEXPLAINED]
 
 
 def table(
     explained: pd.DataFrame, prompts: pd.Series, modes: Sequence[str], by: Sequence[str] = ("model",)
 ) -> pd.DataFrame:
-    """How many of the wrong answers each mode has; intervals treat prompts, not images, as independent.
+    """Return how many wrong answers each mode has; intervals treat prompts, not images, as independent.
 
     Args:
         explained: what ``explain`` returned, with any further columns.
@@ -239,7 +239,7 @@ def by_chance(
     shuffles: int = 5,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What share of the wrong answers each factor would get if it had nothing to do with them.
+    """Return the share of wrong answers each factor would get if it had nothing to do with them.
 
     The prompts of a category exchange their values, so that answers, look-alikes and counts stay as they are.
 
@@ -280,7 +280,7 @@ def _share_of(explained: pd.DataFrame, model: str, mode: str) -> float:
 
 
 def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[str, str], str]) -> list[str]:
-    """The factor by which training tied the answered class to the image, or '', for every wrong answer.
+    """Return for every wrong answer the factor by which training tied the answered class to the image, or ''.
 
     Args:
         explained: what ``explain`` returned.
@@ -373,7 +373,7 @@ def measure(answers: Answers, *, shuffles: int = 5, seed: int = 0) -> Modes:
 
 
 def asked_factors(kinds: Sequence[str], values: Sequence[str], index: pd.Index) -> pd.DataFrame:
-    """The factors of generated images: of each only the kind that was asked for is known."""
+    """Return the factors of generated images: of each only the kind that was asked for is known."""
     import pandas as pd
 
     return pd.DataFrame(

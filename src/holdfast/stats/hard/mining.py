@@ -24,14 +24,14 @@ Interval = tuple[float, float, float]
 
 
 def shared(failed: pd.DataFrame, surrogates: Sequence[str], at_least: int) -> pd.Series:
-    """Which images at least so many of the surrogates get wrong."""
+    """Return which images at least so many of the surrogates get wrong."""
     if not 1 <= at_least <= len(surrogates):
         raise UserError(f"at least {at_least} of {len(surrogates)} surrogates cannot be")
     return failed[list(surrogates)].sum(axis=1) >= at_least
 
 
 def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[str, Any]:
-    """A share of images with its interval: ``n``, ``prompts``, ``estimate``, ``low``, ``high``; NaN without images.
+    """Return a share of images with its interval: ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
 
     Wilson's interval on the effective number n / D. D = (cluster variance) / (binomial variance), at least 1, is how
     much less images of one prompt tell than images of as many prompts; where all are hits or none, the images a
@@ -52,7 +52,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
 
 
 def difference(first: Interval, second: Interval) -> Interval:
-    """First less second, from the intervals of both (Newcombe's hybrid, "MOVER", as for independent shares).
+    """Return first − second from the intervals of both (Newcombe's hybrid, "MOVER", as for independent shares).
 
     low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). A hard set and its pool share images,
     and a hard set and its control share prompts; both make the true interval narrower, so this one errs wide.
@@ -69,7 +69,7 @@ def difference(first: Interval, second: Interval) -> Interval:
 def accuracies(
     images: pd.DataFrame, failed: pd.DataFrame, sets: Mapping[str, pd.Series], models: Sequence[str]
 ) -> pd.DataFrame:
-    """Accuracy of each model on each set of images.
+    """Return the accuracy of each model on each set of images.
 
     Columns: ``model``, ``set``, ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
     """
@@ -84,7 +84,7 @@ def accuracies(
 
 
 def drops(accuracy: pd.DataFrame, *, of: str = "hard", against: Sequence[str] = ("pool", "control")) -> pd.DataFrame:
-    """What each model loses on one set against others: ``model``, ``against``, ``estimate``, ``low``, ``high``.
+    """Return what each model loses on one set against others: model, against, estimate, low, high.
 
     Positive where the model is less accurate on ``of``. Takes the table of ``accuracies``.
     """
@@ -103,7 +103,7 @@ def drops(accuracy: pd.DataFrame, *, of: str = "hard", against: Sequence[str] = 
 
 
 def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
-    """The hard rate of every value of a column (kind, nuisance, category), the highest first.
+    """Return the hard rate of every value of a column (kind, nuisance, category), the highest first.
 
     Columns: ``value``; ``n`` images of the pool, ``prompts``, ``hard`` of them; ``estimate`` = hard / n with its
     interval; ``excess``: that less the rate of all other images, with an interval at level 1 − 0.05/V, because V
@@ -132,7 +132,7 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
 
 
 def validity(images: pd.DataFrame, groups: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """The share of images that the oracle accepts in each group: ``set``, and the columns of ``share``."""
+    """Return the share of images that the oracle accepts in each group: ``set``, and the columns of ``share``."""
     import pandas as pd
 
     return pd.DataFrame(

@@ -45,12 +45,12 @@ class Curve:
     floor_high: float = float("nan")
 
     def at(self, k: ArrayLike) -> Floats:
-        """The curve's value for k surrogates."""
+        """Return the curve's value for k surrogates."""
         return np.asarray(self.floor + self.fall * np.exp(-self.rate * np.asarray(k, np.float64)))
 
 
 def fit_curve(k: ArrayLike, values: ArrayLike, draws: ArrayLike | None = None) -> Curve | None:
-    """The best curve through accuracies at k = 1, 2, …; None through fewer than three points.
+    """Return the best curve through accuracies at k = 1, 2, …; None through fewer than three points.
 
     For every c of a fine grid, a and b follow in closed form, so there is no start to choose and nothing to diverge.
     ``draws`` are resampled accuracies, (resamples, len(k)): each is fitted too, for the floor's interval.
@@ -72,7 +72,7 @@ def fit_curve(k: ArrayLike, values: ArrayLike, draws: ArrayLike | None = None) -
 
 
 def _best(x: Floats, tables: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """For each row of values: a (cut to 0..1, as accuracies are), b, c and the error of its best curve."""
+    """Return for each row of values the a (cut to 0..1), b, c and error of its best curve."""
     count = len(tables)
     smallest = np.full(count, np.inf)
     best = np.zeros((3, count))
@@ -99,7 +99,7 @@ def subset_accuracies(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame, Floats]:
-    """A target's accuracy on the sets mined with 1 … K surrogates, every subset of them (an image all of them fail).
+    """Return a target's accuracy on the sets mined with 1 … K surrogates, every subset of them.
 
     In which order surrogates are added does not matter for the set that k of them leave, and among all K! orders every
     subset of size k comes first equally often: so the mean over subsets is the mean over orders.
@@ -144,7 +144,7 @@ def _subsets(total: int, k: int, rng: np.random.Generator) -> list[tuple[int, ..
 def _resampled_mean(
     inside: NDArray[np.bool_], right: NDArray[np.bool_], prompts: Any, resamples: int, seed: int
 ) -> Floats:
-    """Mean accuracy over subsets in resamples of prompts, (resamples,); NaN where no subset has an image."""
+    """Return the mean accuracy over subsets in resamples of prompts, (resamples,); NaN where no subset has an image."""
     if not inside.any():
         return np.full(resamples, np.nan)
     columns = np.concatenate([inside, inside & right[:, None]], axis=1)
@@ -173,7 +173,7 @@ def _summary(accuracy: Floats, n: NDArray[Any], drawn: Floats) -> dict[str, Any]
 
 
 def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str]) -> pd.DataFrame:
-    """Mean accuracy of a surrogate on the sets mined with 1 … K − 1 of the others, over all surrogates and subsets.
+    """Return the mean accuracy of a surrogate on sets mined with 1 … K − 1 others, over all surrogates.
 
     Each surrogate in turn stands in for a target, so that k can be chosen without asking the targets anything.
     Columns: ``k``, ``estimate``, ``images`` (mean number).
@@ -189,7 +189,7 @@ def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Seque
 
 
 def choose_k(curve: Curve | None, most: int, *, fall: float = 0.01) -> int:
-    """The smallest number of surrogates, 2 at least, after which one more lowers the curve by less than ``fall``.
+    """Return the least number of surrogates, from 2 on, after which one more lowers the curve by less than ``fall``.
 
     All of them where the curve still falls faster, or where there is no curve.
     """
@@ -204,7 +204,7 @@ def choose_k(curve: Curve | None, most: int, *, fall: float = 0.01) -> int:
 def choose_m(
     images: pd.DataFrame, failed: pd.DataFrame, surrogates: Sequence[str], *, least: int
 ) -> tuple[int, pd.DataFrame]:
-    """The largest m, 2 at least, with so many valid images that m or more surrogates fail; and the count for each m."""
+    """Return the largest m, from 2 on, with enough valid images that m surrogates fail; and counts per m."""
     import pandas as pd
 
     rows = []
@@ -223,7 +223,7 @@ def leave_one_out(
     targets: Sequence[str],
     at_least: int,
 ) -> pd.DataFrame:
-    """The set that the other surrogates leave, for each surrogate left out; and first, for none.
+    """Return the accuracy on the set that the other surrogates leave, for none and each surrogate left out.
 
     Columns: ``left_out``, ``n``, ``jaccard`` with the set of all, ``model`` (the one left out, or a target), ``role``,
     ``prompts``, ``estimate`` (its accuracy on that set), ``low``, ``high``. Where m was all, it is all of the others.

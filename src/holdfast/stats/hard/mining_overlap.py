@@ -23,7 +23,7 @@ PERMUTATIONS = 5_000
 def overlap(
     images: pd.DataFrame, failed: pd.DataFrame, models: Sequence[str], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Every two models: how far they fail on the same images.
+    """Return for every two models how far they fail on the same images.
 
     Columns: ``first``, ``second``; ``both``, ``either`` images; ``jaccard`` = both / either with interval;
     ``by_chance``: what it would be if they failed independently, pq / (p + q − pq); ``second_given_first`` and
@@ -56,7 +56,7 @@ def overlap(
 
 
 def _cells(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Floats:
-    """(images, 4): both fail, only the first, only the second, neither."""
+    """Return (images, 4): both fail, only the first, only the second, neither."""
     return np.stack([first & second, first & ~second, ~first & second, ~first & ~second], axis=1).astype(np.float64)
 
 
@@ -91,7 +91,7 @@ def by_kin(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Whether a surrogate and a target agree more (κ of their failures) where they have something in common.
+    """Return whether a surrogate and a target agree more (κ of failures) where they have something in common.
 
     A row per fact: ``fact``; ``pairs_same``, ``same`` (mean κ of surrogate–target pairs that share it),
     ``pairs_different``, ``different``; ``estimate`` = same − different with ``low`` and ``high`` from resampled prompts
@@ -149,7 +149,7 @@ def _permutation_p(
     known: NDArray[np.bool_],
     seed: int,
 ) -> float:
-    """Facts are dealt anew to the models: pairs that share a model are not independent, so pairs are not permuted."""
+    """Return p of permuting facts over models: pairs that share a model are not independent."""
     values, _ = codes([value_of[model] for model in models])
     place = {model: number for number, model in enumerate(models)}
     ends = np.array([(place[surrogate], place[target]) for surrogate, target in pairs])[known]
@@ -174,7 +174,7 @@ def _permutation_p(
 def persistence(
     pool: pd.DataFrame, hard: pd.DataFrame, again: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """What of a failure is the prompt's, and what was luck of the seed.
+    """Return what of a failure is the prompt's, and what was luck of the seed.
 
     Each frame has ``prompt_id`` and ``failed``: the unmined pool, the mined images, and new images of their prompts.
     ``estimate``: share of the new images that fail, with ``low`` and ``high``; ``pool`` and ``mined``: the shares
@@ -206,7 +206,7 @@ def _lasting(sums: Floats) -> Floats:
 
 
 def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
-    """How alike the images of one prompt are in failing: the intraclass correlation of one-way analysis of variance.
+    """Return how alike the images of one prompt are in failing: the intraclass correlation.
 
     ρ = (B − W) / (B + (n₀ − 1) W), B and W the mean squares between and within prompts, n₀ = (N − Σ nᵢ²/N)/(G − 1). 0:
     luck of the seed; 1: a prompt fails always or never. ``estimate``, ``low``, ``high`` (resampled prompts); NaN where

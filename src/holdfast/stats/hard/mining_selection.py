@@ -18,12 +18,12 @@ EXACTLY_ONE, FEWER = "one surrogate fails", "some but too few fail"
 
 
 def half_of(prompt_id: str, *, seed: int = 0) -> str:
-    """The half a prompt belongs to, by its hash: all its images are on one side, whatever else is in the pool."""
+    """Return the half a prompt belongs to, by its hash: all its images are on one side."""
     return REPORT if seed_from("half", seed, prompt_id) % 2 else CHOOSE
 
 
 def draw_order(sample_ids: Sequence[str], *, seed: int = 0) -> list[int]:
-    """A place in line for every image, by its hash: chance that does not depend on the other images."""
+    """Return a random number per image, by its hash, that does not depend on the other images."""
     return [seed_from("draw", seed, sample_id) for sample_id in sample_ids]
 
 
@@ -36,7 +36,7 @@ def capped(
     balance: bool = False,
     seed: int = 0,
 ) -> pd.Series:
-    """Which of the hard images are kept: valid ones first, then by ``draw_order``.
+    """Return which of the hard images are kept: valid ones first, then by ``draw_order``.
 
     Args:
         images: a row an image: category, nuisance, valid.
@@ -60,7 +60,7 @@ def capped(
 def matched_control(
     images: pd.DataFrame, hard: pd.Series, failures: pd.Series, candidates: pd.Series, *, seed: int = 0
 ) -> pd.DataFrame:
-    """For every hard image another that does not count as hard, so alike as the pool allows.
+    """Return for every hard image another that is not hard and as alike as the pool allows.
 
     A control has the same category, kind of nuisance and half. First those with the same nuisance that exactly one
     surrogate fails, then any nuisance of the kind, then those that more than one but too few surrogates fail. No image

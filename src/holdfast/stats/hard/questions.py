@@ -41,7 +41,7 @@ SHARES = ("strict", "lenient", "refusal", "unmatched")
 
 
 def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
-    """A row per question that was answered or failed: ``COLUMNS``, those of ``core.schema.ANSWERS``, and four more.
+    """Return a row per question that was answered or failed: ``COLUMNS``, those of ``ANSWERS``, and four more.
 
     ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth stood in the first
     or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
@@ -78,7 +78,7 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
 
 
 def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.95) -> pd.DataFrame:
-    """What came out, a row per model × kind of question × further columns (``by``).
+    """Return the results, a row per model × kind of question × further columns (``by``).
 
     Every figure x below has an interval, ``x_low`` to ``x_high``.
 
@@ -108,7 +108,7 @@ def questions(frame: pd.DataFrame, *, by: Sequence[str] = (), level: float = 0.9
 
 
 def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.DataFrame:
-    """``questions`` of a table's rows; a UserError where it has none."""
+    """Return ``questions`` of a table's rows; a UserError where it has none."""
     frame = answered(rows, answers)
     if frame.empty:
         raise UserError("there is no question in these rows; holdfast ask makes them")
@@ -148,7 +148,7 @@ def _named(name: str, estimate: tuple[float, float, float]) -> dict[str, float]:
 def _share(
     rows: pd.DataFrame, values: pd.Series, level: float, *, balanced: bool = False
 ) -> tuple[float, float, float]:
-    """A share with its interval; ``balanced``: the mean of the shares of both places.
+    """Return a share with its interval; ``balanced``: the mean of the shares of both places.
 
     Where one of the places does not occur, nobody knows its share: the interval then holds whatever it may be.
     """
@@ -176,7 +176,7 @@ def _share(
 
 
 def _difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
+    """Return Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
 
     It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
     easy in both, which makes it a little wide.
@@ -189,7 +189,7 @@ def _difference(first: tuple[float, float, float], second: tuple[float, float, f
 
 
 def examples(frame: pd.DataFrame, column: str, count: int) -> pd.DataFrame:
-    """The most common answers in words that are refusals or unmatched (``column``): model, said, n and one image."""
+    """Return the most common answers that are refusals or unmatched (``column``): model, answer, n, one image."""
     some = frame[(frame["status"] == "ok") & frame[column].fillna(False).astype(bool) & frame["raw_text"].notna()]
     grouped = some.groupby(["model", "kind", "raw_text"], sort=False)
     common = grouped.agg(n=("row_id", "size"), example=("sample_id", "min"), label=("label", "first")).reset_index()

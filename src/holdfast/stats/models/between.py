@@ -50,7 +50,7 @@ def pairs(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """Every two models, paired on the photo.
+    """Return the difference of every two models, paired on the photo.
 
     Difference of accuracies over the photos that both answered: the mean over conditions of the mean over classes
     (macro) or photos (micro). The interval is that of a cluster bootstrap over photos; p inverts it, or, by condition,
@@ -101,7 +101,7 @@ _ALONE = "There is one model only: nothing to compare it with."
 def _pair_rows(
     laid: Grid, rate: Floats, first: int, second: int, average: Average, by_condition: bool
 ) -> list[tuple[dict[str, object], Floats]]:
-    """Rows of one pair with the photos' contributions to the error of the difference, (photos,) each."""
+    """Return rows of one pair with the photos' contributions to the error of the difference, (photos,) each."""
     both = ~np.isnan(rate[:, first]) & ~np.isnan(rate[:, second])
     columns = np.flatnonzero(both.any(axis=0))
     if not len(columns):
@@ -131,7 +131,7 @@ def _pair_rows(
 def _judged_columns(
     table: pd.DataFrame, contributions: list[Floats], *, resamples: int, seed: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Intervals and p-values of the differences, some columns at a time."""
+    """Return intervals and p-values of the differences, some columns at a time."""
     blocks = []
     for start in range(0, len(table), COLUMNS_AT_A_TIME):
         part = np.stack(contributions[start : start + COLUMNS_AT_A_TIME], axis=1)
@@ -172,7 +172,7 @@ def common(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Common:
-    """Accuracy of every model × condition on the photos that all models answered, and in resamples of photos.
+    """Return accuracies per model × condition on the photos that all models answered, and in resamples.
 
     A condition in which no photo was answered by all is left out.
     """
@@ -207,7 +207,7 @@ def ranking(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """Models by accuracy, averaged over conditions; those that cannot be told apart share their ranks.
+    """Return the models by accuracy, averaged over conditions; those not told apart share their ranks.
 
     Over all pairs at once, the difference of two models in units of its standard error is held against the ``level``
     quantile of the largest such deviation in resamples of photos (max-t), so that all claims hold together. A model's
@@ -250,7 +250,7 @@ def ranking(
 
 
 def _simultaneous(moved: Floats, photos: int, level: float) -> Floats:
-    """Half widths that hold for all columns at once; (columns,)."""
+    """Return half widths that hold for all columns at once; (columns,)."""
     spread = moved.std(axis=0)
     moving = spread > 1e-12
     exact = 1 - ((1 - level) / 2 / len(spread)) ** (1 / photos)  # all photos alike: Bonferroni over exact bounds
@@ -267,7 +267,7 @@ def kendall(
     first_samples: Floats | None = None,
     second_samples: Floats | None = None,
 ) -> dict[str, float | int | str]:
-    """Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
+    """Return Kendall's τ-b between two rankings of the same models, by score: 1 the same order, −1 the reverse.
 
     Args:
         first: score by model.
@@ -306,7 +306,7 @@ def kendall(
 
 
 def _taus(ours: Floats, theirs: Floats) -> Floats:
-    """τ-b of each row."""
+    """Return τ-b of each row."""
     together, ordered_ours, ordered_theirs = (np.zeros(len(ours)) for _ in range(3))
     for a, b in combinations(range(ours.shape[1]), 2):
         x, y = np.sign(ours[:, a] - ours[:, b]), np.sign(theirs[:, a] - theirs[:, b])
@@ -332,7 +332,7 @@ def rank_agreement(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, float | int | str]:
-    """Kendall's τ between the models' order under some conditions and under others, with a bootstrap interval.
+    """Return Kendall's τ between the models' order under some conditions and under others.
 
     Both orders come from the same resampled photos. See :func:`kendall` for what is returned.
     """

@@ -89,7 +89,7 @@ class Choice:
 
     @property
     def decided(self) -> bool:
-        """Whether accuracy alone decides."""
+        """Return whether accuracy alone decides."""
         return len(self.together) == 1
 
 
@@ -100,7 +100,7 @@ def weigh(
     *,
     accuracy_weight: float | None = None,
 ) -> list[Weight]:
-    """What each name stands for in a table.
+    """Return what each name stands for in a table.
 
     Args:
         asked: weight by name: a condition of the table, or a name of ``members``. Without any, every condition that
@@ -148,7 +148,7 @@ def choose(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Choice:
-    """Models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
+    """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
 
     All models share the resampled photos, so differences are paired. Bounds of differences and "told apart" hold for
     all pairs of models together (max-t over the pairs). A model whose size or time is unknown does not hold a limit on
@@ -209,14 +209,14 @@ def _check_shared(counts: Counts, shared: Common, names: Sequence[str]) -> None:
 
 
 def _vector(weights: Sequence[Weight], shared: Common) -> Floats:
-    """Weights of the conditions, adding up to 1."""
+    """Return weights of the conditions, adding up to 1."""
     share = {name: entry.weight / len(entry.conditions) for entry in weights for name in entry.conditions}
     vector = np.array([share[name] for name in shared.conditions])
     return np.asarray(vector / vector.sum())
 
 
 def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
-    """Weighted accuracies (models,), and how they move in resamples (resamples, models)."""
+    """Return weighted accuracies (models,), and how they move in resamples (resamples, models)."""
     accuracy = shared.accuracy @ vector
     return accuracy, shared.resampled @ vector - accuracy
 
@@ -242,7 +242,7 @@ def _number(value: float | None) -> float:
 def _within(
     table: pd.DataFrame, limit_bytes: float | None, limit_milliseconds: float | None
 ) -> tuple[list[bool], list[str]]:
-    """Which models hold the limits, and why not."""
+    """Return which models hold the limits, and why not."""
     reasons = []
     for row in table.to_dict("records"):
         why = []
@@ -258,7 +258,7 @@ def _within(
 def _best(
     shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_], level: float
 ) -> tuple[int, list[int], float]:
-    """The best within the limits (−1 without any), those not told from it, and photos that would tell the first two."""
+    """Return the best within limits (−1: none), those not told from it, and photos that would tell the first two."""
     places = np.flatnonzero(within)
     if not len(places):
         return -1, [], math.nan
@@ -279,7 +279,7 @@ def _best(
 
 
 def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
-    """In which share of resamples each model is the best of those within the limits; equals share it."""
+    """Return in which share of resamples each model is the best within the limits; equals share it."""
     eligible = np.where(within, resampled, -np.inf)
     first = (eligible >= eligible.max(axis=1, keepdims=True) - 1e-12) & within
     counts = np.maximum(first.sum(axis=1, keepdims=True), 1)
@@ -287,7 +287,7 @@ def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
 
 
 def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """Who is on the Pareto front: no other model is at least as accurate for at most that cost, and better in one.
+    """Return who is on the Pareto front: no other model is at least as accurate for at most that cost.
 
     Args:
         accuracy: (models,).
@@ -315,7 +315,7 @@ def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np
 def _add_differences(
     table: pd.DataFrame, accuracy: Floats, moved: Floats, photos: int, best: int, level: float
 ) -> None:
-    """Differences to the best, with bounds that hold for all pairs together."""
+    """Add differences to the best, with bounds that hold for all pairs together."""
     models = len(accuracy)
     table["difference"] = accuracy - accuracy[best] if best >= 0 else np.nan
     half = np.full(models, np.nan)
@@ -358,7 +358,7 @@ def _shown_weights(weights: Sequence[Weight], shared: Common) -> pd.DataFrame:
 def _sensitivity(
     weights: Sequence[Weight], shared: Common, within: NDArray[np.bool_], base: int, level: float
 ) -> pd.DataFrame:
-    """What is best when one weight is doubled or halved; with a single name there is nothing to weigh against."""
+    """Return the best model when one weight is doubled or halved."""
     import pandas as pd
 
     columns = ["name", "factor", "best", "accuracy", "share", "together", "changed"]

@@ -24,7 +24,7 @@ class Recommendation:
 
 
 def recommend(choice: Choice) -> Recommendation:
-    """What to take: the most accurate where it stands out, else the cheaper of those that are not told apart."""
+    """Return what to take: the most accurate where it stands out, else the cheaper of those not told apart."""
     table = choice.models
     if not choice.best:
         why = "; ".join(f"{row['model']}: {row['why_not']}" for row in table.to_dict("records")[:6])
@@ -72,7 +72,7 @@ def _first(choice: Choice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[str, 
 
 
 def _cheaper(rows: list[Mapping[Any, Any]]) -> tuple[str, str]:
-    """Who is cheaper among equals, and what follows."""
+    """Return who is cheaper among equals, and what follows."""
     fastest, smallest = _fastest(rows), _smallest(rows)
     if fastest and smallest and fastest["model"] != smallest["model"]:
         return "", (
@@ -92,7 +92,7 @@ def _cheaper(rows: list[Mapping[Any, Any]]) -> tuple[str, str]:
 
 
 def _fastest(rows: list[Mapping[Any, Any]]) -> Mapping[Any, Any] | None:
-    """The one whose repeats are faster than those of all others (quartiles apart); None where that is open."""
+    """Return the model whose repeats are faster than all others' (quartiles apart); None where that is open."""
     if any(math.isnan(row["milliseconds"]) for row in rows):
         return None
     ordered = sorted(rows, key=lambda row: float(row["milliseconds"]))

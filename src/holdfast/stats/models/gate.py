@@ -58,7 +58,7 @@ class Gate:
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
-    """Whether a number holds a floor: passed where its whole interval does, failed where none of it does.
+    """Return whether a number holds a floor: passed where its whole interval does, failed where none of it does.
 
     The point itself never decides: an estimate above the floor whose interval reaches below is undecided. So is one
     without an interval.
@@ -81,7 +81,7 @@ def gate(
     conditions: Sequence[str] | None = None,
     level: float = 0.95,
 ) -> Gate:
-    """Paired non-inferiority of new against old, per condition.
+    """Test paired non-inferiority of new against old, per condition.
 
     A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound
     lies below −margin, and is undecided between. All conditions have to pass, which is an intersection–union test:

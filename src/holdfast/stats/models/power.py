@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def photos_needed(difference: float = 0.02, *, discordant_share: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Photos a paired comparison needs to find a difference of accuracies.
+    """Return the photos that a paired comparison needs to find a difference of accuracies.
 
     n = (z₁₋α/₂ √ψ + z_power √(ψ − δ²))² / δ² (Miettinen 1968, Connett, Smith and McHugh 1987), δ the difference and ψ
     the share of photos that one side answers rightly and the other wrongly; two-sided McNemar test. A difference δ
@@ -28,7 +28,7 @@ def photos_needed(difference: float = 0.02, *, discordant_share: float, power: f
 
 
 def detectable(n: int, *, discordant_share: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The smallest difference of accuracies that ``n`` photos find with this power; 1 where none is found."""
+    """Return the smallest difference of accuracies that ``n`` photos find with this power; 1 where none is found."""
     from scipy.optimize import brentq
 
     if n < 1:
@@ -43,7 +43,7 @@ def detectable(n: int, *, discordant_share: float, power: float = 0.8, alpha: fl
 def photos_to_settle(
     n: int, *, value: float, low: float, high: float, margin: float, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Photos, in all, with which an interval like this one would lie on one side of a margin.
+    """Return the photos, in all, with which an interval like this one would lie on one side of a margin.
 
     The interval narrows with the root of the number of photos, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
     s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: photos that
@@ -71,7 +71,7 @@ def photos_to_settle(
 def sample_sizes(
     drops: pd.DataFrame, *, difference: float = 0.02, power: float = 0.8, alpha: float = 0.05
 ) -> pd.DataFrame:
-    """For each row of ``drops``: how many photos ``difference`` would need, and what its own number can detect.
+    """Return for each row of ``drops`` the photos ``difference`` would need, and what its own number can detect.
 
     Columns: model, trained_on, condition, ``n``, ``discordant_share`` = (lost + gained) / n, ``photos_needed`` and
     ``detectable`` (a difference, 0..1).

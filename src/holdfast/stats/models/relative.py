@@ -32,7 +32,7 @@ def effective_robustness(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """Accuracy under a shift minus what the clean accuracy predicts.
+    """Return accuracy under a shift minus what the clean accuracy predicts.
 
     Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all);
     effective robustness is shifted − expit(a + b logit(clean)). Accuracies are taken as (n p + ½)/(n + 1), so that 0
@@ -85,7 +85,7 @@ def effective_robustness(
 
 
 def _predicted(clean: Floats, shifted: Floats, line: list[int], n: float) -> tuple[Floats, Floats]:
-    """What a logit-linear fit over the models in ``line`` predicts, row by row; and its slope."""
+    """Return what a logit-linear fit over the models in ``line`` predicts, row by row; and its slope."""
     from scipy.special import expit, logit
 
     x, y = (logit((n * np.clip(values, 0, 1) + 0.5) / (n + 1)) for values in (clean, shifted))
@@ -107,7 +107,7 @@ def relative_robustness(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """How much more (or less) a model drops than a chosen one, per condition and on average.
+    """Return how much more a model drops than a chosen one, per condition and on average.
 
     drop = clean − shifted accuracy; ``difference`` = drop − the reference's drop, negative: more robust than the
     reference. ``ratio`` = drop / the reference's drop (the relative corruption error), NaN where the reference does
@@ -165,7 +165,7 @@ def relative_error(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Between:
-    """Errors of a model over those of a chosen one, per condition, and their mean over conditions (like mCE).
+    """Return errors of a model over those of a chosen one, per condition, and their mean (like mCE).
 
     ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the
     reference makes no error; the mean is over the other conditions, without the clean one.
@@ -214,7 +214,7 @@ def _shared(
     counts: Counts, clean: str, conditions: Sequence[str] | None, outcome: Outcome, average: Average, resamples: int,
     seed: int,
 ) -> Common:  # fmt: skip
-    """All models on common photos, the clean condition first where there is one."""
+    """Return all models on common photos, the clean condition first where there is one."""
     wanted = None if conditions is None else [clean, *conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=wanted, resamples=resamples, seed=seed)
     if clean not in shared.conditions:
@@ -228,7 +228,7 @@ def _shared(
 
 
 def _columns(shared: Common, clean: str) -> list[int]:
-    """Where the shifted conditions are; empty where there is no clean one to hold them against."""
+    """Return where the shifted conditions are; empty where there is no clean one to hold them against."""
     return list(range(1, len(shared.conditions))) if clean in shared.conditions else []
 
 
@@ -251,7 +251,7 @@ def _photos(shared: Common, clean: str) -> list[int]:
 
 
 def _with_mean(values: Floats) -> Floats:
-    """The last axis (conditions) with its mean appended."""
+    """Return the last axis (conditions) with its mean appended."""
     return np.concatenate([values, values.mean(axis=-1, keepdims=True)], axis=-1)
 
 

@@ -22,7 +22,7 @@ Scale = Literal["nominal", "ordinal", "interval"]
 def agreement(
     ratings: pd.DataFrame, *, ordered: bool = False, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Every measure that the ratings allow, with 95 % intervals from resampled items.
+    """Return every measure that the ratings allow, with 95 % intervals from resampled items.
 
     A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items used), ``raters``, ``reason`` ('' or why there is
     no value). With c categories, n_ic the ratings of item i in category c, m_i = Σ_c n_ic:
@@ -70,25 +70,25 @@ def agreement(
 
 
 def percent_agreement(ratings: pd.DataFrame) -> float:
-    """Share of rater pairs that agree, mean over items; see ``agreement``."""
+    """Return the share of rater pairs that agree, mean over items; see ``agreement``."""
     sums, reason = _pair_sums(ratings)
     return _single(sums, reason, _percent(sums.sum(axis=0, keepdims=True)))
 
 
 def cohen_kappa(ratings: pd.DataFrame) -> float:
-    """Cohen's κ of the two columns; see ``agreement``."""
+    """Return Cohen's κ of the two columns; see ``agreement``."""
     sums, reason = _cohen_sums(ratings)
     return _single(sums, reason, _cohen(sums.sum(axis=0, keepdims=True)))
 
 
 def fleiss_kappa(ratings: pd.DataFrame) -> float:
-    """Fleiss' κ; see ``agreement``."""
+    """Return Fleiss' κ; see ``agreement``."""
     sums, reason = _fleiss_sums(ratings)
     return _single(sums, reason, _fleiss(sums.sum(axis=0, keepdims=True)))
 
 
 def krippendorff_alpha(ratings: pd.DataFrame, scale: Scale = "nominal") -> float:
-    """Krippendorff's α; see ``agreement``. Ratings on an ordinal or interval scale are numbers."""
+    """Return Krippendorff's α; see ``agreement``. Ratings on an ordinal or interval scale are numbers."""
     if scale == "nominal":
         sums, reason = _pair_sums(ratings)
         return _single(sums, reason, _alpha(sums.sum(axis=0, keepdims=True)))
@@ -103,7 +103,7 @@ def _single(sums: Floats, reason: str, value: Floats) -> float:
 
 
 def _tally(ratings: pd.DataFrame) -> Floats:
-    """(items, categories) how often each was chosen."""
+    """Return (items, categories): how often each was chosen."""
     import pandas as pd
 
     category, names = pd.factorize(ratings.to_numpy(object).reshape(-1), use_na_sentinel=True)
@@ -114,7 +114,7 @@ def _tally(ratings: pd.DataFrame) -> Floats:
 
 
 def _pair_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:
-    """Per item with two ratings or more: 1, P_i, agreeing coincidences m_i·P_i, and its ratings per category."""
+    """Return per item with two ratings or more: 1, P_i, agreeing coincidences m_i·P_i, ratings per category."""
     tally = _tally(ratings)
     tally = tally[tally.sum(axis=1) >= 2]
     if not len(tally):
@@ -137,13 +137,13 @@ def _alpha(sums: Floats) -> Floats:
 
 
 def _values(ratings: pd.DataFrame) -> Floats:
-    """The distinct ratings as numbers, in order."""
+    """Return the distinct ratings as numbers, in order."""
     numbers = ratings.to_numpy(np.float64).reshape(-1)
     return np.unique(numbers[~np.isnan(numbers)])
 
 
 def _coincidences(ratings: pd.DataFrame) -> tuple[Floats, str]:
-    """Per item rated twice or more: how often values c and k meet, (n_c n_k − [c = k] n_c) / (m − 1), flattened."""
+    """Return per item how often values c and k meet, (n_c n_k − [c = k] n_c) / (m − 1), flattened."""
     numbers, values = ratings.to_numpy(np.float64), _values(ratings)
     tally = np.array([(numbers == value).sum(axis=1) for value in values], np.float64).reshape(len(values), -1).T
     tally = tally[tally.sum(axis=1) >= 2]
@@ -155,7 +155,7 @@ def _coincidences(ratings: pd.DataFrame) -> tuple[Floats, str]:
 
 
 def _scaled_alpha(values: Floats, scale: Scale) -> Callable[[Floats], Floats]:
-    """α from summed coincidences. A value's rank is the middle of the places that its ratings take."""
+    """Return α from summed coincidences. A value's rank is the middle of the places that its ratings take."""
 
     def alpha(sums: Floats) -> Floats:
         met = sums.reshape(len(sums), len(values), len(values))
@@ -183,7 +183,7 @@ def _fleiss(sums: Floats) -> Floats:
 
 
 def _cohen_sums(ratings: pd.DataFrame) -> tuple[Floats, str]:
-    """Per item both rated: 1, agreed, the first rater's choice one-hot, the second's."""
+    """Return per item that both rated: 1, agreed, the first rater's choice one-hot, the second's."""
     if ratings.shape[1] != 2:
         return np.zeros((0, 2)), "Cohen's kappa compares two raters"
     both = ratings.dropna()
@@ -204,6 +204,6 @@ def _cohen(sums: Floats) -> Floats:
 
 
 def _one_minus(observed: Floats, expected: Floats) -> Floats:
-    """1 − observed / expected disagreement; NaN where no disagreement can be expected."""
+    """Return 1 − observed / expected disagreement; NaN where no disagreement can be expected."""
     possible = expected > 1e-12
     return np.where(possible, 1 - observed / np.where(possible, expected, 1.0), np.nan)

@@ -24,7 +24,7 @@ _CLOSED = ("finished", "discarded")
 
 
 def reliability(votes: Votes) -> pd.DataFrame:
-    """A row per person, the least reliable first.
+    """Return a row per person, the least reliable first.
 
     Finished and discarded tasks count, expired ones do not: who answers at random is discarded, and would else seem
     to be missing. Columns: ``person``; ``finished``, ``discarded``, ``expired`` tasks; ``sentinels`` answered and
@@ -62,7 +62,7 @@ def reliability(votes: Votes) -> pd.DataFrame:
 
 
 def _held(frame: pd.DataFrame) -> dict[Any, list[bool]]:
-    """Person → whether each of their votes holds: all questions of it do."""
+    """Return person → whether each of their votes holds: all its questions do."""
     held: dict[Any, list[bool]] = {}
     votes = frame.groupby(["person", "vote"])["holds"].all().reset_index()
     for row in votes.to_dict("records"):
@@ -78,14 +78,14 @@ def _rate(name: str, held: list[bool], columns: tuple[str, str]) -> dict[str, An
 
 
 def _sentinels(closed: pd.DataFrame) -> pd.DataFrame:
-    """Whether positives and negatives passed, answer by answer."""
+    """Return whether positives and negatives passed, answer by answer."""
     asked = closed[closed["role"].isin(["positive", "negative"]) & (closed["expected"] != "")]
     right = [answer in allowed.split("|") for answer, allowed in zip(asked["answer"], asked["expected"], strict=True)]
     return asked.assign(holds=right)
 
 
 def _repeats(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
-    """Whether pictures shown twice in a task were answered alike, answer by answer."""
+    """Return whether pictures shown twice in a task were answered alike, answer by answer."""
     questions = {question.id: question for question in votes.questions}
     key = ["task", "sample_id", "asked", "question"]
     again = closed[closed["role"] == "repeat"]
@@ -108,7 +108,7 @@ def _near(question: Question, said: str, other_answer: str) -> bool:
 
 
 def _judged(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
-    """A row per person and image they judged: ``yes`` by the rule, their first answer, and whether it counts."""
+    """Return a row per person and image: ``yes`` by the rule, their first answer, and whether it counts."""
     import pandas as pd
 
     rule, first = parse_rule(votes.rule, votes.questions), votes.questions[0].id
@@ -130,7 +130,7 @@ def _judged(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_others(votes: Votes, judged: pd.DataFrame) -> pd.DataFrame:
-    """With ``theirs``: what the others say of the same image whose votes count; missing where none do or they split.
+    """Add ``theirs``: what others whose votes count say of the same image; missing where none do or they split.
 
     Of a rating their median; else 1 where most say yes, 0 where most say no.
     """
@@ -154,7 +154,7 @@ def _with_others(votes: Votes, judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared(votes: Votes, mine: pd.DataFrame | None) -> dict[str, Any]:
-    """Agreement of one person with the others, and whether it could be chance."""
+    """Return the agreement of one person with the others, and whether it could be chance."""
     agrees: list[bool] = []
     p, telling = float("nan"), False
     if mine is not None:
@@ -178,7 +178,7 @@ def _compared(votes: Votes, mine: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def _fisher(mine: pd.Series, theirs: pd.Series) -> float:
-    """NaN where the others said the same of every image, which tells nothing."""
+    """Return Fisher's p; NaN where the others said the same of every image, which tells nothing."""
     from scipy.stats import fisher_exact
 
     if theirs.nunique() < 2:

@@ -26,7 +26,7 @@ _GROUPS = {"category": "label", "kind": "condition", "nuisance": "nuisance", "ge
 
 
 def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
-    """Which images people accept: a row per image and class that was shown to be judged.
+    """Return which images people accept: a row per image and class that was shown to be judged.
 
     Columns: ``sample_id``, ``asked``, those of ``FACTS``; ``votes`` that count and ``yes`` among them, ``share``;
     ``decision``: accepted, rejected, or undecided while the missing votes could still decide; and for each question
@@ -63,7 +63,7 @@ def accept(votes: Votes, rule: str = "", at_least: int = 0) -> pd.DataFrame:
 
 
 def ballots(votes: Votes) -> pd.DataFrame:
-    """A row per vote that counts: image, person, ``yes`` by the rule, and a column a question (ratings as numbers)."""
+    """Return a row per vote that counts: image, person, ``yes`` by the rule, and a column per question."""
     import pandas as pd
 
     rows = [{**row.pop("answers"), **row} for row in votes.ballots()]
@@ -76,7 +76,7 @@ def ballots(votes: Votes) -> pd.DataFrame:
 
 
 def acceptance(images: pd.DataFrame) -> pd.DataFrame:
-    """The share of accepted images: overall, by category, kind and nuisance, and by who made them.
+    """Return the share of accepted images: overall, by category, kind and nuisance, and by who made them.
 
     Columns: ``by`` ('' for all images), ``value``; ``images``, ``accepted``, ``rejected``, ``undecided``;
     ``estimate`` = accepted / (accepted + rejected) with its 95 % interval ``low``, ``high`` (``hard.mining.share``:
@@ -106,7 +106,7 @@ def _accepted(images: pd.DataFrame) -> dict[str, Any]:
 
 
 def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How far people agree on each question, and on the rule's verdict: ``question`` and the columns of ``agreement``.
+    """Return how far people agree on each question, and on the rule's verdict.
 
     Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and
     Fleiss' is there only where every image has as many votes.
@@ -130,7 +130,7 @@ def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> 
 
 
 def answers(votes: Votes) -> pd.DataFrame:
-    """How often each answer was given in votes that count: ``question``, ``answer``, ``votes``, ``share``."""
+    """Return how often each answer was given in votes that count: ``question``, ``answer``, ``votes``, ``share``."""
     import pandas as pd
 
     cast = votes.table.filter(votes.table["counts"]).select(["question", "answer"]).to_pandas()
@@ -144,7 +144,7 @@ def answers(votes: Votes) -> pd.DataFrame:
 
 
 def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Mean ratings: overall, by the model that images were made against, by generator, and by condition.
+    """Return mean ratings: overall, by the model that images were made against, by generator, and by condition.
 
     Columns: ``question``, ``by`` ('' for all), ``value``, ``votes``, ``images``, ``people``, ``estimate``, ``low``,
     ``high``. Intervals resample photos and people, both: another crowd would rate otherwise, too.

@@ -96,7 +96,7 @@ class _Design:
 def cells_from_counts(
     counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Accuracy (0..1) and ``n`` per model × condition × label, without conditions that repeat another's images.
+    """Return accuracy (0..1) and ``n`` per model × condition × label; repeated images count once.
 
     Conditions without the object are left out unless named in ``conditions``.
     """
@@ -195,7 +195,7 @@ def _design(table: pd.DataFrame, wanted: Mapping[str, str], family: Family) -> _
 
 
 def _within(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """Values minus the mean of their group (Frisch–Waugh–Lovell: the same as having a column per group)."""
+    """Return values minus their group's mean (Frisch–Waugh–Lovell: the same as a column per group)."""
     count = np.bincount(groups)
     means = np.stack([np.bincount(groups, column) / count for column in values.T], axis=1)
     return values - means[groups]
@@ -322,13 +322,13 @@ def _assembled(
 
 
 def _spread(table: pd.DataFrame, column: str, level: str) -> float:
-    """Σ(x − mean)² of a column of zeros and ones."""
+    """Return Σ(x − mean)² of a column of zeros and ones."""
     share = float((table[column].astype(str) == level).mean()) if column else 0.0
     return len(table) * share * (1 - share)
 
 
 def stars(p: float) -> str:
-    """``ns``, ``*`` < .05, ``**`` < .01, ``***`` < .001, ``****`` < .0001; empty where there is no p-value."""
+    """Return ``ns``, ``*`` < .05, ``**`` < .01, ``***`` < .001, ``****`` < .0001; '' without a p-value."""
     if np.isnan(p):
         return ""
     return "*" * sum(p < limit for limit in (0.05, 0.01, 0.001, 0.0001)) or "ns"

@@ -18,7 +18,7 @@ _NORMALITY_LEAST = 8  # fewest residuals that the test of skewness takes
 
 
 def residual_table(place: pd.DataFrame, fitted: Floats, residual: Floats, deviation: float) -> pd.DataFrame:
-    """What the four plots need: residuals, their size, normal quantiles, and the order of the rows.
+    """Return what the four plots need: residuals, their size, normal quantiles, and the order of rows.
 
     ``quantile`` is that of a normal with this standard ``deviation`` at (rank − 0.5)/N.
     """
@@ -36,7 +36,7 @@ def residual_table(place: pd.DataFrame, fitted: Floats, residual: Floats, deviat
 
 
 def normality(residuals: Floats) -> pd.DataFrame:
-    """Four tests of normality: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason`` where there is none."""
+    """Return four tests of normality: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``."""
     import pandas as pd
     from scipy import stats
     from statsmodels.stats.diagnostic import lilliefors, normal_ad

@@ -58,7 +58,7 @@ class Fmr:
 
 
 def from_counts(n: int, right: int, validated: int, right_validated: int) -> Fmr:
-    """FMR and its bounds from four counts; see ``Fmr`` for the formulas."""
+    """Return FMR and its bounds from four counts; see ``Fmr`` for the formulas."""
     if not (0 <= right <= n and 0 <= right_validated <= validated <= n):
         raise UserError(
             f"{right} right of {n} images and {right_validated} right of {validated} validated cannot be: "
@@ -83,7 +83,7 @@ def from_counts(n: int, right: int, validated: int, right_validated: int) -> Fmr
 
 
 def recover_counts(n: int, *, standard_accuracy: str, validation_rate: str, fmr: str) -> list[Fmr]:
-    """All counts of ``n`` images that print as these percentages ("92.30"); none: the row is impossible.
+    """Return all counts of ``n`` images that print as these percentages ("92.30"); none: the row is impossible.
 
     A printed figure stands for all values that round to it, so the number of decimals matters. FMR may have been
     divided from the rounded PA and SA (as in the published table, whose crab is 19.08/96.00).
@@ -101,7 +101,7 @@ def recover_counts(n: int, *, standard_accuracy: str, validation_rate: str, fmr:
 
 
 def _reach(candidate: Fmr, standard_accuracy: str, fmr: str) -> float:
-    """How far a printed FMR may be off: its own rounding, and that of PA and SA before the division."""
+    """Return how far a printed FMR may be off: its own rounding, and that of PA and SA before the division."""
     assert candidate.perturbed_accuracy is not None
     assert candidate.standard_accuracy is not None
     half, half_standard = (0.5 * 10.0 ** -len(text.partition(".")[2]) for text in (fmr, standard_accuracy))
@@ -119,7 +119,7 @@ def _prints_as(fraction: float, printed: str) -> bool:
 
 
 def fmr(rows: pd.DataFrame) -> pd.DataFrame:
-    """The whole family, for every model pooled (label '') and per class.
+    """Return the whole family, for every model pooled (label '') and per class.
 
     A row of the result is model × label × measure with ``estimate`` = ``numerator`` / ``denominator`` (ratios of two
     accuracies: the counts of the upper one), its 95 % interval ``low``, ``high`` clustered on source, ``n`` (images),
@@ -164,12 +164,12 @@ class _Share:
         return float(self.part.sum() / self.whole.sum()) if self.whole.any() else float("nan")
 
     def influence(self) -> Floats:
-        """(clusters,) what each source adds to the share's deviation from the truth."""
+        """Return what each source adds to the share's deviation from the truth, (clusters,)."""
         code, count = self.clusters
         return np.bincount(code, (self.part - self.value * self.whole) / self.whole.sum(), count).astype(np.float64)
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's, with as many images as the clustering leaves: n ÷ design effect."""
+        """Return Wilson's interval, with as many images as the clustering leaves: n ÷ design effect."""
         n, p = float(self.whole.sum()), self.value
         code, count = self.clusters
         repeated = count < len(code)
@@ -183,7 +183,7 @@ class _Share:
 
 
 def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The family of one group of images: what ``fmr`` gives for each, without model and label."""
+    """Return the family of one group of images: what ``fmr`` gives for each, without model and label."""
     clusters = codes(rows["source_id"].astype(str))
     original = rows["right_original"].to_numpy(np.float64)
     validated = rows["validated"].to_numpy(np.float64)
@@ -242,7 +242,7 @@ def _share_interval(share: _Share) -> tuple[float, float]:
 
 
 def ratio_interval(upper: _Share, lower: _Share) -> tuple[float, float]:
-    """95 % interval of a ratio of two correlated shares.
+    """Return the 95 % interval of a ratio of two correlated shares.
 
     The method of variance estimates recovery (Donner and Zou 2012): each share's Wilson limits, joined with the
     correlation of the two estimates. Unlike resampling it stays honest when a class has few or no survivors.
@@ -258,7 +258,7 @@ def ratio_interval(upper: _Share, lower: _Share) -> tuple[float, float]:
 
 
 def _limit(top: float, bottom: float, edge_1: float, edge_2: float, joint: float, sign: int) -> float:
-    """The ratio at which the distance to both edges is used up: a root of a quadratic."""
+    """Return the ratio at which the distance to both edges is used up: a root of a quadratic."""
     product = top * bottom - joint
     a, c = edge_2 * (2 * bottom - edge_2), edge_1 * (2 * top - edge_1)
     root = np.sqrt(max(product**2 - a * c, 0.0))

@@ -30,7 +30,7 @@ _ORIGINAL, _N, _VALID, _WEIGHT, _CONFIRMED = 0, 1, slice(2, 4), slice(4, 6), sli
 
 
 def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> pd.DataFrame:
-    """``stats.walks.walk_rows.paired`` with ``confirmed``: whether people confirm the image that the oracle accepted.
+    """Return ``walk_rows.paired`` with ``confirmed``: whether people confirm the image the oracle accepted.
 
     An image is known by its pixels, so the votes may be on the run's own images or on a published copy. 1 and 0 by the
     votes' rule; missing where the oracle rejected, nobody judged, or too few did.
@@ -68,7 +68,7 @@ def judged_walks(rows: pa.Table, votes: Votes, *, space: str | None = None) -> p
 
 
 def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """VR, PA and FMR with the accepted images that people do not confirm counted as not validated.
+    """Return VR, PA and FMR with accepted images that people do not confirm counted as not validated.
 
     A row per setting × model × class ('' pooled) × measure: ``by_oracle``, the value with all accepted images, as
     ``walks.fmr`` has it; ``estimate`` with its 95 % interval ``low``, ``high``; ``n`` images, ``validated`` by the
@@ -141,7 +141,7 @@ def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, A
 
 
 def _sums(rows: pd.DataFrame) -> Floats:
-    """Per image: right original, 1; by right and wrong: accepted, weight if judged, weight if confirmed."""
+    """Return per image: right original, 1; by right and wrong: accepted, weight if judged, weight if confirmed."""
     valid = rows["validated"].to_numpy(bool)
     right = rows["right_perturbed"].fillna(0).to_numpy(bool)
     confirmed = rows["confirmed"].to_numpy(float)
@@ -162,14 +162,14 @@ def _sums(rows: pd.DataFrame) -> Floats:
 
 
 def _weights(label: Any, valid: Any, judged: Any) -> Floats:
-    """How many accepted images of its class a judged one stands for."""
+    """Return how many accepted images of its class a judged one stands for."""
     number, count = codes(label)
     accepted, seen = (np.bincount(number, values, count) for values in (valid, judged))
     return np.asarray((accepted / np.maximum(seen, 1))[number], np.float64)
 
 
 def _shares(sums: Floats) -> Floats:
-    """(…, 2) the share of judged images that people confirm: of those the model gets right, and wrong."""
+    """Return the share of judged images that people confirm, (…, 2): of those the model gets right, and wrong."""
     weight = sums[:, _WEIGHT]
     return np.divide(sums[:, _CONFIRMED], weight, out=np.full_like(weight, np.nan), where=weight > 0)
 
@@ -189,7 +189,7 @@ def _values(sums: Floats, shares: Floats) -> dict[str, Floats]:
 
 
 def _with_spread(shares: Floats, rows: pd.DataFrame, point: Floats, seed: int) -> Floats:
-    """Draws of q where all judged images of a kind agree, which resampling cannot vary."""
+    """Return draws of q where all judged images of a kind agree, which resampling cannot vary."""
     rng = np.random.default_rng([seed, 1])
     shares = shares.copy()
     for column, right in enumerate((1, 0)):

@@ -18,7 +18,7 @@ RANKS = ["model", "fmr", "low", "high", "rank", "rank_low", "rank_high", "n"]
 
 
 def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Between:
-    """Models by FMR, highest first; those that cannot be told apart share their ranks.
+    """Return the models by FMR, highest first; those that cannot be told apart share their ranks.
 
     Over the images that every model answered, paired on the source photo: two models are told apart where their
     difference exceeds the ``level`` quantile of the largest deviation over all pairs in resamples of photos (max-t, on
@@ -65,7 +65,7 @@ def fmr_ranking(images: pd.DataFrame, *, level: float = 0.95, resamples: int = R
 
 
 def fmr_influence(images: pd.DataFrame) -> Floats:
-    """(sources,) what each photo adds to the deviation of the FMR from the truth."""
+    """Return what each photo adds to the deviation of the FMR from the truth, (sources,)."""
     code, count = codes(images["source_id"].astype(str))
     right = images["right_original"].to_numpy(np.float64)
     validated = images["validated"].to_numpy(np.float64)

@@ -104,7 +104,7 @@ def _first(candidates: Codes, key: Codes, place: Codes) -> Codes:
 
 
 def fmr_of_rows(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
-    """``fmr_of_walks`` of a table's walks; a UserError where it has none."""
+    """Return ``fmr_of_walks`` of a table's walks; a UserError where it has none."""
     walks = paired(rows, space=space)
     if walks.empty:
         raise UserError("there is no finished walk in these rows; holdfast perturb makes them")
@@ -112,7 +112,7 @@ def fmr_of_rows(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 
 
 def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
-    """``stats.walks.fmr.fmr`` for every setting among what ``paired`` gave: its columns, behind those of ``SETTING``.
+    """Return ``fmr`` for every setting among what ``paired`` gave: its columns, behind those of ``SETTING``.
 
     Baselines that no row of a setting has are left out.
     """

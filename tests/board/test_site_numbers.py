@@ -21,7 +21,7 @@ from holdfast.stats.effects.score_spread import design_of, score_influence
 from holdfast.stats.effects.verdict import evidence_of, in_words, what_it_holds
 from holdfast.stats.models.between import ranking
 from holdfast.stats.models.ranks import rank_ranges
-from holdfast.stats.walks.fmr_ranking import fmr_influence
+from holdfast.stats.walks.fmr import fmr_influence
 from holdfast.stats.walks.walk_rows import paired, walk_influence, walks_of
 
 

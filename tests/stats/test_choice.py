@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from made_grid import counts_of
 
 from holdfast.core.errors import UserError
-from holdfast.stats.models.choice import Cost, Weight, choose, front, weigh
-from holdfast.stats.models.choice_words import recommend
+from holdfast.stats.models.choice import Cost, Weight, choose, front, recommend, weigh
 
 BOTH = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
 

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.stats.walks.fmr import fmr
-from holdfast.stats.walks.fmr_ranking import fmr_influence, fmr_ranking
+from holdfast.stats.walks.fmr import fmr, fmr_influence, fmr_ranking
 
 
 def images(

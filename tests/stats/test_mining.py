@@ -11,7 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from holdfast.core.errors import UserError
 from holdfast.stats.hard import mining
-from holdfast.stats.hard.mining_selection import CHOOSE, EXACTLY_ONE, FEWER, REPORT, capped, half_of, matched_control
+from holdfast.stats.hard.mining import CHOOSE, EXACTLY_ONE, FEWER, REPORT, capped, half_of, matched_control
 
 MODELS = ("a", "b", "c", "d")
 

@@ -21,8 +21,7 @@ from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.models.choice import Choice, Cost, choose, weigh
-from holdfast.stats.models.choice_words import MEGA, Recommendation, recommend
+from holdfast.stats.models.choice import MEGA, Choice, Cost, Recommendation, choose, recommend, weigh
 from holdfast.store import Run
 
 MEASURE, NONE = "measure", "none"

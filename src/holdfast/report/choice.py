@@ -18,8 +18,7 @@ from holdfast.report.page.parts import Notice, Part, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
 from holdfast.report.page.words import condition_label, listing, number, page_facts, percent, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
-from holdfast.stats.models.choice import Choice
-from holdfast.stats.models.choice_words import MEGA, Recommendation
+from holdfast.stats.models.choice import MEGA, Choice, Recommendation
 from holdfast.store import Run
 
 if TYPE_CHECKING:

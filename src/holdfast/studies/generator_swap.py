@@ -13,7 +13,7 @@ from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, short_names
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.between import kendall
-from holdfast.stats.walks.fmr_ranking import fmr_ranking
+from holdfast.stats.walks.fmr import fmr_ranking
 from holdfast.studies import walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, model_names, ranged, world_note
 

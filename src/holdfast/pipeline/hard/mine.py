@@ -19,9 +19,8 @@ from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.stats.hard.mining import shared
+from holdfast.stats.hard.mining import CHOOSE, REPORT, capped, matched_control, shared
 from holdfast.stats.hard.mining_curve import choose_k, choose_m, fit_curve, stand_in_curve
-from holdfast.stats.hard.mining_selection import CHOOSE, REPORT, capped, matched_control
 from holdfast.store import write_json, writing
 
 if TYPE_CHECKING:

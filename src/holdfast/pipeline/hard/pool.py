@@ -29,7 +29,7 @@ from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
-from holdfast.stats.hard.mining_selection import half_of
+from holdfast.stats.hard.mining import half_of
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
 from holdfast.stats.core.paired import paired_change
-from holdfast.stats.hard.mining_selection import CHOOSE, REPORT, draw_order
+from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
 from holdfast.store import Parts, write_json, write_table, writing
 
 if TYPE_CHECKING:

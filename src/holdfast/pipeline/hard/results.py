@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.hard.pool import MeasuredPool
-from holdfast.stats.hard.mining import accuracies, drops, rates, shared, validity
+from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
-from holdfast.stats.hard.mining_selection import CHOOSE, REPORT
 
 if TYPE_CHECKING:
     import pandas as pd

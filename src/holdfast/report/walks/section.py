@@ -24,8 +24,7 @@ from holdfast.report.walks.evidence import (
     wide,
 )
 from holdfast.stats.models.between import kendall
-from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED
-from holdfast.stats.walks.fmr_ranking import fmr_ranking
+from holdfast.stats.walks.fmr import NO_IMAGES, NONE_RIGHT, NONE_VALIDATED, fmr_ranking
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Codes, Floats, codes, sums
 from holdfast.stats.core.columns import coded, equals, keep
-from holdfast.stats.walks.fmr import BASELINES, fmr
-from holdfast.stats.walks.fmr_ranking import fmr_influence
+from holdfast.stats.walks.fmr import BASELINES, fmr, fmr_influence
 
 if TYPE_CHECKING:
     import pandas as pd

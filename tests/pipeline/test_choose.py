@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.pipeline import speed
 from holdfast.pipeline.choosing import members_of, read_weights
 from holdfast.report.choice import pareto
-from holdfast.stats.models.choice import Cost
+from holdfast.stats.models.choice import ModelCost
 
 SCENARIOS = "original,blur_background,blur_object,grey,random_background,only_background"
 
@@ -131,7 +131,7 @@ def test_size_and_speed_of_an_embedded_model_and_a_reason_for_one_that_is_gone(t
     learned = sum(int(np.prod(shape)) for key, shape in shapes.items() if not key.endswith(buffers))
     assert found["ours"].parameters == learned and not found["ours"].reason
     assert found["ours"].fast <= found["ours"].milliseconds <= found["ours"].slow
-    assert found["gone"] == Cost(reason=found["gone"].reason) and "gone.pth" in found["gone"].reason
+    assert found["gone"] == ModelCost(reason=found["gone"].reason) and "gone.pth" in found["gone"].reason
     untimed = speed.measure({"ours": "embedded:resnet_rho95"}, device="cpu", timed=False)["ours"]
     assert untimed.milliseconds is None and untimed.parameters == learned and untimed.reason
 

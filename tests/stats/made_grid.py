@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from holdfast.stats.core.grid import Grid
+from holdfast.stats.core.grid import AnswerGrid
 from holdfast.stats.core.reduce import Counts
 
 
@@ -45,13 +45,13 @@ def counts_of(
     )
 
 
-def grid_of(right: np.ndarray, *, classes: int = 1) -> Grid:
+def grid_of(right: np.ndarray, *, classes: int = 1) -> AnswerGrid:
     """The same as a grid, without the way through tables: for simulations."""
     photos, models, conditions = right.shape
     names = ["original", *(f"c{i}" for i in range(1, conditions))]
     n = (~np.isnan(right)).astype(float)
     sources = np.array([f"photo{i:05}" for i in range(photos)], object)
-    return Grid(
+    return AnswerGrid(
         np.nan_to_num(right), n, np.arange(photos) % classes, sources, [f"m{i:02}" for i in range(models)], names
     )
 

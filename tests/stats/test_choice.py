@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_grid import counts_of
 
 from holdfast.core.errors import UserError
-from holdfast.stats.models.choice import Cost, Weight, choose, front, recommend, weigh
+from holdfast.stats.models.choice import ModelCost, Weight, choose, front, recommend, weigh
 
 BOTH = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
 
@@ -52,16 +52,16 @@ def test_a_clear_winner_is_taken_and_its_lead_covered() -> None:
 
 def test_the_data_do_not_decide_and_cost_does() -> None:
     counts = counts_of(answers([[0.7, 0.7], [0.7, 0.7]], 100, 1))
-    found = choose(counts, BOTH, resamples=1000, costs={"m00": Cost(10, 40, 5.0), "m01": Cost(10, 40, 1.0)})
+    found = choose(counts, BOTH, resamples=1000, costs={"m00": ModelCost(10, 40, 5.0), "m01": ModelCost(10, 40, 1.0)})
     said = recommend(found)
     assert not found.decided and set(found.together) == {"m00", "m01"} and found.more_photos > 100
     assert "do not decide" in said.sentences[0] and said.model == "m01" and "the fastest" in said.sentences[0]
-    split = choose(counts, BOTH, resamples=200, costs={"m00": Cost(10, 40, 5.0), "m01": Cost(20, 80, 1.0)})
+    split = choose(counts, BOTH, resamples=200, costs={"m00": ModelCost(10, 40, 5.0), "m01": ModelCost(20, 80, 1.0)})
     assert recommend(split).model == "" and "the one whose cost matters" in recommend(split).sentences[0]
-    overlapping = {"m00": Cost(10, 40, 5.0, 1.0, 9.0), "m01": Cost(10, 40, 4.0, 2.0, 6.0)}
+    overlapping = {"m00": ModelCost(10, 40, 5.0, 1.0, 9.0), "m01": ModelCost(10, 40, 4.0, 2.0, 6.0)}
     open_end = recommend(choose(counts, BOTH, resamples=200, costs=overlapping))
     assert open_end.model == "" and "do not decide either" in open_end.sentences[0]
-    unknown = recommend(choose(counts, BOTH, resamples=200, costs={"m00": Cost(reason="no such file")}))
+    unknown = recommend(choose(counts, BOTH, resamples=200, costs={"m00": ModelCost(reason="no such file")}))
     assert unknown.model == "" and any("Speed is not known" in text for text in unknown.sentences)
 
 
@@ -105,7 +105,7 @@ def test_doubling_a_weight_turns_the_choice() -> None:
 
 def test_limits_leave_models_out_and_unknown_costs_do_not_hold_them() -> None:
     counts = counts_of(answers([[0.9, 0.9], [0.7, 0.7], [0.6, 0.6]], 400, 7))
-    costs = {"m00": Cost(10, 80, 50.0), "m01": Cost(10, 40, 1.0)}
+    costs = {"m00": ModelCost(10, 80, 50.0), "m01": ModelCost(10, 40, 1.0)}
     found = choose(counts, BOTH, costs=costs, limit_milliseconds=10, resamples=200)
     table = found.models.set_index("model")
     assert found.best == "m01" and recommend(found).model == "m01"

@@ -14,7 +14,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 from holdfast.stats.hard.failure_modes import (
     LOOK_ALIKE,
     UNEXPLAINED,
-    Answers,
+    ExplainedAnswers,
     asked_factors,
     association,
     by_chance,
@@ -181,7 +181,9 @@ def test_what_training_tied_is_counted() -> None:
     said = answered(images, 7, place=by_background, luck=by_luck)
     homes = {("background", label): label.replace("class", "place") for label in CLASSES}
     every = pd.Series(True, images.index)
-    made = measure(Answers("made", images, said, factors, ("place", "luck"), every, {"place": homes}, {}), shuffles=1)
+    made = measure(
+        ExplainedAnswers("made", images, said, factors, ("place", "luck"), every, {"place": homes}, {}), shuffles=1
+    )
     rows = made.by_model.set_index(["model", "mode"])
     assert rows.loc[("place", "background"), "tied"] == rows.loc[("place", "background"), "answers"] > 50
     assert np.isnan(rows.loc[("luck", "background"), "tied"]) and np.isnan(rows.loc[("place", LOOK_ALIKE), "tied"])

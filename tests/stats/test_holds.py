@@ -21,8 +21,8 @@ from holdfast.stats.effects.verdict import (
     RANDOM,
     SAME,
     SILHOUETTE,
-    Evidence,
     Excess,
+    VerdictEvidence,
     decide,
     evidence_of,
     permuted_excess,
@@ -301,5 +301,5 @@ def test_decide_is_a_function_of_the_evidence_alone() -> None:
         (there, open_): "undecided",
     }
     for (background, object_), verdict in expected.items():
-        found = Evidence((), background, object_, absent, NO_EFFECT, good, good, good, NO_EXCESS, NO_EXCESS)
+        found = VerdictEvidence((), background, object_, absent, NO_EFFECT, good, good, good, NO_EXCESS, NO_EXCESS)
         assert decide(found)[0] == verdict

@@ -21,7 +21,7 @@ from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.models.choice import MEGA, Choice, Cost, Recommendation, choose, recommend, weigh
+from holdfast.stats.models.choice import MEGA, ModelChoice, ModelCost, Recommendation, choose, recommend, weigh
 from holdfast.store import Run
 
 MEASURE, NONE = "measure", "none"
@@ -31,7 +31,7 @@ MEASURE, NONE = "measure", "none"
 class Chosen:
     """The numbers, the recommendation, how it was asked for, and the page."""
 
-    choice: Choice
+    choice: ModelChoice
     recommendation: Recommendation
     settings: Mapping[str, Any]
     page: Path = Path()
@@ -94,9 +94,11 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
     return Chosen(choice, recommend(choice), settings)
 
 
-def _costs(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, progress: Progress) -> tuple[dict[str, Cost], str]:
+def _costs(
+    counts: Counts, runs: Sequence[Run], spec: ChooseSpec, progress: Progress
+) -> tuple[dict[str, ModelCost], str]:
     """Return costs by the model's name in the statistics, and a sentence on how they were measured."""
-    given: dict[str, Cost] = {}
+    given: dict[str, ModelCost] = {}
     timed = spec.speed == MEASURE
     if spec.speed not in (MEASURE, NONE):
         path = Path(spec.speed)

@@ -22,7 +22,7 @@ from holdfast.models import load_classifier
 from holdfast.models.onnx import external_files
 from holdfast.models.options import untagged
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.stats.models.choice import Cost
+from holdfast.stats.models.choice import ModelCost
 from holdfast.store import Run
 
 SIDE = 256
@@ -62,7 +62,7 @@ def measure(
     batch_size: int = 8,
     timed: bool = True,
     progress: Progress = silent,
-) -> dict[str, Cost]:
+) -> dict[str, ModelCost]:
     """Measure size and speed of models; one that cannot be loaded or run has a reason instead.
 
     A repeat is a batch of RGB pictures of 256 × 256 noise through ``predict``: preprocessing, network and
@@ -76,26 +76,26 @@ def measure(
         timed: whether speed is measured, too.
         progress: told how far it is.
     """
-    found: dict[str, Cost] = {}
+    found: dict[str, ModelCost] = {}
     for done, (name, text) in enumerate(names.items()):
         progress("speed", done, len(names))
         if not text:
-            found[name] = Cost(reason="its trained weights are not in the run any more")
+            found[name] = ModelCost(reason="its trained weights are not in the run any more")
             continue
         try:
             found[name] = _measured(text, classes, device, batch_size, timed)
         except HoldfastError as error:
-            found[name] = Cost(reason=str(error))
+            found[name] = ModelCost(reason=str(error))
         except Exception as error:  # of a library, about one model
-            found[name] = Cost(reason=f"{type(error).__name__}: {first_line(error)}")
+            found[name] = ModelCost(reason=f"{type(error).__name__}: {first_line(error)}")
     progress("speed", len(names), len(names))
     return found
 
 
-def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size: int, timed: bool) -> Cost:
+def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size: int, timed: bool) -> ModelCost:
     model = load_classifier(text, device=device, classes=classes)
     parameters, size = _size(model, text)
-    cost = Cost(parameters, size, reason="" if size is not None else "its weights cannot be counted")
+    cost = ModelCost(parameters, size, reason="" if size is not None else "its weights cannot be counted")
     if not timed:
         return replace(cost, reason=cost.reason or "speed was not measured")
     times = _times(model, batch_size)
@@ -152,7 +152,7 @@ def _files(text: str) -> list[Path]:
     return [Path(name.tag)] if name.scheme == "torch" and name.tag else []
 
 
-def read_speeds(path: Path) -> dict[str, Cost]:
+def read_speeds(path: Path) -> dict[str, ModelCost]:
     """Read costs from a CSV: ``model``, ``milliseconds`` (per image), maybe ``parameters`` and ``bytes``."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -163,7 +163,7 @@ def read_speeds(path: Path) -> dict[str, Cost]:
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"--speed {path} cannot be read: {first_line(error)}") from error
-    found: dict[str, Cost] = {}
+    found: dict[str, ModelCost] = {}
     for place, row in enumerate(rows, start=2):
         name = (row["model"] or "").strip()
         if not name or name in found:
@@ -171,7 +171,7 @@ def read_speeds(path: Path) -> dict[str, Cost]:
         values = {key: _number(row.get(key), f"--speed {path}, line {place}: {key}") for key in _NUMBERS}
         known = {key: None if values[key] is None else round(values[key] or 0) for key in ("parameters", "bytes")}
         reason = "" if values["milliseconds"] is not None else f"no time in {path.name}"
-        found[name] = Cost(**known, milliseconds=values["milliseconds"], reason=reason)
+        found[name] = ModelCost(**known, milliseconds=values["milliseconds"], reason=reason)
     return found
 
 
@@ -190,11 +190,11 @@ def _number(text: str | None, where: str) -> float | None:
     return value
 
 
-def merged(measured: Mapping[str, Cost], given: Mapping[str, Cost]) -> dict[str, Cost]:
+def merged(measured: Mapping[str, ModelCost], given: Mapping[str, ModelCost]) -> dict[str, ModelCost]:
     """Return what a file says, and what was measured of the rest; a file's size wins only where it has one."""
     found = dict(measured)
     for name, cost in given.items():
-        own = measured.get(name, Cost())
+        own = measured.get(name, ModelCost())
         found[name] = replace(
             cost,
             parameters=own.parameters if cost.parameters is None else cost.parameters,

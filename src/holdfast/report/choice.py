@@ -18,7 +18,7 @@ from holdfast.report.page.parts import Notice, Part, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
 from holdfast.report.page.words import condition_label, listing, number, page_facts, percent, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
-from holdfast.stats.models.choice import MEGA, Choice, Recommendation
+from holdfast.stats.models.choice import MEGA, ModelChoice, Recommendation
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _COSTS = {
 
 
 def build(
-    choice: Choice, recommendation: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]
+    choice: ModelChoice, recommendation: Recommendation, runs: Sequence[Run], out: Path, *, settings: Mapping[str, Any]
 ) -> Path:
     """Write ``index.html``, ``figures/``, ``tables/`` and ``choice.json``; return the page's path.
 
@@ -66,7 +66,7 @@ def build(
     )
 
 
-def as_json(choice: Choice, recommendation: Recommendation, settings: Mapping[str, Any]) -> str:
+def as_json(choice: ModelChoice, recommendation: Recommendation, settings: Mapping[str, Any]) -> str:
     """Return everything the page shows as JSON."""
     value = {
         "recommended": recommendation.model,
@@ -95,7 +95,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def sections(choice: Choice, recommendation: Recommendation) -> list[Section]:
+def sections(choice: ModelChoice, recommendation: Recommendation) -> list[Section]:
     """Return what to take, what it costs, and what the weights do."""
     short = short_names([str(name) for name in choice.models["model"]])
     first = Section("choice", "What to take", lead=list(recommendation.sentences))
@@ -108,7 +108,7 @@ def sections(choice: Choice, recommendation: Recommendation) -> list[Section]:
     return [first, costs, _weights(choice, short)]
 
 
-def _ranked(choice: Choice, short: dict[str, str], recommendation: Recommendation) -> Figure:
+def _ranked(choice: ModelChoice, short: dict[str, str], recommendation: Recommendation) -> Figure:
     table = choice.models
     rows = [short[str(name)] for name in table["model"]]
     tidy = table.assign(model="", row=rows, estimate=table["accuracy"], solid=~table["told_apart"].astype(bool))
@@ -126,7 +126,7 @@ def _ranked(choice: Choice, short: dict[str, str], recommendation: Recommendatio
     )
 
 
-def _models(choice: Choice, short: dict[str, str]) -> Table:
+def _models(choice: ModelChoice, short: dict[str, str]) -> Table:
     table = choice.models.assign(megabytes=choice.models["bytes"] / MEGA, millions=choice.models["parameters"] / MEGA)
     table["told"] = [yes_no(row["told_apart"]) if row["eligible"] else "" for row in table.to_dict("records")]
     columns = [
@@ -147,7 +147,7 @@ def _models(choice: Choice, short: dict[str, str]) -> Table:
     return Table("models", "Models side by side", table, columns, note)
 
 
-def _fronts(choice: Choice, short: dict[str, str]) -> list[Part]:
+def _fronts(choice: ModelChoice, short: dict[str, str]) -> list[Part]:
     parts: list[Part] = []
     table = choice.models.assign(megabytes=choice.models["bytes"] / MEGA)
     for what, (column, title, low, high) in _COSTS.items():
@@ -260,7 +260,7 @@ def _overlap(first: Box, second: Box) -> float:
     return wide * tall if wide > 0 and tall > 0 else 0.0
 
 
-def _weights(choice: Choice, short: dict[str, str]) -> Section:
+def _weights(choice: ModelChoice, short: dict[str, str]) -> Section:
     section = Section("weights", "What the weights do")
     columns = [
         CONDITION,

@@ -27,7 +27,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import ModesSpec as ModesSpec
 from holdfast.pipeline.thumbnails import small, spec_of
-from holdfast.stats.hard.failure_modes import FACTORS, Answers, asked_factors
+from holdfast.stats.hard.failure_modes import FACTORS, ExplainedAnswers, asked_factors
 from holdfast.store import Run
 
 OUTCOMES = {"full": ("prediction", "correct"), "restricted": ("prediction_restricted", "correct_restricted")}
@@ -36,7 +36,7 @@ LEAST_SURE = 0.5
 _AT_ONCE = 256
 
 
-def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answers:
+def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> ExplainedAnswers:
     """Return the answers of a run directory, or of a hard set (to its whole pool; the valid images are wanted)."""
     if bool(spec.words) != bool(spec.oracle):
         raise UserError("backgrounds are read with both: --words FILE and --oracle clip:NAME")
@@ -46,17 +46,17 @@ def gather(path: Path, spec: ModesSpec, *, progress: Progress = silent) -> Answe
     return _with_backgrounds(answers, run, spec, progress) if spec.words else answers
 
 
-def _mined(path: Path, run: Run) -> Answers:
+def _mined(path: Path, run: Run) -> ExplainedAnswers:
     facts, images = read_hard_set(path)
     models = tuple(run.spec()["model_names"])
     factors = asked_factors(list(images["kind"]), list(images["nuisance"]), images.index)
     wanted = (images["set"] == "hard") & images["valid"]
-    return Answers(
+    return ExplainedAnswers(
         path.name, images, images[list(models)], factors, models, wanted, _homes(run), {}, tuple(facts["targets"])
     )
 
 
-def _evaluated(run: Run, spec: ModesSpec) -> Answers:
+def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
     import pandas as pd
 
     answer, right = OUTCOMES[spec.outcome]
@@ -98,7 +98,7 @@ def _evaluated(run: Run, spec: ModesSpec) -> Answers:
         factors[factor] = factors[factor].where(factors[factor] != "", stated)
     every = pd.Series(True, images.index)
     name = str(run.spec().get("dataset") or run.path.name)
-    return Answers(name, images, said, factors, models, every, _homes(run), {})
+    return ExplainedAnswers(name, images, said, factors, models, every, _homes(run), {})
 
 
 def _homes(run: Run) -> dict[str, dict[tuple[str, str], str]]:
@@ -149,7 +149,7 @@ def _short(phrase: str) -> str:
     return re.sub(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?", "", phrase) or phrase
 
 
-def _with_backgrounds(answers: Answers, run: Run, spec: ModesSpec, progress: Progress) -> Answers:
+def _with_backgrounds(answers: ExplainedAnswers, run: Run, spec: ModesSpec, progress: Progress) -> ExplainedAnswers:
     """Return answers with backgrounds read by CLIP, where it is more sure than not and none was asked for."""
     import pandas as pd
 
@@ -183,7 +183,7 @@ def _with_backgrounds(answers: Answers, run: Run, spec: ModesSpec, progress: Pro
     return replace(answers, factors=factors, reading=reading)
 
 
-def _texts_of(answers: Answers, spec: ModesSpec, run: Run) -> dict[str, dict[str, str]]:
+def _texts_of(answers: ExplainedAnswers, spec: ModesSpec, run: Run) -> dict[str, dict[str, str]]:
     """Return class → background → the text that says both."""
     if spec.words == "prompts":
         own = answers.images[answers.factors["background"] != ""]

@@ -24,7 +24,7 @@ _EQUAL = 1e-12  # differences of averages below this are rounding
 
 
 @dataclass(frozen=True)
-class Grid:
+class AnswerGrid:
     """Right answers laid out.
 
     Attributes:
@@ -76,7 +76,7 @@ def chosen(counts: Counts, conditions: Sequence[str] | None) -> list[str]:
     return [name for name in counts.conditions if name in set(conditions)]
 
 
-def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None) -> Grid:
+def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str] | None = None) -> AnswerGrid:
     """Lay the counts out; see :func:`own_cells` for which of them."""
     import pandas as pd
 
@@ -97,7 +97,7 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
     label, _ = codes(cells["label"].astype(str).to_numpy())
     classes = np.zeros(len(sources), np.intp)
     classes[source] = label
-    return Grid(right, n, classes, np.asarray(sources, object), models, names)
+    return AnswerGrid(right, n, classes, np.asarray(sources, object), models, names)
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, resampled_sums
-from holdfast.stats.core.grid import Grid, grid, holm, judged
+from holdfast.stats.core.grid import AnswerGrid, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def interaction(
     return interaction_of(laid, reference_condition=reference_condition, resamples=resamples, seed=seed)
 
 
-def interaction_of(laid: Grid, *, reference_condition: str, resamples: int = RESAMPLES, seed: int = 0) -> Interaction:
+def interaction_of(
+    laid: AnswerGrid, *, reference_condition: str, resamples: int = RESAMPLES, seed: int = 0
+) -> Interaction:
     """Return :func:`interaction` of answers that are laid out already."""
     laid = _usable(laid, reference_condition)
     reason = _why_not(laid, reference_condition)
@@ -125,7 +127,7 @@ def interaction_of(laid: Grid, *, reference_condition: str, resamples: int = RES
     return _by_gee(laid, means, contrasts)
 
 
-def _usable(laid: Grid, reference: str) -> Grid:
+def _usable(laid: AnswerGrid, reference: str) -> AnswerGrid:
     """Return the grid, reference first, without models that never answered it and conditions a model lacks."""
     if reference not in laid.conditions:
         return laid
@@ -134,13 +136,13 @@ def _usable(laid: Grid, reference: str) -> Grid:
     models = np.flatnonzero(answered[:, order[0]])
     columns = np.array([i for i in order if answered[models, i].all()], np.intp)
     pick = np.ix_(np.arange(len(laid.sources)), models, columns)
-    return Grid(
+    return AnswerGrid(
         laid.right[pick], laid.n[pick], laid.classes, laid.sources,
         [laid.models[i] for i in models], [laid.conditions[i] for i in columns],
     )  # fmt: skip
 
 
-def _why_not(laid: Grid, reference: str) -> str:
+def _why_not(laid: AnswerGrid, reference: str) -> str:
     if len(laid.models) < 2:
         return "There is one model only: an interaction needs two."
     if reference not in laid.conditions or len(laid.conditions) < 2:
@@ -150,14 +152,14 @@ def _why_not(laid: Grid, reference: str) -> str:
     return ""
 
 
-def _means(laid: Grid) -> _Means:
+def _means(laid: AnswerGrid) -> _Means:
     rows = laid.n.sum(axis=0)
     accuracy = laid.right.sum(axis=0) / rows
     leverage = np.minimum(laid.n / rows, 1 - 1e-9)
     return _Means(accuracy, (laid.right - laid.n * accuracy) / (rows * (1 - leverage)))
 
 
-def _by_gee(laid: Grid, means: _Means, contrasts: int) -> Interaction:
+def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
     from scipy import stats
 
     photos = len(laid.sources)
@@ -205,7 +207,9 @@ def _contrasts(cells: Floats) -> Floats:
     return against.reshape(len(cells), -1)
 
 
-def _by_bootstrap(laid: Grid, means: _Means, why: str, *, resamples: int, seed: int, separated: bool) -> Interaction:
+def _by_bootstrap(
+    laid: AnswerGrid, means: _Means, why: str, *, resamples: int, seed: int, separated: bool
+) -> Interaction:
     photos = len(laid.sources)
     flat = means.contributions.reshape(photos, -1)
     moved = resampled_sums(flat, np.arange(photos), resamples=resamples, seed=seed)
@@ -257,7 +261,7 @@ def _largest(cells: Floats, contributions: Floats, moved: Floats) -> tuple[float
     return statistic, p
 
 
-def _pairs(laid: Grid, means: _Means) -> pd.DataFrame:
+def _pairs(laid: AnswerGrid, means: _Means) -> pd.DataFrame:
     """Return differences of drops for every two models × condition with their standard ``error``."""
     import pandas as pd
 
@@ -288,7 +292,7 @@ def _pairs(laid: Grid, means: _Means) -> pd.DataFrame:
     )
 
 
-def _drops(laid: Grid, means: _Means) -> pd.DataFrame:
+def _drops(laid: AnswerGrid, means: _Means) -> pd.DataFrame:
     """Return accuracy and drop of every model × condition, with its standard ``error``."""
     import pandas as pd
 
@@ -321,7 +325,7 @@ def _words(p: float) -> str:
     return "< .0001" if p < 0.0001 else f"= {p:.4f}"
 
 
-def _nothing(reason: str, laid: Grid) -> Interaction:
+def _nothing(reason: str, laid: AnswerGrid) -> Interaction:
     import pandas as pd
 
     nan = float("nan")

@@ -27,7 +27,7 @@ PART_COLUMNS = ["model", "part", "condition", "accuracy", "deviation", "squared"
 
 
 @dataclass(frozen=True)
-class Score:
+class RobustnessScore:
     """A robustness score and its parts.
 
     Attributes:
@@ -55,7 +55,7 @@ def robustness_score(
     ddof: int = 0,
     signed: bool = False,
     components: Components = "cross_inner",
-) -> Score:
+) -> RobustnessScore:
     """Return S = 1 − (σ²cross + σ²inner), σ² = Σ(C(i) − μ)² / (n − ddof).
 
     Args:
@@ -74,14 +74,14 @@ def robustness_score(
     variance_cross = _variance(squared_cross, ddof)
     if inner is None:
         loss = np.sqrt(variance_cross) if by_class else variance_cross
-        return Score(1 - float(loss), variance_cross, None, squared_cross, {})
+        return RobustnessScore(1 - float(loss), variance_cross, None, squared_cross, {})
     if mu_inner is None:
         mu_inner = float(np.mean(list(inner.values()))) if by_class else mu_cross
     squared_inner = _squares(inner, mu_inner, signed and not by_class)
     variance_inner = _variance(squared_inner, ddof)
     parts = np.array([variance_cross, variance_inner])
     loss = np.sqrt(parts).sum() if by_class else parts.sum()
-    return Score(1 - float(loss), variance_cross, variance_inner, squared_cross, squared_inner)
+    return RobustnessScore(1 - float(loss), variance_cross, variance_inner, squared_cross, squared_inner)
 
 
 def _squares(accuracies: Mapping[str, float], mu: float | Mapping[str, float], signed: bool) -> dict[str, float]:

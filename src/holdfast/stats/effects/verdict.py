@@ -56,7 +56,7 @@ NO_EXCESS = Excess(0, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VerdictEvidence:
     """Everything the verdict on one model rests on."""
 
     missing: tuple[str, ...]
@@ -125,13 +125,13 @@ def what_it_holds(
     return pd.DataFrame(rows)
 
 
-def in_words(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
+def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
     """Return the verdict, its sentence, and what a reader should bear in mind."""
     verdict, reason = decide(evidence, margin)
     return verdict, _sentence(evidence, verdict, reason, margin), _warnings(evidence, verdict, margin)
 
 
-def decide(evidence: Evidence, margin: float = MARGIN) -> tuple[Verdict, str]:
+def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> tuple[Verdict, str]:
     """Return the verdict, and why where it is undecided.
 
     1. A needed condition is missing, or the originals (or, pasted on their own kind of background, the objects) are
@@ -200,7 +200,7 @@ def evidence_of(
     resamples: int = RESAMPLES,
     seed: int = 0,
     background: Effect | None = None,
-) -> Evidence:
+) -> VerdictEvidence:
     """Return what the verdict on a model rests on.
 
     Args:
@@ -220,7 +220,7 @@ def evidence_of(
     captured = (answers.captured, answers.captured)
     place = answers.trained.index(trained_on) if trained_on in answers.trained else 0
     excess = _excesses(answers, place)
-    return Evidence(
+    return VerdictEvidence(
         missing=tuple(name for name in NEEDED if not under[name].any()),
         background=background or effect(pair(answers, under[SAME], under[RANDOM])),
         object=effect(pair(answers, under[SAME], classed, captured)),
@@ -254,7 +254,7 @@ def _state(effect: Effect | Excess, margin: float) -> Literal["there", "absent",
     return "absent" if effect.high < margin else "open"
 
 
-def _numbers(evidence: Evidence, margin: float) -> dict[str, object]:
+def _numbers(evidence: VerdictEvidence, margin: float) -> dict[str, object]:
     named: dict[str, Effect | Excess] = {
         "background_effect": evidence.background,
         "object_effect": evidence.object,
@@ -282,7 +282,7 @@ def _numbers(evidence: Evidence, margin: float) -> dict[str, object]:
     }
 
 
-def _sentence(evidence: Evidence, verdict: Verdict, reason: str, margin: float) -> str:
+def _sentence(evidence: VerdictEvidence, verdict: Verdict, reason: str, margin: float) -> str:
     """Return the verdict in one plain sentence with its numbers."""
     parts = []
     if evidence.background.n:
@@ -298,7 +298,7 @@ def _sentence(evidence: Evidence, verdict: Verdict, reason: str, margin: float) 
     return f"{start}: {numbers}." if numbers else f"{start}."
 
 
-def _warnings(evidence: Evidence, verdict: Verdict, margin: float) -> list[str]:
+def _warnings(evidence: VerdictEvidence, verdict: Verdict, margin: float) -> list[str]:
     """Return what a reader should know before believing the verdict."""
     warnings = []
     if evidence.paste.n and evidence.paste.low > margin:

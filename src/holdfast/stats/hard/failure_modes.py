@@ -295,7 +295,7 @@ def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[st
 
 
 @dataclass(frozen=True)
-class Answers:
+class ExplainedAnswers:
     """What models said about the images of one dataset, and what is known of the images.
 
     Attributes:
@@ -333,14 +333,14 @@ class Modes:
         by_group: ``table`` per model and group; empty where all images are of one kind.
     """
 
-    answers: Answers
+    answers: ExplainedAnswers
     modes: list[str]
     explained: pd.DataFrame
     by_model: pd.DataFrame
     by_group: pd.DataFrame
 
 
-def measure(answers: Answers, *, shuffles: int = 5, seed: int = 0) -> Modes:
+def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> Modes:
     """Explain the wrong answers of every model and count the modes."""
     import pandas as pd
 

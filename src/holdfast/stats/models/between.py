@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.grid import Grid, averages, grid, holm, judged
+from holdfast.stats.core.grid import AnswerGrid, averages, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.effects.drops import mcnemar
 from holdfast.stats.models.ranks import clearly_better, ranks_of
@@ -99,7 +99,7 @@ _ALONE = "There is one model only: nothing to compare it with."
 
 
 def _pair_rows(
-    laid: Grid, rate: Floats, first: int, second: int, average: Average, by_condition: bool
+    laid: AnswerGrid, rate: Floats, first: int, second: int, average: Average, by_condition: bool
 ) -> list[tuple[dict[str, object], Floats]]:
     """Return rows of one pair with the photos' contributions to the error of the difference, (photos,) each."""
     both = ~np.isnan(rate[:, first]) & ~np.isnan(rate[:, second])

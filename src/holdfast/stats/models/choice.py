@@ -30,7 +30,7 @@ FACTORS = (2.0, 0.5)
 
 
 @dataclass(frozen=True)
-class Cost:
+class ModelCost:
     """What a model takes; None where it is not known, and then ``reason`` says why.
 
     Attributes:
@@ -57,7 +57,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelChoice:
     """What to take.
 
     Attributes:
@@ -139,7 +139,7 @@ def choose(
     counts: Counts,
     weights: Sequence[Weight],
     *,
-    costs: Mapping[str, Cost] | None = None,
+    costs: Mapping[str, ModelCost] | None = None,
     limit_bytes: float | None = None,
     limit_milliseconds: float | None = None,
     outcome: Outcome = "full",
@@ -147,7 +147,7 @@ def choose(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Choice:
+) -> ModelChoice:
     """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the photos that all of them answered.
 
     All models share the resampled photos, so differences are paired. Bounds of differences and "told apart" hold for
@@ -181,7 +181,7 @@ def choose(
     _add_differences(table, accuracy, moved, shared.photos, best, level)
     ordered = table.sort_values(["eligible", "accuracy"], ascending=False, kind="stable", ignore_index=True)
     answered = int(own_cells(counts, names)["source_id"].nunique())
-    return Choice(
+    return ModelChoice(
         ordered,
         _by_condition(shared),
         _shown_weights(weights, shared),
@@ -221,14 +221,14 @@ def _weighted(shared: Common, vector: Floats) -> tuple[Floats, Floats]:
     return accuracy, shared.resampled @ vector - accuracy
 
 
-def _table(shared: Common, vector: Floats, costs: Mapping[str, Cost], level: float) -> pd.DataFrame:
+def _table(shared: Common, vector: Floats, costs: Mapping[str, ModelCost], level: float) -> pd.DataFrame:
     import pandas as pd
 
     accuracy, moved = _weighted(shared, vector)
     low, high, _ = judged(accuracy, moved, shared.photos, level=level)
     frame = pd.DataFrame({"model": shared.models, "accuracy": accuracy})
     frame["low"], frame["high"] = np.clip(low, 0, 1), np.clip(high, 0, 1)
-    known = [costs.get(name, Cost(reason="not measured")) for name in shared.models]
+    known = [costs.get(name, ModelCost(reason="not measured")) for name in shared.models]
     for column in ("parameters", "bytes", "milliseconds", "fast", "slow"):
         frame[column] = [_number(getattr(cost, column)) for cost in known]
     frame["reason"] = [cost.reason for cost in known]
@@ -393,7 +393,7 @@ class Recommendation:
     sentences: tuple[str, ...]
 
 
-def recommend(choice: Choice) -> Recommendation:
+def recommend(choice: ModelChoice) -> Recommendation:
     """Return what to take: the most accurate where it stands out, else the cheaper of those not told apart."""
     table = choice.models
     if not choice.best:
@@ -413,7 +413,7 @@ def recommend(choice: Choice) -> Recommendation:
     return Recommendation(model, tuple(sentences))
 
 
-def _first(choice: Choice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[str, str]:
+def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[str, str]:
     best = rows[choice.best]
     reached = f"{_percent(best['accuracy'])} weighted accuracy ({_span(best['low'], best['high'])})"
     eligible = sum(bool(row["eligible"]) for row in rows.values())
@@ -491,7 +491,7 @@ def _left_out(table: pd.DataFrame) -> list[str]:
     return [f"Left out by the limits: {', '.join(said[:4])}{more}."]
 
 
-def _sensitive(choice: Choice) -> list[str]:
+def _sensitive(choice: ModelChoice) -> list[str]:
     frame = choice.sensitivity
     if frame.empty:
         return []

@@ -141,7 +141,7 @@ def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) ->
 
 
 @dataclass(frozen=True)
-class _Paired:
+class _PairedPhotos:
     """The photos of one condition: accuracies, differences, and how many only the new model failed on."""
 
     differences: Differences
@@ -159,7 +159,7 @@ def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> 
     ]
 
 
-def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _Paired | None:
+def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _PairedPhotos | None:
     """Return the photos that both answered, and those that only the new model failed on; None where there is none.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
@@ -193,7 +193,7 @@ def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int) -> _Paired |
     share = sums(cell, rows[kept[photo]], cells)
     share = share / sums(owner, share, count)[owner]
     differences = Differences((new - old)[kept], codes(owner)[0], lender, value, share)
-    return _Paired(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
+    return _PairedPhotos(differences, float(old[kept].mean()), float(new[kept].mean()), int((lost > 0).sum()))
 
 
 def _errors(counts: Counts, model: str, condition: str) -> int:
@@ -202,7 +202,7 @@ def _errors(counts: Counts, model: str, condition: str) -> int:
     return int(trouble.loc[hit, "n"].sum())
 
 
-def _row(condition: str, pairs: _Paired | None, margin: float, level: float, family: int) -> dict[str, object]:
+def _row(condition: str, pairs: _PairedPhotos | None, margin: float, level: float, family: int) -> dict[str, object]:
     nan = float("nan")
     if pairs is None:
         nothing = dict.fromkeys(("n", "better", "worse", "unanswered", "donors"), 0)

@@ -100,11 +100,14 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     text = page.read_text(encoding="utf8")
     assert "good" in text and "http://" not in text.replace("http://www.w3.org", "")
     same = ["compare", tmp_path / "run", tmp_path / "run", "--old-model", "good", "--new-model"]
-    passed = run(*same, "good", "--margin", 0.3)
+    passed = run(*same, "good", "--margin", 0.3, "--conditions", "original,grey")
     assert "passed" in passed.stdout
+    few = run(*same, "good", "--margin", 0.3, code=3)
+    assert "donors cannot carry a gate" in few.stdout
     assert "failed" in run(*same, "bad", "--conditions", "original", code=1).stdout
     assert "undecided" in run(*same, "good", "--margin", 0.001, code=3).stdout
-    assert "score" in run(*same, "good", "--margin", 0.3, "--fail-under", "score=0.01").stdout
+    floor = run(*same, "good", "--margin", 0.3, "--conditions", "original", "--fail-under", "score=0.01").stdout
+    assert "score" in floor and "n = 12" in floor
     assert "name=number" in run(*same, "good", "--fail-under", "score", code=2).stderr
     for wrong in ("score=nan", "score=80", "speed=0.5"):
         told = run(*same, "good", "--fail-under", wrong, code=2)

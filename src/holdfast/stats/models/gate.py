@@ -290,5 +290,9 @@ def _overall(table: pd.DataFrame, margin: float) -> Gate:
     if verdicts and not len(open_ones):
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.")
     ask = "" if math.isnan(more) else f"; about {more:.0f} more photos would decide"
-    names = ", ".join(open_ones["condition"]) or "no condition both runs have"
+    few = (open_ones["donors"] > 0) & (open_ones["donors"] < LEAST_DONORS)
+    reasons = [
+        f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
+    ]
+    names = ", ".join(open_ones["condition"] + reasons) or "no condition both runs have"
     return Gate("undecided", table, margin, more, f"Undecided under {names}{ask}.")

@@ -98,7 +98,7 @@ class Selection:
         failures: how many of the used surrogates get an image wrong.
         shared: those that at least m do.
         hard: those of them that are kept.
-        control: a row per hard image with a control (stats.mining_selection.matched_control).
+        control: a row per hard image with a control (stats.hard.mining.matched_control).
         valid_control: the same among valid images only, for the valid hard ones.
     """
 

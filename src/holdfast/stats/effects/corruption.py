@@ -52,7 +52,7 @@ class CorruptionError:
     """What came out, or the ``reason`` why nothing did.
 
     Attributes:
-        models: a row a model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
+        models: a row per model, in the order of names: ``error`` (mean over corruptions of the mean over severities,
             0..1, with ``low`` and ``high``), ``mce`` and ``relative_mce`` against the reference with intervals (1 is
             as bad as it; NaN without a reference or, the latter, without clean photos), ``clean_error``, how many
             ``corruptions`` and ``conditions`` these are means over, ``n`` photos.

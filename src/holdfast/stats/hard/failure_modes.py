@@ -88,9 +88,9 @@ def explain(
     """Return a row per wrong answer of each model, with its mode and the evidence for it.
 
     Args:
-        images: a row an image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
+        images: a row per image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
         said: same index, each model's answer.
-        factors: same index, a column a factor, '' where an image's value is not known.
+        factors: same index, a column per factor, '' where an image's value is not known.
         models: whose answers.
         wanted: which images to explain; None for all.
 
@@ -302,7 +302,7 @@ class ExplainedAnswers:
         name: of the dataset.
         images: by sample_id: ``prompt_id`` (the cluster), ``category``, and whatever else there is.
         said: same index, each model's answer.
-        factors: same index, a column a factor, '' where the value is not known.
+        factors: same index, a column per factor, '' where the value is not known.
         models: whose answers, in order.
         wanted: which images to explain.
         homes: model → (factor, class) → value that its training tied together, where that is known.

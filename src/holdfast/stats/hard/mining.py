@@ -173,7 +173,7 @@ def capped(
     """Return which of the hard images are kept: valid ones first, then by ``draw_order``.
 
     Args:
-        images: a row an image: category, nuisance, valid.
+        images: a row per image: category, nuisance, valid.
         hard: which are candidates.
         per_category: at most so many of a category; 0 for no limit.
         per_pair: at most so many of a category with one nuisance; 0 for no limit.
@@ -201,7 +201,7 @@ def matched_control(
     is a control twice; where several fit, ``draw_order`` decides.
 
     Args:
-        images: a row an image: category, kind, nuisance, half.
+        images: a row per image: category, kind, nuisance, half.
         hard: which images want a control.
         failures: how many surrogates get each image wrong.
         candidates: which images may be one; hard ones and those that no surrogate fails are left out of them here.

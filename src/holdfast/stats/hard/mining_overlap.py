@@ -99,11 +99,11 @@ def by_kin(
     large either way, which is the question for other models; ``reason``: '' or why there is no difference.
 
     Args:
-        images: a row an image: prompt_id.
-        failed: a column a model.
+        images: a row per image: prompt_id.
+        failed: a column per model.
         surrogates: names.
         targets: names.
-        facts: index model, a column a fact (family, data, objective); empty text for unknown.
+        facts: index model, a column per fact (family, data, objective); empty text for unknown.
         resamples: of prompts.
         seed: of resampling and permuting.
     """

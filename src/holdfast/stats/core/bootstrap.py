@@ -8,6 +8,7 @@ the defaults are ``RESAMPLES`` and 0.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -168,13 +169,18 @@ def deviations(
 
 
 def interval(samples: ArrayLike, *, level: float = 0.95, axis: int = 0) -> tuple[Floats, Floats]:
-    """Return the percentile interval of resampled statistics; NaN resamples (an empty class, say) are left out."""
+    """Return the percentile interval of resampled statistics.
+
+    NaN resamples (an empty class, say) are left out; where all are NaN, so are both ends.
+    """
     values = np.asarray(samples, np.float64)
     shares = [(1 - level) / 2, 1 - (1 - level) / 2]
-    if values.ndim > 1 or np.isnan(values).any():
-        low, high = np.nanquantile(values, shares, axis=axis)
+    if not np.isnan(values).any():
+        low, high = np.quantile(values, shares, axis=axis)
         return low, high
-    low, high = np.quantile(values, shares)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+        low, high = np.nanquantile(values, shares, axis=axis)
     return low, high
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -75,6 +75,17 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
     effective = mean * (1 - mean) / (variances.sum(axis=1) / classes**2)
     plain = np.divide(right, n, out=np.zeros_like(n), where=has_rows).sum(axis=1) / classes
     return wilson_at(plain * effective, effective, stdtrit(freedom, (1 + level) / 2))
+
+
+def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[Floats, Floats, Floats]:
+    """Return first − second of two independent estimates (value, low, high) with Newcombe's hybrid interval.
+
+    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). Where the two share photos or prompts
+    the true interval is narrower.
+    """
+    (value, low, high), (other, other_low, other_high) = (np.asarray(ends, np.float64) for ends in (first, second))
+    apart = value - other
+    return apart, apart - np.hypot(value - low, other_high - other), apart + np.hypot(high - value, other - other_low)
 
 
 @dataclass(frozen=True)

@@ -207,8 +207,8 @@ def _measured(
             "n": photos,
         }
     )
-    models["mce_low"], models["mce_high"] = _ends(mce)
-    models["relative_low"], models["relative_high"] = _ends(relative)
+    models["mce_low"], models["mce_high"] = interval(mce[1:])
+    models["relative_low"], models["relative_high"] = interval(relative[1:])
     detail = _by_corruption(laid, shown, counted, by_corruption, errors, ratios)
     return CorruptionError(models[MODELS], detail, mean[1:], _sentence(models, reference))
 
@@ -235,15 +235,6 @@ def _mean_ratio(ratios: Floats) -> Floats:
     return np.asarray(ratios[:, :, known].mean(axis=2) if known.any() else np.full(ratios.shape[:2], np.nan))
 
 
-def _ends(samples: Floats) -> tuple[Floats, Floats]:
-    """Return the interval from the resamples behind the first row; NaN where none is known."""
-    low, high = (np.full(samples.shape[1:], np.nan) for _ in range(2))
-    known = np.isfinite(samples).any(axis=0)
-    if known.any():
-        low[known], high[known] = interval(samples[1:][:, known])
-    return low, high
-
-
 def _by_corruption(
     laid: _Laid,
     shown: Sequence[str],
@@ -258,7 +249,7 @@ def _by_corruption(
     low, high, _ = judged(
         errors[0].reshape(-1), (errors[1:] - errors[0]).reshape(len(errors) - 1, -1), np.tile(photos, len(laid.models))
     )
-    ratio_low, ratio_high = _ends(ratios)
+    ratio_low, ratio_high = interval(ratios[1:])
     frame = pd.DataFrame(
         {
             "model": np.repeat(laid.models, len(shown)),

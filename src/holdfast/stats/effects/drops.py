@@ -22,7 +22,7 @@ from holdfast.stats.core.bootstrap import (
     stratum_weights,
     t_quantile,
 )
-from holdfast.stats.core.cells import Average, cluster_codes, ordered, summary
+from holdfast.stats.core.cells import Average, cluster_codes, newcombe, ordered, summary
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def unpaired_drops(
     """Return the accuracy lost against a condition made of other photos: generated images against real ones.
 
     Columns: ``n_reference``, ``n``; ``reference`` and ``accuracy``; ``drop`` = reference − accuracy with ``low`` and
-    ``high`` (95 %), Newcombe's hybrid of the two intervals of ``summary``: with (l₁, u₁) around p₁ and (l₂, u₂) around
-    p₂, low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). ``clusters`` (source_id → prompt
+    ``high`` (95 %), Newcombe's hybrid of the two intervals of ``summary``. ``clusters`` (source_id → prompt
     pair) makes images of one prompt pair count as one cluster.
     """
     scores = summary(counts, outcome=outcome, average=average, clusters=clusters)
@@ -135,10 +134,8 @@ def unpaired_drops(
         before, on=["model", "trained_on"], suffixes=("", "_reference")
     )
     frame["reference"] = frame["accuracy_reference"]
-    frame["drop"] = frame["reference"] - frame["accuracy"]
-    down = np.hypot(frame["reference"] - frame["low_reference"], frame["high"] - frame["accuracy"])
-    up = np.hypot(frame["high_reference"] - frame["reference"], frame["accuracy"] - frame["low"])
-    frame["low"], frame["high"] = frame["drop"] - down, frame["drop"] + up
+    ends = [[frame[f"{name}{which}"] for name in ("accuracy", "low", "high")] for which in ("_reference", "")]
+    frame["drop"], frame["low"], frame["high"] = newcombe(*ends)
     columns = ["model", "trained_on", "condition", "n_reference", "n", "reference", "accuracy", "drop", "low", "high"]
     return ordered(counts, frame[columns])
 

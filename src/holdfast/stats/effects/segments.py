@@ -86,8 +86,8 @@ def segments(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
         sums = _resampled(*wide, resamples, seed)
         whole, drawn = _measures(wide[0].sum(0)[None], len(classes)), _measures(sums, len(classes))
         for name, value, others in zip(MEASURES, whole, drawn, strict=True):
-            low, high = _bounds(others)
-            row |= {name: float(value[0]), f"{name}_low": low, f"{name}_high": high}
+            low, high = interval(others)
+            row |= {name: float(value[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
         rows.append(row | _drop(frame, group, (str(row["model"]), str(row["trained_on"])), resamples, seed))
     return pd.DataFrame(rows)
 
@@ -116,8 +116,8 @@ def by_class(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
             for measure, values in drawn.items():
                 row[measure] = float(whole[measure][0, place])
                 if measure in ("iou", "pixel_accuracy", "boundary_f"):
-                    low, high = _bounds(values[:, place])
-                    row |= {f"{measure}_low": low, f"{measure}_high": high}
+                    low, high = interval(values[:, place])
+                    row |= {f"{measure}_low": float(low), f"{measure}_high": float(high)}
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -242,14 +242,6 @@ def _mean(values: Floats) -> Floats:
         return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
 
 
-def _bounds(values: Floats) -> tuple[float, float]:
-    """Return the 95 % interval of resampled values; NaN where none of them is a number."""
-    if not np.isfinite(values).any():
-        return float("nan"), float("nan")
-    low, high = interval(values)
-    return float(low), float(high)
-
-
 def _drop(
     frame: pd.DataFrame, group: pd.DataFrame, key: tuple[str, str], resamples: int, seed: int
 ) -> dict[str, float]:
@@ -278,5 +270,5 @@ def _drop(
         half = sums.shape[1] // 2
         return _measures(sums[:, :half], len(classes))[0] - _measures(sums[:, half:], len(classes))[0]
 
-    low, high = _bounds(lost(sums))
-    return {"drop": float(lost(paired.sum(0)[None])[0]), "drop_low": low, "drop_high": high}
+    low, high = interval(lost(sums))
+    return {"drop": float(lost(paired.sum(0)[None])[0]), "drop_low": float(low), "drop_high": float(high)}

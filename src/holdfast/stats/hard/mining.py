@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from holdfast.core.errors import UserError
 from holdfast.core.seeds import seed_from
 from holdfast.stats.core.bootstrap import cluster_variance, codes
-from holdfast.stats.core.cells import wilson
+from holdfast.stats.core.cells import newcombe, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     """Return a share of images with its interval: ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
 
     Wilson's interval on the effective number n / D. D = (cluster variance) / (binomial variance), at least 1, is how
-    much less images of one prompt tell than images of as many prompts; where all are hits or none, the images a
-    prompt: the most it could be. So a share of 0 or 1 keeps a width, where a bootstrap would have none.
+    much less images of one prompt tell than images of as many prompts; where all are hits or none, the number
+    of images per prompt: the most it could be. So a share of 0 or 1 keeps a width, where a bootstrap would have none.
     """
     hit = np.asarray(hits, np.float64)
     if not len(hit):
@@ -53,18 +53,13 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
 
 
 def difference(first: Interval, second: Interval) -> Interval:
-    """Return first − second from the intervals of both (Newcombe's hybrid, "MOVER", as for independent shares).
+    """Return first − second with Newcombe's hybrid interval, as for independent shares.
 
-    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). A hard set and its pool share images,
-    and a hard set and its control share prompts; both make the true interval narrower, so this one errs wide.
+    A hard set and its pool share images, and a hard set and its control share prompts; both make the true interval
+    narrower, so this one is rather too wide.
     """
-    (value, low, high), (other_value, other_low, other_high) = first, second
-    apart = value - other_value
-    return (
-        apart,
-        apart - float(np.hypot(value - low, other_high - other_value)),
-        apart + float(np.hypot(high - value, other_value - other_low)),
-    )
+    value, low, high = (float(end) for end in newcombe(first, second))
+    return value, low, high
 
 
 def accuracies(

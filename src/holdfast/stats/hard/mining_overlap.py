@@ -46,8 +46,8 @@ def overlap(
             "either": int(both + first_only + second_only),
         }
         for name, statistic in (("jaccard", _jaccard), ("kappa", _kappa)):
-            low, high = _ends(statistic(drawn))
-            row |= {name: float(statistic(total)[0]), f"{name}_low": low, f"{name}_high": high}
+            low, high = interval(statistic(drawn))
+            row |= {name: float(statistic(total)[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
         row["by_chance"] = p * q / (p + q - p * q) if p + q > 0 else np.nan
         row["second_given_first"] = both / (both + first_only) if both + first_only else np.nan
         row["first_given_second"] = both / (both + second_only) if both + second_only else np.nan
@@ -72,13 +72,6 @@ def _kappa(sums: Floats) -> Floats:
     agreed = (sums[:, 0] + sums[:, 3]) / total
     known = 1 - chance > 1e-12
     return np.asarray(np.divide(agreed - chance, 1 - chance, out=np.full(len(sums), np.nan), where=known))
-
-
-def _ends(values: Floats) -> tuple[float, float]:
-    if not np.isfinite(values).any():
-        return float("nan"), float("nan")
-    low, high = interval(values)
-    return float(low), float(high)
 
 
 def by_kin(
@@ -131,7 +124,7 @@ def by_kin(
         reason = "" if same.any() and different.any() else "all pairs are alike" if same.any() else "no pair shares it"
         row |= {"estimate": row["same"] - row["different"], "low": np.nan, "high": np.nan, "p": np.nan}
         if not reason:
-            row["low"], row["high"] = _ends(kappas[:, same].mean(axis=1) - kappas[:, different].mean(axis=1))
+            row["low"], row["high"] = interval(kappas[:, same].mean(axis=1) - kappas[:, different].mean(axis=1))
             row["p"] = _permutation_p(value_of, models, pairs, observed, known, seed)
         rows.append(row | {"reason": reason})
     return pd.DataFrame(rows)
@@ -192,9 +185,9 @@ def persistence(
     table = np.concatenate(parts)
     prompts = np.concatenate([frame["prompt_id"].to_numpy(object) for frame in (pool, hard, again)])
     value = _lasting(table.sum(axis=0, keepdims=True))[0]
-    low, high = (np.nan, np.nan)
-    if np.isfinite(value):
-        low, high = _ends(_lasting(resampled_sums(table, prompts, resamples=resamples, seed=seed)))
+    nothing = np.full(resamples, np.nan)
+    drawn = _lasting(resampled_sums(table, prompts, resamples=resamples, seed=seed)) if np.isfinite(value) else nothing
+    low, high = interval(drawn)
     return row | {"lasting": float(value), "lasting_low": float(low), "lasting_high": float(high)}
 
 
@@ -221,8 +214,8 @@ def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = RESAMP
     value = _correlation(table.sum(axis=0, keepdims=True))[0]
     if not np.isfinite(value):
         return {"estimate": float("nan"), "low": float("nan"), "high": float("nan")}
-    low, high = _ends(_correlation(resampled_sums(table, np.arange(count), resamples=resamples, seed=seed)))
-    return {"estimate": float(value), "low": low, "high": high}
+    low, high = interval(_correlation(resampled_sums(table, np.arange(count), resamples=resamples, seed=seed)))
+    return {"estimate": float(value), "low": float(low), "high": float(high)}
 
 
 def _correlation(sums: Floats) -> Floats:

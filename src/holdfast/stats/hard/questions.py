@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.cells import design_effect, stratified, wilson
+from holdfast.stats.core.cells import design_effect, newcombe, stratified, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,10 +181,7 @@ def _difference(first: tuple[float, float, float], second: tuple[float, float, f
     It takes them as independent. Where every question is asked both ways round they are not: photos that are easy are
     easy in both, which makes it a little wide.
     """
-    (a, a_low, a_high), (b, b_low, b_high) = first, second
-    difference = a - b
-    low = difference - float(np.hypot(a - a_low, b_high - b))
-    high = difference + float(np.hypot(a_high - a, b - b_low))
+    difference, low, high = (float(end) for end in newcombe(first, second))
     return difference, max(low, -1.0), min(high, 1.0)
 
 

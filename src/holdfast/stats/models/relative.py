@@ -189,7 +189,7 @@ def relative_error(
         ratio = errors[:, model] / divisor
         mean = ratio[:, known].mean(axis=1) if known.any() else np.full(len(ratio), np.nan)
         ratio = np.column_stack([ratio, mean])
-        low, high = _interval_or_nan(ratio[1:])
+        low, high = interval(ratio[1:])
         rows.append(
             pd.DataFrame(
                 {
@@ -253,11 +253,3 @@ def _photos(shared: Common, clean: str) -> list[int]:
 def _with_mean(values: Floats) -> Floats:
     """Return the last axis (conditions) with its mean appended."""
     return np.concatenate([values, values.mean(axis=-1, keepdims=True)], axis=-1)
-
-
-def _interval_or_nan(samples: Floats) -> tuple[Floats, Floats]:
-    known = np.isfinite(samples).any(axis=0)
-    low, high = (np.full(samples.shape[1], np.nan) for _ in range(2))
-    if known.any():
-        low[known], high[known] = interval(samples[:, known])
-    return low, high

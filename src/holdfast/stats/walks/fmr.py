@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, codes
+from holdfast.stats.core.cells import wilson_at
 from holdfast.stats.models.between import Between
 from holdfast.stats.models.ranks import rank_ranges
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Z = 1.959963984540054
-"""Of 95 % intervals."""
 
 COLUMNS = ("model", "label", "source_id", "right_original", "validated", "right_perturbed")
 BASELINES = {"right_reconstruction": "reconstruction", "right_random_walk": "random_walk"}
@@ -179,9 +177,8 @@ class _Share:
         effect = max(float((self.influence() ** 2).sum()) / naive, 1.0) if repeated and naive > 0 else 1.0
         if repeated and naive == 0:  # all alike: nothing shows how alike repeats are, so sources count once
             effect = len(code) / count
-        n /= effect
-        centre, half = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
-        return max((centre - half) / (1 + Z**2 / n), 0.0), min((centre + half) / (1 + Z**2 / n), 1.0)
+        low, high = wilson_at(np.array(p * n / effect), np.array(n / effect), Z)
+        return float(low), float(high)
 
 
 def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -135,6 +135,7 @@ def _rows(rng: np.random.Generator, model: str, dataset: int, ease: np.ndarray, 
     answer = np.where(right, label, (label + rng.integers(1, CLASSES, size)) % CLASSES)
     classes = np.array([f"class {number:02d}" for number in range(CLASSES)], object)
     donor = (photo * 7 + 5) % photos
+    sure = rng.uniform(0.5, 1, size)
     pasted = np.isin(condition.astype(str), PASTED)
     names = np.array([f"photo-{number:04d}" for number in range(photos)], object)
     columns = {
@@ -143,8 +144,9 @@ def _rows(rng: np.random.Generator, model: str, dataset: int, ease: np.ndarray, 
         "condition": condition, "variant": ["paper"] * size, "parameters": ["{}"] * size, "seed": np.zeros(size, int),
         "model": [model] * size, "trained_on": [""] * size, "protocol": ["argmax"] * size, "label": classes[label],
         "prediction": classes[answer], "correct": right, "prediction_restricted": classes[answer],
-        "correct_restricted": right, "confidence": rng.random(size), "confidence_restricted": rng.random(size),
-        "probability_of_label": rng.random(size), "donor_id": np.where(pasted, names[donor], None),
+        "correct_restricted": right, "confidence": sure, "confidence_restricted": sure,
+        "probability_of_label": np.where(right, sure, 1 - sure), "topk": [[name] for name in classes[answer]],
+        "donor_id": np.where(pasted, names[donor], None),
         "donor_label": np.where(pasted, classes[label[donor]], None), "status": ["ok"] * size,
         "image_sha256": [f"{dataset}-{a}-{b}" for a, b in zip(photo, place, strict=True)],
         "row_id": [hashlib.sha256(f"{model} {row}".encode()).hexdigest()[:32] for row in range(size)],

@@ -240,11 +240,11 @@ def test_time_runs_out(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state = open_server(ServeOptions(state=state))
+    folder = tmp_path / "state"
+    state = open_server(ServeOptions(state=folder))
     try:
         number = campaign(state, tmp_path)
-        with server_process(state) as first:
+        with server_process(folder) as first:
             port = int(first.url.rpartition(":")[2])
             context = browser.new_context()
             page = context.new_page()
@@ -263,7 +263,7 @@ def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tm
             one.at("Picture 5")
             page.wait_for_function("() => document.getElementById('saving').textContent.startsWith('not saved yet')")
             assert all_votes(state) == 2
-        with server_process(state, port=port) as second:
+        with server_process(folder, port=port) as second:
             page.evaluate("() => dispatchEvent(new Event('online'))")  # else it tries again after a growing pause
             page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")
             assert all_votes(state) == 4
@@ -271,7 +271,7 @@ def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tm
             tokens.append(one.judge(5))
             page.wait_for_function("() => document.getElementById('saving').textContent.startsWith('not saved yet')")
             page.goto("about:blank")
-        with server_process(state, port=port) as third:
+        with server_process(folder, port=port) as third:
             one.open()  # what this browser kept is sent, and the set goes on behind it
             tokens += [one.judge(place) for place in (6, 7, 8)]
             one.state("review")
@@ -280,7 +280,7 @@ def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tm
             one.press("Enter")
             page.wait_for_function("() => document.getElementById('saving').textContent.startsWith('not saved yet')")
             page.goto("about:blank")
-        with server_process(state, port=port):
+        with server_process(folder, port=port):
             one.open()  # the set was to be sent, and is; the page says how it ended
             assert one.state("finished", "discarded") == "finished"
         cast = standing(state)

@@ -41,13 +41,13 @@ def votes_of(url: str, session: str, campaign: int, sent: dict[str, Any], acknow
 
 
 def test_every_acknowledged_vote_outlives_kill_9(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state = open_server(ServeOptions(state=state))
+    folder = tmp_path / "state"
+    state = open_server(ServeOptions(state=folder))
     campaign = open_campaign(state, tmp_path)
     sessions = [new_session(state) for _ in range(PEOPLE)]
     sent: list[dict[str, Any]] = [{} for _ in sessions]
     acknowledged: list[set[str]] = [set() for _ in sessions]
-    with server_process(state) as server:
+    with server_process(folder) as server:
         voters = [
             threading.Thread(target=votes_of, args=(server.url, *one))
             for one in zip(sessions, [campaign] * PEOPLE, sent, acknowledged, strict=True)
@@ -62,7 +62,7 @@ def test_every_acknowledged_vote_outlives_kill_9(tmp_path: Path) -> None:
             voter.join(30)
     promised = set().union(*acknowledged)
     assert len(promised) >= 40
-    with server_process(state) as server:
+    with server_process(folder) as server:
         after = stored(state)
         assert len(after) == len(set(after))
         assert promised <= set(after) <= {key for one in sent for key in one}

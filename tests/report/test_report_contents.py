@@ -282,7 +282,7 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least one run"):
         build([], tmp_path / "out")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write the report"):
+    with pytest.raises(UserError, match="cannot write the page"):
         build([first], tmp_path / "file", resamples=FAST)
 
 

@@ -20,7 +20,7 @@ class Context(Protocol):
     def donor(self, *, same_class: bool) -> Donor:
         """Return another image of the collection or of ``--backgrounds``; raises SampleError if there is none.
 
-        All variants of a condition get the same one, so that they stay comparable.
+        Every scenario that asks with the same ``same_class`` gets the same donor for a photo: they stay comparable.
         """
 
     def paint(self, image: Image, mask: Mask) -> Rendered:

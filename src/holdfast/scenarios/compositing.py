@@ -25,7 +25,7 @@ def composite(
         outside: HWC uint8 of the same size.
         mask: HW bool.
         feather: Width of the soft edge in pixels; 0 takes every pixel whole from one of the two.
-        context: Where the mask is the source image's own, keeps the soft one for the next condition.
+        context: Pass it if ``mask`` is the photo's own mask, whose soft edge is then cached; otherwise None.
         reuse: Whether ``outside`` may become the result: a fresh array costs several times as much as filling it.
     """
     if feather == 0:

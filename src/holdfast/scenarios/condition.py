@@ -21,7 +21,7 @@ GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks")
 
 @dataclass(frozen=True)
 class Condition:
-    """A scenario with its parameters: one column of the results.
+    """A scenario with its parameters: one value of the column ``condition``.
 
     ``variant`` is ``paper``, ``released``, ``moved``, … or ``severity_1`` to ``severity_5``; ``parameters`` holds
     every parameter's value, defaults among them.

@@ -64,7 +64,7 @@ class Scenario:
             used by name.
         leaves: The part that comes out bit-identical; ``everything`` means the image itself.
         leaves_while: Parameters and the one value of each under which that promise holds.
-        donor: Which other images it asks the context for.
+        donor: Must be set if the function calls ``context.donor``: row ids then include the donor pool.
         paints: Whether it asks the context for new surroundings, which takes ``--generator``.
         parameters: With their defaults, which are the variant ``paper``.
         variants: Name → parameters that differ from the defaults.

@@ -118,12 +118,27 @@ def _check_promise(
         assert (rendered.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
 
 
+class _WatchedContext(MemoryContext):
+    """A context that remembers whether a donor was asked for."""
+
+    lent = False
+
+    def donor(self, *, same_class: bool) -> Donor:
+        """Lend a donor and remember it."""
+        self.lent = True
+        return super().donor(same_class=same_class)
+
+
 def _check_random(definition: Scenario, condition: Condition) -> None:
     """Check that a scenario that uses its generator, or declares donors, shows it."""
     image, mask = _example(64, 48, seed=0)
     spy = _rng(1)
     untouched = spy.bit_generator.state
-    _run(definition, condition, image, mask, seed=1, context=MemoryContext("own", _donors()), rng=spy)
+    context = _WatchedContext("own", _donors())
+    rendered = _run(definition, condition, image, mask, seed=1, context=context, rng=spy)
+    if context.lent:
+        assert definition.donor, f"scenario {condition.name} calls context.donor, so it has to declare donor="
+        assert "donor_id" in rendered.details, f"scenario {condition.name} does not say which donor it used (donor_id)"
     if spy.bit_generator.state == untouched and not definition.donor:
         return
     pictures = {

@@ -45,7 +45,7 @@ class Worker(Protocol[Resources]):
         """Load the models and whatever else cannot travel. It is called once per process, when the first job comes."""
 
     def fingerprints(self, resources: Resources) -> Sequence[str]:
-        """Return what row ids were hashed from. A worker must have loaded the same as the process that planned."""
+        """Return one hash per loaded model. A process whose hashes differ from the planner's is refused."""
 
     def run(self, resources: Resources, jobs: Any) -> Iterator[Made]:
         """Yield a row per part of each job, in any order; ``failures`` says which errors become rows.
@@ -76,7 +76,7 @@ def execute(
         step: the name of this step for ``progress``.
         size: jobs per shard, which leaves one part file; 0: a size that keeps all workers busy.
         known: what this process has loaded. Work in this process uses it; other workers must load the same.
-        pack: makes of a shard's jobs, which then have no ids, what travels to the worker; None: the jobs themselves.
+        pack: turns a shard's jobs into what is sent to the worker; the jobs then carry no ids. None: the jobs.
         samples: of the jobs: a remote worker must see their files.
         donors: whose files a remote worker must see, too.
         progress: told about every shard.

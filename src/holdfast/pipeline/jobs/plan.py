@@ -57,7 +57,7 @@ class Scope:
     Attributes:
         rows: a cheap filter: task, protocol, models.
         columns: what ``covers`` looks at.
-        covers: whether one of these rows stands for a planned one.
+        covers: True if this command asks for the row's sample, condition and model.
     """
 
     rows: ds.Expression

@@ -232,7 +232,7 @@ def test_hostile_names_are_text_everywhere(browser: Any, tmp_path: Path) -> None
             for column in ("label", "prediction", "prediction_restricted", "donor_label"):
                 if row.get(column):
                     row[column] = HOSTILE[("dog", "fox", "whale").index(row[column]) + 3]
-            rows.append(row | {"dataset": HOSTILE[0]})
+            rows.append(row | {"dataset": HOSTILE[0], "topk": [row["prediction"]]})
     add(make_run(tmp_path / "run", rows), tmp_path / "board")
     page_path = build(tmp_path / "board", tmp_path / "site", title=HOSTILE[2], printed=False).page
     with Opened(browser, page_path.as_uri()) as opened:

@@ -71,7 +71,7 @@ def make(folder: Path, count: int, *, masks: bool = True) -> Path:
 
 
 def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: str, tmp_path: Path) -> None:
-    photos = make(tmp_path / "squares", 12)
+    photos = make(tmp_path / "squares", 30)
     seen = check(f"{readers}:object_reader", str(photos))
     leaning = check(f"{readers}:background_reader", str(photos))
     assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
@@ -80,7 +80,7 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     assert seen.page == Path("checks/squares/python-readers-object_reader/report/index.html") and seen.page.is_file()
     assert not Path("checks/squares/masks").exists()
     rows = seen.results.rows(["status", "sample_id"]).to_pandas()
-    assert len(rows) == 36 * 18 and (rows["status"] == "ok").all()
+    assert len(rows) == 90 * 18 and (rows["status"] == "ok").all()
 
 
 def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_hashing_stops_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(samples, "_hash", slow)
     with ThreadPoolExecutor(1) as threads:
-        hashed = samples._in_turn(threads, many(200), together=1)
+        hashed = samples._hashed(threads, many(200), together=1)
         next(hashed)
         hashed.close()
         gate.set()

@@ -124,5 +124,5 @@ def test_strategies_by_name_and_from_a_file(tmp_path: Path) -> None:
     file.write_text('[mine]\ndefault = "{class}!"\n')
     assert strategies_of(str(file), ["all"], TWELVE, drawn=True) == {"mine": Prompts("{class}!")}
     file.write_text('mine = "{class}!"\n')
-    with pytest.raises(UserError, match="a table a strategy"):
+    with pytest.raises(UserError, match="a table per strategy"):
         strategies_of(str(file), ["all"], TWELVE, drawn=True)

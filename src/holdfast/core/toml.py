@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from holdfast.core.errors import UserError
 from holdfast.core.places import place
 
 MAX_BYTES = 1 << 20
+_DEEPEST = 32
+_KEY_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP_KEY = re.compile(rf"(?:{_KEY_PART}[ \t]*\.[ \t]*){{{_DEEPEST}}}")
+"""A key of this many parts: the parser's time and memory grow with the square of their number."""
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
@@ -20,7 +25,10 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     if file.stat().st_size > MAX_BYTES:
         raise UserError(f"{what} {str(path)!r} is larger than {MAX_BYTES} bytes: that is no table of words")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        text = file.read_text(encoding="utf-8-sig")
+        if _DEEP_KEY.search(text):
+            raise UserError(f"{what} {str(path)!r} has a key of more than {_DEEPEST} dotted parts")
+        return tomllib.loads(text)
     except OSError as error:
         raise UserError(f"{what} {str(path)!r} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -235,7 +235,7 @@ def _check_parts(folder: Path) -> None:
     shown_name = f"diffusers:{folder.resolve().name}"
     try:
         parts = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{shown_name} cannot be loaded: it has no model_index.json of a pipeline") from error
     for part, kind in parts.items() if isinstance(parts, dict) else ():
         if not isinstance(kind, list) or len(kind) != 2 or kind[1] is None:

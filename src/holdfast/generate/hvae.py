@@ -98,7 +98,10 @@ def read(folder: Path) -> Hvae:
 def _known(file: Path) -> dict[str, Any]:
     if file.stat().st_size > _LARGEST_CONFIG:
         raise ValueError(f"{file.name} is too large")
-    values = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{file.name} is nested too deeply") from None
     if not isinstance(values, dict):
         raise ValueError(f"{file.name} should be a JSON object")
     return values

@@ -69,7 +69,7 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
     """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return  # the library says it better
     held = config.get("_class_name", kind) if isinstance(config, dict) else kind
     if held != kind:

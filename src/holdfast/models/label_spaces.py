@@ -50,7 +50,7 @@ def from_json(text: str, file_name: str) -> LabelSpace:
     """Return the space named in the metadata of a weight file, a JSON list."""
     try:
         names = json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise UserError(f"the metadata 'classes' of {file_name} is not a JSON list of names")

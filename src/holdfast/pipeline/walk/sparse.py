@@ -189,7 +189,7 @@ def read_mask(path: Path) -> SparseMask:
         with safe_open(path, framework="numpy") as file:
             mask = np.asarray(file.get_tensor("mask"))
             facts = json.loads((file.metadata() or {})["holdfast"])
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+    except (SafetensorError, KeyError, ValueError, OSError, RecursionError) as error:
         raise UserError(f"{path.name} is no sparse mask that holdfast sparse wrote: {error}") from error
     if not isinstance(facts, dict) or not mask.any():
         raise UserError(f"the sparse mask {path.name} lets nothing move: no walk could start")

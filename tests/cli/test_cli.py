@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +123,19 @@ def test_report_compare_and_audit(photos: Path, toy_models: str, tmp_path: Path)
     assert "B" in found and "1 findings" in found
     table.write_text("dataset,model,standard_accuracy,perturbed_accuracy,fmr\nA,m,90.00,45.00,50.00\n")
     assert "nothing found" in run("audit", table).stdout
+
+
+def test_sigterm_is_a_sentence(tmp_path: Path) -> None:
+    words = ["synth", "diorama:test?n=4000", "--scenarios", "grey", "--workers", "2", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "holdfast.cli.main", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and next((tmp_path / "out").rglob("*.png"), None) is None:
+        time.sleep(0.05)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert said.splitlines()[-1] == "holdfast: stopped; run the same command again to go on"
+    assert "Traceback" not in said
 
 
 def test_a_list_is_typed_with_commas_or_by_repeating_the_option(photos: Path, toy_models: str, tmp_path: Path) -> None:

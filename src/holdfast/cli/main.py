@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.util
 import os
+import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -100,6 +103,20 @@ _INTERRUPTED = 130
 _python_shows_warning = warnings.showwarning
 
 
+_STOPPED = "stopped; run the same command again to go on"
+_TERMINATED = 143
+
+
+def _terminate(*_: object) -> None:
+    """End at once, as kill -9 would, but with a sentence; workers end first, also one that is just being started."""
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():
+            with contextlib.suppress(OSError):
+                if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+    _fail(_STOPPED, _TERMINATED)
+
+
 def main() -> None:
     """Entry point: user mistakes are one sentence and exit code 2; tracebacks only with --debug."""
     debug = "--debug" in sys.argv[1:]
@@ -107,11 +124,12 @@ def main() -> None:
         sys.argv = [sys.argv[0], *(word for word in sys.argv[1:] if word != "--debug")]
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", DamageWarning)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # typer's way of saying Ctrl-C
-            _fail("stopped; run the same command again to go on", _INTERRUPTED)
+            _fail(_STOPPED, _INTERRUPTED)
         raise
     except (HoldfastError, OSError) as error:
         if debug:

@@ -181,5 +181,18 @@ def test_a_missing_package_is_named_with_its_extra(
     assert "Traceback" not in done.stderr
 
 
+def test_a_python_call_names_the_extra_too(core_only: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import holdfast\n"
+        "try:\n"
+        "    holdfast.perturb('diorama:test?n=2', models=['embedded:resnet_rho95'], generator='embedded:vqgan',\n"
+        f"                     oracle='clip:embedded', out={str(tmp_path / 'walks')!r})\n"
+        "except holdfast.UserError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=core_only, capture_output=True, text=True, check=False)
+    assert re.search(r"pip install 'holdfast\[(generate|hf|walk)\]'", done.stdout), done.stdout + done.stderr
+
+
 def test_a_foreign_missing_module_is_not_ours() -> None:
     assert missing_extra(ModuleNotFoundError("no", name="some_plugin.part")) == ""

@@ -9,6 +9,8 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.core.errors import UserError
+from holdfast.core.extras import missing_extra
 from holdfast.core.names import unknown
 from holdfast.core.options import Declared, Option, Spec, make, options_of
 
@@ -38,31 +40,41 @@ def verb(
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         _, *own = inspect.signature(function).parameters.values()
-        given = [_parameter(one, defaults.get(name, one.default)) for name, one in options.items()]
-        if not any(one.kind is POSITIONAL for one in own):
+        given = [_parameter(field, defaults.get(name, field.default)) for name, field in options.items()]
+        if not any(parameter.kind is POSITIONAL for parameter in own):
             given[0] = given[0].replace(kind=POSITIONAL)
-        parameters = sorted([*own, *given], key=lambda one: (one.kind, one.default is not one.empty))
+        parameters = sorted([*own, *given], key=lambda item: (item.kind, item.default is not item.empty))
         signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
 
         @functools.wraps(function)
         def call(*args: Any, **values: Any) -> R:
             if "spec" in values:
-                return function(values.pop("spec"), *args, **values)
+                return _run(function, values.pop("spec"), *args, **values)
             for name in values:
                 if name not in signature.parameters:
                     raise unknown(f"option of {function.__name__}", name, signature.parameters)
             bound = signature.bind(*args, **values).arguments
             asked = defaults | {name: value for name, value in bound.items() if name in options}
             rest = {name: value for name, value in bound.items() if name not in options}
-            return function(make(spec, asked, verb=function.__name__), **rest)
+            return _run(function, make(spec, asked, verb=function.__name__), **rest)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__doc__ = _documented(
-            function, signature, {name: one.option for name, one in options.items()}, HELP | dict(about or {})
+            function, signature, {name: field.option for name, field in options.items()}, HELP | dict(about or {})
         )
         return call
 
     return decorate
+
+
+def _run(function: Callable[..., R], *args: Any, **values: Any) -> R:
+    """Call a verb; a package of an extra that is missing becomes a UserError that names the extra."""
+    try:
+        return function(*args, **values)
+    except ModuleNotFoundError as error:
+        if sentence := missing_extra(error):
+            raise UserError(sentence) from error
+        raise
 
 
 def _parameter(declared: Declared, default: Any) -> inspect.Parameter:

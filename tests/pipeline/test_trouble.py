@@ -102,13 +102,33 @@ def test_retrying_leaves_errors_of_other_models_and_conditions(
 ) -> None:
     out = tmp_path / "run"
     both = f"{models}:broken,{models}:broken_too"
-    holdfast.evaluate(photos, models=both, scenarios="original,grey", out=out)
+    with pytest.raises(UserError, match="gave no answer at all"):
+        holdfast.evaluate(photos, models=both, scenarios="original,grey", out=out)
     before = _statuses(out)
     assert len(before) == 48 and {status for *_, status in before} == {"error"}
     monkeypatch.setenv("MENDED", "yes")
     holdfast.evaluate(photos, models=f"{models}:broken", scenarios="original", out=out, retry_errors=True)
     mended = (f"{models}:broken", "original")
     assert _statuses(out) == sorted((*key, "ok" if tuple(key) == mended else "error") for *key, _ in before)
+
+
+def test_a_model_that_never_answers_ends_the_command_with_its_error(models: str, photos: Path, tmp_path: Path) -> None:
+    words = ["eval", photos, "--models", f"{models}:good,{models}:broken", "--scenarios", "original"]
+    for _ in range(2):  # the second time all rows are stored already
+        ended = run(*words, "--out", tmp_path / "run", "-q", code=2)
+        last = ended.stderr.strip().splitlines()[-1]
+        assert "troubled_models:broken gave no answer at all: 12 errors, the first: ValueError: an odd picture" in last
+        assert "troubled_models:good" not in last
+    assert len(_statuses(tmp_path / "run")) == 24
+
+
+def test_a_model_whose_first_hundred_answers_fail_alike_is_not_asked_further(
+    models: str, photos: Path, tmp_path: Path
+) -> None:
+    words = ["eval", photos, "--models", f"{models}:broken", "--scenarios", "all", "--batch-size", "8"]
+    assert "failed on its first 104 images in the same way" in run(*words, "--out", tmp_path / "run", code=2).stderr
+    stored = _statuses(tmp_path / "run")
+    assert len(stored) == 104 and {status for *_, status in stored} == {"error"}
 
 
 def test_the_last_line_tells_rows_with_errors_apart(models: str, photos: Path, tmp_path: Path) -> None:

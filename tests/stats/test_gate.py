@@ -217,6 +217,16 @@ def test_failing_is_corrected_over_conditions_passing_is_not():
     assert family.conditions["p_pass"].iloc[0] == pytest.approx(alone.conditions["p_pass"].iloc[0])
 
 
+def test_an_undecided_condition_says_why():
+    same = np.tile([1.0, 0, 1, 1, 0], 8)[:, None]
+    alike = gate(*answers(same, same), margin=0.02).conditions["sentence"][0]
+    assert "40 photos without any change do not yet exclude a loss of 2 points" in alike
+    old, new = np.ones((300, 8)), np.ones((300, 8))
+    new[:11, 0] = 0
+    kept = gate(*answers(old, new)).conditions["sentence"].iloc[0]
+    assert "alone it would have failed, but Holm's correction over all conditions asks for more" in kept
+
+
 def test_more_photos_decide_in_eight_of_ten():
     differences = changed(200, 4, 3)
     more = more_photos(differences, margin=0.02)
@@ -258,7 +268,9 @@ def test_a_model_that_fails_on_every_photo_fails():
     rows = gate(counts_of(old), counts_of(half, errors={("m00", "c1"): 60})).conditions.set_index("condition")
     assert rows.loc["c1", "verdict"] == "failed" and rows.loc["c1", "unanswered"] == 60
     nothing = counts_of(np.full((60, 1, 2), np.nan), errors={("m00", "original"): 60, ("m00", "c1"): 60})
-    assert gate(counts_of(old), nothing).verdict == "failed"
+    failed = gate(counts_of(old), nothing)
+    assert failed.verdict == "failed" and "Every row of the new model is an error" in failed.sentence
+    assert "the new model failed with an error on all 60 photos" in failed.conditions["sentence"].iloc[0]
 
 
 def test_an_error_of_the_new_model_is_no_way_through():

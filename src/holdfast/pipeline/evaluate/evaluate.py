@@ -72,6 +72,7 @@ def evaluate(
         finally:
             if fast is not None:
                 fast.close()
+    _check_answered(run, [model.classifier.name for model in tested])
     return run, summary
 
 
@@ -153,6 +154,23 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
 
 def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
     return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
+
+
+def _check_answered(run: Run, models: Sequence[str]) -> None:
+    """Raise a UserError that names the models that have errors and not one answer; their rows are stored."""
+    table = run.predictions.dataset()
+    silent_models = []
+    for model in models:
+        of_model = pc.field("model") == model
+        if table.head(1, filter=of_model & (pc.field("status") == "ok")).num_rows:
+            continue
+        errors = table.filter(of_model & (pc.field("status") == "error"))
+        if first := errors.head(1, columns=["error"]).to_pylist():
+            silent_models.append(
+                f"{model} gave no answer at all: {errors.count_rows()} errors, the first: {first[0]['error']}"
+            )
+    if silent_models:
+        raise UserError(f"{'; '.join(silent_models)}. Mend it and run the same command with --retry-errors")
 
 
 def _check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.errors import SampleError
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.seeds import seed_from
@@ -29,6 +30,9 @@ from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
 from holdfast.scenarios import Condition
 
+SAME_ERRORS = 100
+"""A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
+
 _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 
 
@@ -39,6 +43,7 @@ class Loaded:
     tested: list[Tested]
     painter: Painter | None = None
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
+    first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
 
     @property
     def on_cores(self) -> bool:
@@ -92,9 +97,9 @@ class Evaluation:
                 batch = waiting.setdefault((position, attack), [])
                 batch.append((ready, row_id, prepared))
                 if len(batch) >= self.spec.batch_size:
-                    yield from self._answered(resources.tested[position], waiting.pop((position, attack)))
+                    yield from self._answered(resources, position, waiting.pop((position, attack)))
         for (position, _), batch in waiting.items():
-            yield from self._answered(resources.tested[position], batch)
+            yield from self._answered(resources, position, batch)
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[_Ready]:
         """Yield renderings in order, a few samples ahead of the models and no more.
@@ -149,12 +154,14 @@ class Evaluation:
             ready.rendering = replace(rendering, rendered=_RELEASED)
         return ready
 
-    def _answered(self, model: Tested, batch: Sequence[_Waiting]) -> Iterator[Row]:
-        """Yield the rows of a batch that one model is asked about."""
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[_Waiting]) -> Iterator[Row]:
+        """Yield the rows of a batch that one model is asked about; raise a UserError where it never answers."""
+        model = resources.tested[position]
         answers = answer_each(lambda some: self._ask(model, some), batch)
         for (ready, row_id, _), answer in zip(batch, answers, strict=True):
             row = self._row(ready, model, row_id)
             yield row | ({"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer)
+        _stop_if_silent(model.classifier.name, answers, resources.first_errors)
 
     def _ask(self, model: Tested, batch: Sequence[_Waiting]) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
@@ -187,6 +194,17 @@ class Evaluation:
         sample, condition = ready.job.item, ready.rendering.condition
         key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.classifier.name)
         return key | {"label": sample.label, "row_id": row_id}
+
+
+def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, list[str]]) -> None:
+    """Raise a UserError where a model's first answers in this process all failed in the same way."""
+    errors = first_errors.setdefault(model, [])
+    if len(errors) >= SAME_ERRORS or not all(isinstance(answer, SampleError) for answer in answers):
+        errors[:] = [""] * SAME_ERRORS  # it has answered, or its errors differ: never looked at again
+        return
+    errors += [re.sub(r"\d+", "", str(answer)) for answer in answers]
+    if len(errors) >= SAME_ERRORS and len(set(errors)) == 1:
+        raise UserError(f"{model} failed on its first {len(errors)} images in the same way: {answers[0]}")
 
 
 def _model_input(model: Tested, image: Image, attack: bool) -> Any:

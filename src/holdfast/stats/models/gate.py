@@ -120,7 +120,9 @@ def gate(
         pairs = _paired(sides[0], sides[1], _errors(new, theirs, name))
         rows.append(_row(name, pairs, margin, level, len(names)))
     table = pd.DataFrame(rows)
-    table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
+    alone = table["p_fail"].to_numpy(np.float64)
+    table["p_fail"] = holm(alone)
+    table["kept_by_holm"] = (alone <= 1 - level) & (table["p_fail"] > 1 - level)
     table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]
     table.loc[table["verdict"] != "undecided", "more_photos"] = np.nan
     table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
@@ -259,6 +261,8 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     name, n = row["condition"], row["n"]
     if not n:
         return f"{name}: no photo was answered by both, so nothing can be said."
+    if row["unanswered"] == n:
+        return f"{name}: the new model failed with an error on all {n} photos, which count as wrong."
     donors = f" with {row['donors']} donors" if row["donors"] else ""
     change = f"{100 * row['difference']:+.1f} points on {n} photos{donors}"
     reach = f"at least {100 * row['low']:+.1f} and at most {100 * row['high']:+.1f}"
@@ -276,6 +280,10 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
             if math.isnan(more)
             else f"about {more:.0f} more photos would decide"
         )
+        if not row["better"] and not row["worse"]:
+            end += f", since {n} photos without any change do not yet exclude a loss of {100 * margin:g} points"
+        if row["kept_by_holm"]:
+            end += "; alone it would have failed, but Holm's correction over all conditions asks for more"
     return f"{name}: {change} ({reach}){lost}: {end}."
 
 
@@ -286,7 +294,11 @@ def _overall(table: pd.DataFrame, margin: float) -> Gate:
     allowed = f"{100 * margin:g} points"
     if "failed" in verdicts:
         names = ", ".join(table.loc[table["verdict"] == "failed", "condition"])
-        return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.")
+        silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
+        reason = (
+            " Every row of the new model is an error: mend it and evaluate it with --retry-errors." if silent else ""
+        )
+        return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.{reason}")
     if verdicts and not len(open_ones):
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.")
     ask = "" if math.isnan(more) else f"; about {more:.0f} more photos would decide"

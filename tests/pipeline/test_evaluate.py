@@ -129,7 +129,7 @@ def test_trouble_with_an_image_is_a_row(spec: EvaluateSpec, tmp_path: Path, phot
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(spec: EvaluateSpec, tmp_path: Path, photos: Path) -> None:
-    with pytest.raises(UserError, match="12 errors, the first: .*--max-pixels"):
+    with pytest.raises(UserError, match=r"12 errors, the first: .*--max-pixels"):
         evaluate(replace(spec, scenarios="original", max_pixels=48 * 64 - 1), tmp_path / "run")
     errors = {row["error"] for row in Run(tmp_path / "run").rows().to_pylist()}
     assert len(errors) == 1 and "--max-pixels" in errors.pop()

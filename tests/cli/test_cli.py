@@ -75,7 +75,7 @@ def test_leaks_looks_as_far_as_the_library_advises() -> None:
     from inspect import signature
 
     from holdfast.cli.images import leaks
-    from holdfast.data.duplicates import DEFAULT_MAX_DISTANCE
+    from holdfast.pipeline.leaks import DEFAULT_MAX_DISTANCE
 
     assert signature(leaks).parameters["distance"].default == DEFAULT_MAX_DISTANCE
 

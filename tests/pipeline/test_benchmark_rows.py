@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
 from holdfast.data import load_collection
-from holdfast.data.imagenet_folders import imagenet_wnids
+from holdfast.data.published.imagenet_folders import imagenet_wnids
 from holdfast.models import load_classifier
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.synth.synth import SynthSpec, synth

@@ -10,9 +10,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name, parse_name, parse_options
 from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection
-from holdfast.data import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
+from holdfast.data.published import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
+from holdfast.data.readers.webdataset import expand_braces
 from holdfast.data.reading import existing, visible_folders
-from holdfast.data.webdataset import expand_braces
 
 _SYNTH_MANIFEST = "manifest.parquet"  # what holdfast synth leaves in its folder knows more than the folders do
 _BY_SUFFIX = {

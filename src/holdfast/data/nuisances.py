@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.toml import read_toml
 from holdfast.core.types import ClassKeys
-from holdfast.data.imagenet_d import NUISANCES
 from holdfast.data.labels import read_label_file
+from holdfast.data.published.imagenet_d import NUISANCES
 from holdfast.registry import unknown
 
 KINDS = NUISANCES

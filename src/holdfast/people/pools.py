@@ -16,7 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import FRAMES, WALKS
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data import load_collection
-from holdfast.data.manifest import read_rows
+from holdfast.data.readers.manifest import read_rows
 from holdfast.people.sources import absolute_reference
 from holdfast.store import Parts, Run, write_table
 

@@ -20,7 +20,7 @@ from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
 from holdfast.data.labels import map_labels
-from holdfast.data.manifest import read_rows
+from holdfast.data.readers.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.files import safe_part, write_csv

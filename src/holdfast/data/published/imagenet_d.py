@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
-from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage, PublishedImage
-from holdfast.data.manifest import read_rows, sample_fields
+from holdfast.data.readers.folder import collection_name
+from holdfast.data.readers.manifest import read_rows, sample_fields
 from holdfast.data.reading import (
     attach_masks,
     existing,

@@ -7,9 +7,9 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, split_list
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS, Collection, Problem, Sample
-from holdfast.data.folder import collection_name
-from holdfast.data.imagenet_folders import is_wnid
 from holdfast.data.images import FileImage
+from holdfast.data.published.imagenet_folders import is_wnid
+from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
     attach_masks,
     chosen,

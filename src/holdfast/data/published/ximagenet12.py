@@ -9,8 +9,8 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Problem, Sample
-from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage
+from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
     attach_masks,
     chosen,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from holdfast.core.types import Image
-from holdfast.data.duplicates import mirrored, near_duplicates, perceptual_hash
+from holdfast.pipeline.leaks import mirrored, near_duplicates, perceptual_hash
 
 PETS = Path(__file__).parents[2].parent / "shared" / "photos" / "pets12"
 HASHES = hnp.arrays(np.uint64, st.tuples(st.integers(0, 6), st.just(4)))
@@ -90,7 +90,7 @@ def test_pairs_are_what_counting_bits_gives(first: np.ndarray, second: np.ndarra
 
 def test_blocks_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = np.random.default_rng(0).integers(0, 2**63, (57, 4), np.uint64)
-    monkeypatch.setattr("holdfast.data.duplicates._BLOCK_PAIRS", 57 * 10)
+    monkeypatch.setattr("holdfast.pipeline.leaks._BLOCK_PAIRS", 57 * 10)
     assert near_duplicates(hashes, hashes) == [(i, i, 0) for i in range(57)]
 
 

@@ -11,9 +11,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
-from holdfast.data.folder import collection_name
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.nuisances import objectnet_folders, read_categories
+from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
     attach_masks,
     existing,

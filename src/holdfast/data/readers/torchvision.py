@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
-from holdfast.data.folder import read_tree
 from holdfast.data.images import ArrayImage
+from holdfast.data.readers.folder import read_tree
 from holdfast.data.reading import attach_masks, existing, finish, text_options, wordnet_keys
 from holdfast.registry import unknown
 

@@ -17,8 +17,8 @@ from holdfast.core.names import Name
 from holdfast.core.places import address, last_name, place, resolved
 from holdfast.core.types import Collection, MaskSource, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
-from holdfast.data.manifest import canonical, sample_fields
 from holdfast.data.masks import TarMask
+from holdfast.data.readers.manifest import canonical, sample_fields
 from holdfast.data.reading import (
     attach_masks,
     existing,

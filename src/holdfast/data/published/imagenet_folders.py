@@ -10,9 +10,9 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
-from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage
 from holdfast.data.labels import IMAGENET_OUTPUTS
+from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
     attach_masks,
     existing,

@@ -14,9 +14,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
-from holdfast.data.folder import collection_name
 from holdfast.data.images import FileImage, read_file
 from holdfast.data.labels import IMAGENET_OUTPUTS
+from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
     attach_masks,
     chosen,

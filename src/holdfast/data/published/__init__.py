@@ -1,0 +1,1 @@
+"""Readers of published test sets, each in the layout of its release."""

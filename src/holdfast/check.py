@@ -44,7 +44,7 @@ class Masks:
     """How many masks were made, failed and are doubtful; ``sure`` holds the ids of samples with other masks."""
 
     annotator: str
-    made: int
+    count: int
     failed: int
     doubtful: int
     sure: frozenset[str]
@@ -262,9 +262,8 @@ def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[
     """Return sentences about the masks and whether doubtful ones decide the verdict; '' if none was made."""
     if masks is None:
         return ""
-    text = (
-        f"{plural(masks.made, 'mask')} of {len(masks.sure) + masks.doubtful + masks.failed} made by {masks.annotator}"
-    )
+    total = len(masks.sure) + masks.doubtful + masks.failed
+    text = f"{plural(masks.count, 'mask')} of {total} made by {masks.annotator}"
     if masks.failed:
         text += f", {masks.failed} could not be had"
     if not masks.doubtful:

@@ -47,7 +47,7 @@ def find_attribute(name: Name) -> tuple[Any, str]:
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            raise unknown(f"attribute of {module_name}", attribute, [one for one in dir(module) if one[0] != "_"])
+            raise unknown(f"attribute of {module_name}", attribute, [name for name in dir(module) if name[0] != "_"])
         target = getattr(target, part)
     file = getattr(module, "__file__", None)
     return target, f"{name.name} {bytes_sha256(Path(file).read_bytes()) if file else ''}"

@@ -37,8 +37,12 @@ def hinted(function: Callable[..., R], options: type | None = None, **defaults: 
         options: the dataclass of its ``**options``.
         **defaults: values for arguments that callers do not give.
     """
-    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
-    names = [one.name for one in parameters]
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    names = [parameter.name for parameter in parameters]
     for each in fields(options) if options else ():
         if each.name not in names:
             default = inspect.Parameter.empty if each.default is MISSING else each.default
@@ -53,7 +57,9 @@ def hinted(function: Callable[..., R], options: type | None = None, **defaults: 
                 raise unknown(f"option of {function.__name__}", name, signature.parameters)
         texts = {name: shown(value) if isinstance(value, Path) and name != "out" else value
                  for name, value in values.items()}  # fmt: skip
-        return function(*(shown(one) if isinstance(one, Path) else one for one in args), **defaults | texts)
+        return function(
+            *(shown(argument) if isinstance(argument, Path) else argument for argument in args), **defaults | texts
+        )
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call

@@ -116,7 +116,7 @@ def test_masks_that_are_there_are_kept_and_the_others_made_without_the_network(
 
     monkeypatch.setattr(importlib.metadata, "files", without_network)
     found = check(f"{readers}:object_reader", str(photos))
-    assert found.masks is not None and found.masks.annotator == "grabcut" and found.masks.made == 4
+    assert found.masks is not None and found.masks.annotator == "grabcut" and found.masks.count == 4
     with Path("checks/squares/masks/masks.csv").open() as stream:
         rows = {row["sample_id"]: row for row in csv.DictReader(stream)}
     assert {row["annotator"] for name, row in rows.items() if name.startswith("red")} == {"grabcut"}

@@ -24,7 +24,7 @@ from holdfast.pipeline import samples
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.jobs import execute
-from holdfast.pipeline.jobs.progress import silent, told
+from holdfast.pipeline.jobs.progress import silent, with_progress
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
 from holdfast.pipeline.synth import order as synth_order
 from holdfast.pipeline.synth.files import MANIFEST
@@ -47,12 +47,12 @@ def many(count: int) -> list[Sample]:
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(max_size=3), st.sampled_from(["", "12", "f" * 64, "F" * 64, "0" * 64, "ab" * 32, "ü"])))
-def test_hashes_say_what_was_put_in(told: dict[str, str]) -> None:
-    hashes = Hashes({name: place for place, name in enumerate([*told, "another name"])})
-    for name, value in told.items():
+def test_hashes_say_what_was_put_in(contents: dict[str, str]) -> None:
+    hashes = Hashes({name: place for place, name in enumerate([*contents, "another name"])})
+    for name, value in contents.items():
         hashes.put(name, "cd" * 32)
         hashes.put(name, value)
-    assert dict(hashes) == told | {"another name": ""}
+    assert dict(hashes) == contents | {"another name": ""}
 
 
 def test_a_pool_is_named_by_all_that_is_in_it() -> None:
@@ -150,11 +150,11 @@ def test_what_is_broken_is_found_part_by_part(photos: Path, tmp_path: Path) -> N
     before = broken.read_bytes()
     broken.write_bytes(b"other")
     lost.unlink()
-    told: list[tuple[str, int, int]] = []
-    summary = synth(replace(spec, verify=True), tmp_path / "out", progress=lambda *step: told.append(step))
+    steps: list[tuple[str, int, int]] = []
+    summary = synth(replace(spec, verify=True), tmp_path / "out", progress=lambda *step: steps.append(step))
     assert (summary.rows, summary.already, sum(summary.trouble.values())) == (2, 22, 2)
     assert broken.read_bytes() == before and lost.is_file()
-    assert ("verify", 24, 24) in told and ("compare", 12, 12) in told and ("manifest", 24, 24) in told
+    assert ("verify", 24, 24) in steps and ("compare", 12, 12) in steps and ("manifest", 24, 24) in steps
 
 
 def test_rows_of_a_shard_are_the_same_some_at_a_time(
@@ -175,7 +175,7 @@ def test_rows_of_a_shard_are_the_same_some_at_a_time(
 
 def test_a_step_ends_at_its_total_whatever_asks_for_nothing() -> None:
     said: list[tuple[str, int, int]] = []
-    assert list(told("ab", lambda *step: said.append(step), "plan", 3)) == ["a", "b"]
+    assert list(with_progress("ab", lambda *step: said.append(step), "plan", 3)) == ["a", "b"]
     assert said == [("plan", 0, 3), ("plan", 1, 3), ("plan", 2, 3), ("plan", 3, 3)]
 
 

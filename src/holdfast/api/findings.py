@@ -41,7 +41,7 @@ def choose(
     from holdfast.report.page.rows import join_runs
 
     given = [runs] if isinstance(runs, (Results, str, Path)) else list(runs)
-    opened = [one.run if isinstance(one, Results) else Run.open(one) for one in given]
+    opened = [run.run if isinstance(run, Results) else Run.open(run) for run in given]
     counts = reduce(join_runs(opened).dataset, order=[condition.name for condition in parse_conditions("all")])
     chosen = choose_model(counts, opened, spec, progress=progress)
     where = opened[0].path / "choice" if out is None else out
@@ -69,7 +69,7 @@ def modes(
     """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
     from holdfast.report.hard.failure_modes import build
 
-    paths = [fetched(one) for one in ([runs] if isinstance(runs, (str, Path)) else runs)]
+    paths = [fetched(place) for place in ([runs] if isinstance(runs, (str, Path)) else runs)]
     measured = [measure(gather(path, spec, progress=progress), seed=seed) for path in paths]
     shown = [(each, pictures_of(path)) for each, path in zip(measured, paths, strict=True)]
     where = out or paths[0] / "modes"

@@ -50,7 +50,7 @@ class Compared:
         same_pixels: whether the picture is the same to the last bit; None where one of the two has none.
         same_id: whether the row's id comes out the same: then picture, mask, label, settings and weights are the
             same; None if the row does not exist here.
-        told, found: probability of the true class, the entry's and ours.
+        stated, recomputed: probability of the true class, the entry's and ours.
     """
 
     sample_id: str
@@ -59,8 +59,8 @@ class Compared:
     why: str
     same_pixels: bool | None
     same_id: bool | None
-    told: float | None
-    found: float | None
+    stated: float | None
+    recomputed: float | None
 
 
 @dataclass(frozen=True)

@@ -30,18 +30,18 @@ def print_report() -> None:
     for heading in ("package", "version", "for", "how to get it"):
         table.add_column(heading, no_wrap=heading != "how to get it")
     for package in PACKAGES:
-        found = version(package)
-        table.add_row(package, found or "missing", "Holdfast itself", "" if found else f"pip install {package}")
+        installed = version(package)
+        table.add_row(package, installed or "missing", "Holdfast itself", "" if installed else f"pip install {package}")
     for package, purpose, how in OPTIONAL:
-        found = version(package)
-        table.add_row(package, found or "missing", purpose, "" if found else how)
+        installed = version(package)
+        table.add_row(package, installed or "missing", purpose, "" if installed else how)
     console.print(table)
     postgres = shutil.which("postgres") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres")), None)
-    for program, found, purpose in (
+    for program, path, purpose in (
         ("chromium", shutil.which("chromium"), "browser"),
         ("postgres", postgres, "database"),
     ):
-        console.print(f"{program}: {'found' if found else 'missing (make system installs it)'}, for {purpose} tests")
+        console.print(f"{program}: {'found' if path else 'missing (make system installs it)'}, for {purpose} tests")
 
 
 def _memory() -> str:

@@ -246,8 +246,8 @@ def study(
 
     if settings:
         print_table(("setting", "default", "with --quick", "a value is", "meaning"), (
-            (one.name, written(one.default), "" if one.quick is None else written(one.quick), kind_of(one), one.meaning)
-            for one in registry.studies.get(name).settings
+            (own.name, written(own.default), "" if own.quick is None else written(own.quick), kind_of(own), own.meaning)
+            for own in registry.studies.get(name).settings
         ))  # fmt: skip
         return
     registry.studies.entry(name)

@@ -24,7 +24,7 @@ def generate(job: Job[GenerateSpec]) -> None:
 
     with job.running() as (folder, executor, progress):
         summary = run_generate(job.spec, folder, progress=progress, executor=executor)
-    typer.echo(f"{summary.line('images made', made=summary.rows)}; {job.where}/manifest.csv")
+    typer.echo(f"{summary.line('images made', count=summary.rows)}; {job.where}/manifest.csv")
     lines = [
         f"{f'{count} × ' if count else ''}{message} ({'first: ' if count > 1 else ''}{summary.examples[message]})"
         for message, count in summary.trouble.most_common()

@@ -78,7 +78,7 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*(escape(str(one)) for one in titles), box=None, pad_edge=False, title=title)
+    table = Table(*(escape(str(heading)) for heading in titles), box=None, pad_edge=False, title=title)
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
     console_for_tables().print(table)

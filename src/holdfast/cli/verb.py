@@ -90,24 +90,32 @@ def verb(
         engine: whether the work can run elsewhere.
         without: fields that the command does not offer.
     """
-    offered = [one for one in options_of(spec).values() if one.name not in without and not one.option.python_only]
+    offered = [
+        option for option in options_of(spec).values() if option.name not in without and not option.option.python_only
+    ]
     counted = options_of(spec).get("workers")
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        options = [parameter(one) for one in offered]
-        parameters = [one for one in options if _is_argument(one)]
-        parameters += [*([_out(out)] if out else []), *own, *(one for one in options if not _is_argument(one))]
+        options = [parameter(declared) for declared in offered]
+        parameters = [option for option in options if _is_argument(option)]
+        parameters += [*([_out(out)] if out else []), *own, *(option for option in options if not _is_argument(option))]
         if engine:
             typed = {"workers": str(counted.default)} if counted else {}
-            parameters += [parameter(one, default=typed.get(one.name)) for one in options_of(EngineOptions).values()]
+            parameters += [
+                parameter(declared, default=typed.get(declared.name)) for declared in options_of(EngineOptions).values()
+            ]
         parameters.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet))
 
         @functools.wraps(function)
         def command(**values: Any) -> None:
-            given = {one.name: values.pop(parameter_name(one)) for one in offered}
+            given = {declared.name: values.pop(parameter_name(declared)) for declared in offered}
             # A list may be typed with commas, by repeating the option, or both.
-            given |= {one.name: ",".join(given[one.name]) for one in offered if one.is_list and given[one.name]}
+            given |= {
+                declared.name: ",".join(given[declared.name])
+                for declared in offered
+                if declared.is_list and given[declared.name]
+            }
             where = make(EngineOptions, {name: values.pop(name, None) for name in options_of(EngineOptions)}, verb="")
             if engine and counted:
                 from holdfast.engine.executor import worker_range
@@ -124,9 +132,9 @@ def verb(
 
 def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
     """Give a function the parameters that Typer reads."""
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 
 
@@ -167,7 +175,7 @@ def parameter_name(declared: Declared) -> str:
 def _annotation(declared: Declared, *, default: Any = MISSING) -> Any:
     known = declared.option
     value = declared.default if default is MISSING else default
-    kinds = [one for one in get_args(declared.type) or [declared.type] if one is not type(None)]
+    kinds = [kind for kind in get_args(declared.type) or [declared.type] if kind is not type(None)]
     kind: Any = Path if known.is_path else str if known.read or known.choices else kinds[0]
     if known.argument:
         return Annotated[kind, typer.Argument(metavar=known.argument, help=known.help)]
@@ -178,7 +186,9 @@ def _annotation(declared: Declared, *, default: Any = MISSING) -> Any:
     details["show_default"] = value is not False and value not in (None, "", (), [])
     if known.choices and not declared.is_list:
         details |= {"metavar": f"[{'|'.join(known.choices)}]", "parser": _chosen(declared)}
-        details["autocompletion"] = lambda incomplete: [one for one in known.choices if one.startswith(incomplete)]
+        details["autocompletion"] = lambda incomplete: [
+            choice for choice in known.choices if choice.startswith(incomplete)
+        ]
     elif declared.is_list:
         details["metavar"] = "A,B,…"
     elif known.unit:
@@ -197,8 +207,8 @@ def _chosen(declared: Declared) -> Callable[[str], str]:
     return chosen
 
 
-def _is_argument(one: inspect.Parameter) -> bool:
-    return any(isinstance(info, type(typer.Argument())) for info in get_args(one.annotation)[1:])
+def _is_argument(each: inspect.Parameter) -> bool:
+    return any(isinstance(info, type(typer.Argument())) for info in get_args(each.annotation)[1:])
 
 
 def _out(help: str) -> inspect.Parameter:

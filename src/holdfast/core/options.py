@@ -111,13 +111,13 @@ def _options_of(spec: type) -> Mapping[str, Declared]:
         panel = homes[each.name].__dict__.get("PANEL", "")
         if "part" in each.metadata:
             inner = options_of(each.metadata["part"]).values()
-            by_home[homes[each.name]] += [_within(one, each.name) for one in inner]
+            by_home[homes[each.name]] += [_within(option, each.name) for option in inner]
         elif "option" in each.metadata:
             known: Option = each.metadata["option"]
             default = MISSING if known.is_needed else each.default if each.default_factory is MISSING else None
             by_home[homes[each.name]].append(Declared(each.name, types[each.name], default, known, panel))
-    declared = [one for several in by_home.values() for one in several]
-    return {one.name: one for one in sorted(declared, key=lambda one: not one.option.argument)}
+    declared = [option for several in by_home.values() for option in several]
+    return {option.name: option for option in sorted(declared, key=lambda option: not option.option.argument)}
 
 
 def _within(declared: Declared, name: str) -> Declared:

@@ -170,7 +170,7 @@ def _metadata(subject: ExportSubject, fields: list[Answered]) -> dict[str, Any]:
         "name": subject.name,
         "dataset": subject.dataset,
         "holdfast": subject.holdfast,
-        "made": subject.made,
+        "made": subject.created,
         "licences": [{"licence": name, "images": count} for name, count in sorted(subject.licences.items())],
         "predictions": [
             {name: getattr(field, name) for name in ("field", "model", "trained_on", "condition", "protocol")}

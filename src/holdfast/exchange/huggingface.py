@@ -242,7 +242,7 @@ def _citation(subject: ExportSubject, rows: pa.Table) -> str:
     """Return how to cite this run: the fingerprint is of its row ids, which stand for everything that was measured."""
     digest = fingerprint(sorted(rows["row_id"].to_pylist()))
     models = len(pc.unique(rows["model"]))
-    date = f", {markdown(subject.made[:10])}" if subject.made else ""
+    date = f", {markdown(subject.created[:10])}" if subject.created else ""
     version = f" {markdown(subject.holdfast)}" if subject.holdfast else ""
     return (
         f"Holdfast{version}, run {markdown(subject.name)}{date}: {models} models on {markdown(subject.dataset)}, "

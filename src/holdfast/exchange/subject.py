@@ -53,7 +53,7 @@ class ExportSubject:
         licences: as the samples state them, with how many do; "" where they state none.
         run: the run, if it is one.
         holdfast: the version that made the run.
-        made: when, as the run says.
+        created: when the run was made, as it says itself.
         max_pixels: larger images are left out.
     """
 
@@ -65,7 +65,7 @@ class ExportSubject:
     licences: dict[str, int]
     run: Run | None = None
     holdfast: str = ""
-    made: str = ""
+    created: str = ""
     max_pixels: int = DEFAULT_MAX_PIXELS
 
 
@@ -203,7 +203,7 @@ def _of_run(run: Run, *, data: str, masks: str, images: bool, progress: Progress
         licences=dict(Counter(plain(licence or "") for licence in used["licence"].to_pylist())),
         run=run,
         holdfast=plain((environment.get("packages") or {}).get("holdfast") or ""),
-        made=plain(environment.get("time") or ""),
+        created=plain(environment.get("time") or ""),
         max_pixels=int(spec.get("max_pixels", DEFAULT_MAX_PIXELS)),
     )
 

@@ -42,7 +42,7 @@ def members_of(counts: Counts) -> dict[str, list[str]]:
 
     The original belongs to none: it has a weight of its own.
     """
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     families: dict[str, list[str]] = {}
     for condition in chosen(counts, None):
         if condition == ORIGINAL:
@@ -52,16 +52,16 @@ def members_of(counts: Counts) -> dict[str, list[str]]:
         if scenario in registry.scenarios:
             definition = find_scenario(scenario)
             names += definition.aliases
-            for wider in dict.fromkeys(one for one in (definition.family, definition.group) if one):
+            for wider in dict.fromkeys(group for group in (definition.family, definition.group) if group):
                 families.setdefault(wider, []).append(condition)
         for name in names:
-            found.setdefault(name, []).append(condition)
-    return families | found
+            members.setdefault(name, []).append(condition)
+    return families | members
 
 
 def read_weights(text: str) -> dict[str, float]:
     """``blur=2,random_background=3``. A condition's parameters may hold ``=``: the number is behind the last one."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in split_list(text):
         name, _, value = part.rpartition("=")
         try:
@@ -70,10 +70,10 @@ def read_weights(text: str) -> dict[str, float]:
             raise UserError(f"--weights reads name=number,name=number, which {part!r} is not") from None
         if not name.strip():
             raise UserError(f"--weights reads name=number,name=number, which {part!r} is not")
-        if name.strip() in found:
+        if name.strip() in weights:
             raise UserError(f"--weights names {name.strip()} twice")
-        found[name.strip()] = weight
-    return found
+        weights[name.strip()] = weight
+    return weights
 
 
 def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progress: Progress = silent) -> Chosen:
@@ -87,7 +87,7 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
         seed=spec.seed,
     )  # fmt: skip
     settings = {
-        "weights": {one.name: one.weight for one in weights}, "limit_megabytes": spec.limit_size,
+        "weights": {scenario.name: scenario.weight for scenario in weights}, "limit_megabytes": spec.limit_size,
         "limit_milliseconds": spec.limit_time, "timing": timing, "outcome": spec.outcome, "average": spec.average,
         "resamples": spec.resamples, "seed": spec.seed,
     }  # fmt: skip
@@ -113,7 +113,7 @@ def _costs(
             )
     device = resolve_device(spec.device)
     names = {name: text for name, text in speed.sources(runs).items() if name in counts.models}
-    classes = next((one for run in runs if (one := run.spec().get("classes"))), None)
+    classes = next((listed for run in runs if (listed := run.spec().get("classes"))), None)
     measured = speed.measure(
         names, classes=classes, device=device, batch_size=spec.batch_size, timed=timed, progress=progress
     )

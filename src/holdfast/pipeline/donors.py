@@ -218,8 +218,8 @@ class SampleContext:
         if self.painting is None:
             raise SampleError("there is no generator to paint with")
         painting = self.painting
-        made: Rendered = self.memo("painted", lambda: painting(self.sample, image, mask))
-        return made
+        painted: Rendered = self.memo("painted", lambda: painting(self.sample, image, mask))
+        return painted
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """See core.protocols.Context."""

@@ -38,7 +38,11 @@ def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") 
     paths = (getattr(sample.image, "path", None) for sample in samples)
     # Not Path.parent: of a million images that is most of the time.
     for folder in map(Path, {os.path.dirname(path) for path in paths if path}):  # noqa: PTH120
-        there = address(folder)
-        inside = bool(url) and f"{there}/".startswith(f"{url}/") if there else folder.resolve().is_relative_to(root)
+        folder_url = address(folder)
+        inside = (
+            bool(url) and f"{folder_url}/".startswith(f"{url}/")
+            if folder_url
+            else folder.resolve().is_relative_to(root)
+        )
         if inside:
             raise UserError(f"the images of the dataset lie in {url or out} themselves; choose another {option}")

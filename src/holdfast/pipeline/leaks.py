@@ -39,17 +39,17 @@ def find_leaks(
     unread = 0
     for step, text in (("first", first), ("second", second)):
         samples = load_collection(text).samples
-        found = []
+        hashed = []
         progress(step, 0, len(samples))
         with ThreadPoolExecutor(core_count()) as threads:
             for done, (sample, value) in enumerate(zip(samples, threads.map(_hash, samples), strict=True), start=1):
                 if value is None:
                     unread += 1
                 else:
-                    found.append((sample.sample_id, value))
+                    hashed.append((sample.sample_id, value))
                 progress(step, done, len(samples))
-        ids.append([sample_id for sample_id, _ in found])
-        hashes.append(np.stack([value for _, value in found]) if found else np.zeros((0, 4), np.uint64))
+        ids.append([sample_id for sample_id, _ in hashed])
+        hashes.append(np.stack([value for _, value in hashed]) if hashed else np.zeros((0, 4), np.uint64))
     pairs = near_duplicates(hashes[0], hashes[1], max_distance=distance, flips=flips)
     return sorted(((ids[0][i], ids[1][j], apart) for i, j, apart in pairs), key=lambda pair: (pair[2], pair)), unread
 

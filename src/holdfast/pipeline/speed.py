@@ -41,17 +41,17 @@ def sources(runs: Iterable[Run]) -> dict[str, str]:
     Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
     none any more the name is empty: the architecture's own weights may be of another size and see larger pictures.
     """
-    found: dict[str, str] = {}
+    texts_of_models: dict[str, str] = {}
     for run in runs:
         spec = run.spec()
-        texts = [str(one) for one in spec.get("models", [])]
-        shown = [str(one) for one in spec.get("model_names", texts)]
+        texts = [str(text) for text in spec.get("models", [])]
+        shown = [str(name) for name in spec.get("model_names", texts)]
         for name, text in zip(shown, texts, strict=False):
             folders = sorted((run.path / "models" / safe_part(name.replace(":", "-"))).glob("*/fold-*"))
-            own = [one for one in folders if one.parent.name == safe_part(ORIGINAL)] or folders
+            own = [folder for folder in folders if folder.parent.name == safe_part(ORIGINAL)] or folders
             made_here = spec.get("verb") == "train"
-            found.setdefault(name, f"local-dir:{own[0]}" if own else "" if made_here else text)
-    return found
+            texts_of_models.setdefault(name, f"local-dir:{own[0]}" if own else "" if made_here else text)
+    return texts_of_models
 
 
 def measure(
@@ -76,20 +76,20 @@ def measure(
         timed: whether speed is measured, too.
         progress: told how far it is.
     """
-    found: dict[str, ModelCost] = {}
+    costs: dict[str, ModelCost] = {}
     for done, (name, text) in enumerate(names.items()):
         progress("speed", done, len(names))
         if not text:
-            found[name] = ModelCost(reason="its trained weights are not in the run any more")
+            costs[name] = ModelCost(reason="its trained weights are not in the run any more")
             continue
         try:
-            found[name] = _measured(text, classes, device, batch_size, timed)
+            costs[name] = _measured(text, classes, device, batch_size, timed)
         except HoldfastError as error:
-            found[name] = ModelCost(reason=str(error))
+            costs[name] = ModelCost(reason=str(error))
         except Exception as error:  # of a library, about one model
-            found[name] = ModelCost(reason=f"{type(error).__name__}: {first_line(error)}")
+            costs[name] = ModelCost(reason=f"{type(error).__name__}: {first_line(error)}")
     progress("speed", len(names), len(names))
-    return found
+    return costs
 
 
 def _measured(text: str, classes: Sequence[str] | None, device: str, batch_size: int, timed: bool) -> ModelCost:
@@ -130,15 +130,15 @@ def _size(model: Any, text: str) -> tuple[int | None, int | None]:
     """Return learned numbers, and bytes of the weights: of the file where one is named, else in memory."""
     import torch
 
-    modules = [one for one in getattr(model, "__dict__", {}).values() if isinstance(one, torch.nn.Module)]
+    modules = [value for value in getattr(model, "__dict__", {}).values() if isinstance(value, torch.nn.Module)]
     parameters = held = None
     if modules:
-        learned = [one for module in modules for one in module.parameters()]
-        tensors = [*learned, *(one for module in modules for one in module.buffers())]
-        parameters = sum(one.numel() for one in learned)
-        held = sum(one.numel() * one.element_size() for one in tensors)
-    files = [one for one in _files(text) if one.is_file()]
-    return parameters, sum(one.stat().st_size for one in files) if files else held
+        learned = [parameter for module in modules for parameter in module.parameters()]
+        tensors = [*learned, *(buffer for module in modules for buffer in module.buffers())]
+        parameters = sum(parameter.numel() for parameter in learned)
+        held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    files = [file for file in _files(text) if file.is_file()]
+    return parameters, sum(file.stat().st_size for file in files) if files else held
 
 
 def _files(text: str) -> list[Path]:
@@ -163,16 +163,16 @@ def read_speeds(path: Path) -> dict[str, ModelCost]:
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"--speed {path} cannot be read: {first_line(error)}") from error
-    found: dict[str, ModelCost] = {}
+    costs: dict[str, ModelCost] = {}
     for place, row in enumerate(rows, start=2):
         name = (row["model"] or "").strip()
-        if not name or name in found:
+        if not name or name in costs:
             raise UserError(f"--speed {path}, line {place}: {'this model is there twice' if name else 'no model'}")
         values = {key: _number(row.get(key), f"--speed {path}, line {place}: {key}") for key in _NUMBERS}
         known = {key: None if values[key] is None else round(values[key] or 0) for key in ("parameters", "bytes")}
         reason = "" if values["milliseconds"] is not None else f"no time in {path.name}"
-        found[name] = ModelCost(**known, milliseconds=values["milliseconds"], reason=reason)
-    return found
+        costs[name] = ModelCost(**known, milliseconds=values["milliseconds"], reason=reason)
+    return costs
 
 
 _NUMBERS = ("milliseconds", "parameters", "bytes")
@@ -192,12 +192,12 @@ def _number(text: str | None, where: str) -> float | None:
 
 def merged(measured: Mapping[str, ModelCost], given: Mapping[str, ModelCost]) -> dict[str, ModelCost]:
     """Return what a file says, and what was measured of the rest; a file's size wins only where it has one."""
-    found = dict(measured)
+    costs = dict(measured)
     for name, cost in given.items():
         own = measured.get(name, ModelCost())
-        found[name] = replace(
+        costs[name] = replace(
             cost,
             parameters=own.parameters if cost.parameters is None else cost.parameters,
             bytes=own.bytes if cost.bytes is None else cost.bytes,
         )
-    return found
+    return costs

@@ -54,9 +54,9 @@ def write_split(
 
 def _relative(path: str | Path, home: str, manifest: Path) -> str:
     # Strings, not pathlib: with a folder of a million images this is most of the work.
-    there = os.path.realpath(path)
-    if not there.startswith(home.rstrip(os.sep) + os.sep):
+    real = os.path.realpath(path)
+    if not real.startswith(home.rstrip(os.sep) + os.sep):
         raise UserError(
             f"{manifest} must lie in the dataset's folder or above it: readers refuse paths that leave its folder"
         )
-    return there[len(home.rstrip(os.sep)) + 1 :].replace(os.sep, "/")
+    return real[len(home.rstrip(os.sep)) + 1 :].replace(os.sep, "/")

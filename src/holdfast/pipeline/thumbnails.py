@@ -32,30 +32,30 @@ def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -
         collection = read(spec)
         conditions = parse_conditions(spec.scenarios, feather=spec.feather)
         # An attack's picture differs from model to model, and remaking it would take the models.
-        conditions = [one for one in conditions if not one.definition.attack]
-        painted = [one for one in conditions if one.definition.paints]
-        conditions = [one for one in conditions if not one.definition.paints]
+        conditions = [condition for condition in conditions if not condition.definition.attack]
+        painted = [condition for condition in conditions if condition.definition.paints]
+        conditions = [condition for condition in conditions if not condition.definition.paints]
     except HoldfastError:
         return {}
     pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
     recorded = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
     stored = stored_conditions(collection.samples)
-    made = {}
+    files = {}
     for sample in collection.samples:
         if sample.source_id in source_ids and _unchanged(sample, recorded):
             # Painted again they would take the generator, and another machine paints another last bit.
             for condition in painted:
                 kept = thumbnail_path(run.path, sample.sample_id, condition)
                 if kept.is_file():
-                    made[sample.sample_id, condition.name] = kept.read_bytes()
+                    files[sample.sample_id, condition.name] = kept.read_bytes()
             for rendering in render_conditions(
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
                 if rendering.rendered is not None:
                     name = _name(rendering.condition, sample)
                     image = over_matte(rendering.rendered.image, spec.matte)
-                    made[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
-    return made
+                    files[sample.sample_id, name] = encode_image(small(image, size), format="jpeg", quality=80)
+    return files
 
 
 def spec_of(run: Run) -> EvaluateSpec:

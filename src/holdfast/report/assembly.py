@@ -95,7 +95,7 @@ def build(
         library = thread.submit(chart_library)
         sections = _sections(read, settings, pictures, votes)
         library.result()
-    alone, shown = read.alone, read.told
+    alone, shown = read.alone, read.about_models
     return write_page(
         sections,
         out,
@@ -138,7 +138,7 @@ class _Read:
         return self.static is not self.rows
 
     @property
-    def told(self) -> Evidence:
+    def about_models(self) -> Evidence:
         """The evidence on the models that the page is about."""
         return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
 

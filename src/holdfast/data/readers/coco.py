@@ -129,7 +129,9 @@ def _sample(
     category = record_id(largest, "category_id")
     height, width = image.get("height"), image.get("width")
     shapes = tuple(
-        one["segmentation"] for one in known if record_id(one, "category_id") == category and one.get("segmentation")
+        annotation["segmentation"]
+        for annotation in known
+        if record_id(annotation, "category_id") == category and annotation.get("segmentation")
     )
     mask = None
     if shapes:

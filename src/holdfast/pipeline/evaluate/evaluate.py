@@ -130,17 +130,17 @@ def _make_portions(
             setup.run.predictions, ids, prepared, tested, portion, retry=spec.retry_errors, progress=setup.progress
         )
         if fast is not None and portion is fast.portion:
-            made = fast.execute(plan, prepared, step, setup.progress)
+            portion_summary = fast.execute(plan, prepared, step, setup.progress)
         else:
             # One part file per shard: small enough that a kill costs little, large enough that a big run has only
             # hundreds. It also holds enough rows to fill a few batches of each model.
             few = 4 * spec.batch_size // max(1, len(portion.conditions))
-            made = execute(
+            portion_summary = execute(
                 plan, Evaluation(spec, prepared, setup.run.path), executor, step=step,
                 size=max(8, plan.count // 500, few), known=Loaded(tested, painter),
                 samples=prepared.collection.samples, donors=prepared.pool.samples, progress=setup.progress,
             )  # fmt: skip
-        setup.summary.merge(made)
+        setup.summary.merge(portion_summary)
 
 
 def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:

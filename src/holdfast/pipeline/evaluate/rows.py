@@ -212,7 +212,9 @@ class _Covering:
     def __init__(self, samples: Sequence[Sample], portion: Portion) -> None:
         self._all, self._portion = samples, portion
         self._samples: dict[str, Sample] = {}
-        self._wanted = {(one.scenario, one.variant, one.parameters_json) for one in portion.conditions}
+        self._wanted = {
+            (condition.scenario, condition.variant, condition.parameters_json) for condition in portion.conditions
+        }
 
     def __call__(self, row: Mapping[str, Any]) -> bool:
         if not self._samples:  # made only where some row is not planned

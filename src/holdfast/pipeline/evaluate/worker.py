@@ -141,8 +141,8 @@ class Evaluation:
         self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
     ) -> _Ready:
         ready = _Ready(job, rendering, owed)
-        made = rendering.details if rendering.rendered is None else rendering.rendered.details
-        details = {**stored_details(job.item), **made}
+        rendered_details = rendering.details if rendering.rendered is None else rendering.rendered.details
+        details = {**stored_details(job.item), **rendered_details}
         ready.facts = {name: details.get(name) for name in DETAILS}
         if rendering.rendered is not None:
             image = over_matte(rendering.rendered.image, self.spec.matte)

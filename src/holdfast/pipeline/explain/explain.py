@@ -95,20 +95,20 @@ def _conditions(again: EvaluateSpec, asked: str) -> list[Condition]:
     """Return the conditions of the run that are explained; by default, none that takes the object away."""
     known = parse_conditions(again.scenarios, feather=again.feather)
     if not asked:
-        kept = [one for one in known if not (one.definition.attack or one.definition.paints)]
-        kept = [one for one in kept if one.scenario not in WITHOUT_OBJECT]
+        kept = [condition for condition in known if not (condition.definition.attack or condition.definition.paints)]
+        kept = [condition for condition in kept if condition.scenario not in WITHOUT_OBJECT]
         if not kept:
             raise UserError("no condition of this run keeps the object and can be made again; name some: --conditions")
         return kept
-    found = parse_conditions(asked, feather=again.feather)
+    chosen = parse_conditions(asked, feather=again.feather)
     names = [other.name for other in known]
-    for one in found:
-        if one.name not in names:
-            raise UserError(f"{one.name} is not among this run's conditions: {', '.join(names)}")
-        if one.definition.attack or one.definition.paints:
-            how = "made against each model" if one.definition.attack else "painted by a generator"
-            raise UserError(f"pictures of {one.name} are {how} and were not kept, so they cannot be explained")
-    return [one for one in known if one.name in {other.name for other in found}]
+    for condition in chosen:
+        if condition.name not in names:
+            raise UserError(f"{condition.name} is not among this run's conditions: {', '.join(names)}")
+        if condition.definition.attack or condition.definition.paints:
+            how = "made against each model" if condition.definition.attack else "painted by a generator"
+            raise UserError(f"pictures of {condition.name} are {how} and were not kept, so they cannot be explained")
+    return [condition for condition in known if condition.name in {other.name for other in chosen}]
 
 
 def _tested(run: Run) -> set[str]:
@@ -182,7 +182,7 @@ class _Work:
                 (row["row_id"], method.text) in done for _, _, row in planned for method in self.methods
             )
             left = [
-                one for one in planned if any((one[2]["row_id"], method.text) not in done for method in self.methods)
+                job for job in planned if any((job[2]["row_id"], method.text) not in done for method in self.methods)
             ]
             if not left:
                 continue
@@ -219,7 +219,7 @@ class _Work:
 
     def _cascaded(self, row: dict[str, Any]) -> bool:
         """Return whether a row is cascaded: originals, or every picture where there are no originals."""
-        return row["condition"] == ORIGINAL or ORIGINAL not in {one.name for one in self.conditions}
+        return row["condition"] == ORIGINAL or ORIGINAL not in {condition.name for condition in self.conditions}
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         """Add rows, in the place of those that they were made again for."""
@@ -266,13 +266,13 @@ class _Work:
         looking = MapMaker(subject, self.spec, self.methods, self.run.path)
         waiting: list[dict[str, Any]] = []
         for items in _batches(self._items(subject, model, left, kept, summary), self.spec.batch_size):
-            made = looking.rows(items, done)
-            summary.count(made, key="row_id")
-            waiting += made
+            rows = looking.rows(items, done)
+            summary.count(rows, key="row_id")
+            waiting += rows
             if len(waiting) >= _PART:
                 self._write(waiting)
                 waiting = []
-            yield len(made)
+            yield len(rows)
         if waiting:
             self._write(waiting)
 
@@ -286,8 +286,8 @@ class _Work:
     ) -> Iterator[Item]:
         """Yield the pictures, made again and checked, in the model's view."""
         by_sample: dict[str, list[tuple[Sample, Condition, dict[str, Any]]]] = {}
-        for one in left:
-            by_sample.setdefault(one[0].sample_id, []).append(one)
+        for job in left:
+            by_sample.setdefault(job[0].sample_id, []).append(job)
         for group in by_sample.values():
             sample, rows = group[0][0], {condition: row for _, condition, row in group}
             for rendering in render_conditions(
@@ -297,16 +297,16 @@ class _Work:
                 if not self._same(subject, sample, rendering.condition, row):
                     summary.add(sample.sample_id, f"skipped: {model} or what it saw changed since the run")
                     continue
-                made = rendering.rendered
-                if made is None or made.mask is None:
+                rendered = rendering.rendered
+                if rendered is None or rendered.mask is None:
                     summary.add(sample.sample_id, f"skipped: {rendering.error or 'there is no mask for this picture'}")
                     continue
-                image = over_matte(made.image, self.again.matte)
+                image = over_matte(rendered.image, self.again.matte)
                 if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
                     summary.add(sample.sample_id, "skipped: the picture is no longer what the models saw")
                     continue
                 try:
-                    view, mask = subject.see(image), subject.see_mask(made.mask)
+                    view, mask = subject.see(image), subject.see_mask(rendered.mask)
                 except SampleError as error:
                     summary.add(sample.sample_id, f"error: {error}")
                     continue

@@ -80,7 +80,7 @@ class MapMaker:
 
     def rows(self, items: Sequence[Item], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return the rows of pictures of one shape that are not done."""
-        made: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         usable = []
         for item in items:
             share = float(item.mask.mean())
@@ -90,10 +90,10 @@ class MapMaker:
             reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
             about = {"status": "skipped", "error": reason}
             left = [method for method in self.methods if (item.row_id, method.text) not in done]
-            made += [self._row(item, method) | about for method in left]
+            rows += [self._row(item, method) | about for method in left]
         for method in self.methods:
-            made += self._method(method, [item for item in usable if (item.row_id, method.text) not in done])
-        return made
+            rows += self._method(method, [item for item in usable if (item.row_id, method.text) not in done])
+        return rows
 
     def _method(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:
         if not items:
@@ -140,9 +140,9 @@ class MapMaker:
         wanted = [place for place, item in enumerate(items) if item.cascaded and look(maps[place], item.mask)]
         if not self.options.cascade or others is None or not network.differentiable or not wanted:
             return {}
-        part, own = batch[wanted], AskedScores([one[wanted] for one in asked.targets], asked.classes)
+        part, own = batch[wanted], AskedScores([target[wanted] for target in asked.targets], asked.classes)
         if not self._stages:
-            self._stages = stages(network, part[:1], [one[:1].to(network.device) for one in own.targets])
+            self._stages = stages(network, part[:1], [target[:1].to(network.device) for target in own.targets])
         series = []
         for only in self._stages[:-1]:
             with self._randomised(only):
@@ -150,11 +150,11 @@ class MapMaker:
         series.append([others[place] for place in wanted])
         return {
             place: {
-                "cascade": [rank_correlation(maps[place], made[at]) for made in series],
-                "cascade_similarity": [structural_similarity(maps[place], made[at]) for made in series],
+                "cascade": [rank_correlation(maps[place], randomised[at]) for randomised in series],
+                "cascade_similarity": [structural_similarity(maps[place], randomised[at]) for randomised in series],
             }
             for at, place in enumerate(wanted)
-            if all(np.isfinite(made[at]).all() for made in series)
+            if all(np.isfinite(randomised[at]).all() for randomised in series)
         }
 
     def _maps(self, method: AttributionMethod, batch: torch.Tensor, asked: AskedScores) -> tuple[list[Map], str]:
@@ -163,14 +163,14 @@ class MapMaker:
         with _exact(network.device):
             if method.name == "gradcam":
                 if method.text not in self._layers:
-                    first = [one[:1].to(network.device) for one in asked.targets]
+                    first = [target[:1].to(network.device) for target in asked.targets]
                     wanted = str(method.options.get("layer", ""))
                     self._layers[method.text] = find_layer(network, batch[:1].to(network.device), first, wanted)
                 layer = self._layers[method.text]
                 maps = AttributionMethod(method.name, method.text, {"layer": layer})(network, batch, asked.targets)
             else:
                 maps = method(network, batch, asked.targets)
-        return [np.asarray(one, np.float32) for one in maps.numpy()], layer
+        return [np.asarray(heat, np.float32) for heat in maps.numpy()], layer
 
     @contextmanager
     def _randomised(self, only: frozenset[int] | None = None) -> Iterator[None]:
@@ -180,19 +180,19 @@ class MapMaker:
             yield
 
     def _where(self, item: Item, method: AttributionMethod, heat: Map, other: Map | None) -> dict[str, Any]:
-        found = look(heat, item.mask)
+        attention = look(heat, item.mask)
         row: dict[str, Any] = {"area": float(item.mask.mean()), "picture": self._picture(item, method, heat)}
-        if found is None:
+        if attention is None:
             finite = bool(np.isfinite(heat).all())
             return row | {
                 "status": "empty" if finite else "error",
                 "error": EMPTY if finite else "the map is not finite",
             }
-        row |= {"status": "ok", "share": found.share, "ratio": found.ratio, "hit": found.hit}
+        row |= {"status": "ok", "share": attention.share, "ratio": attention.ratio, "hit": attention.hit}
         if other is not None and np.isfinite(other).all():
             of_other = look(other, item.mask)
             # A map of zeros lies nowhere: as good as one that is the same everywhere.
-            row["share_randomised"] = found.area if of_other is None else of_other.share
+            row["share_randomised"] = attention.area if of_other is None else of_other.share
             row["rank_correlation"] = rank_correlation(heat, other)
             row["structural_similarity"] = structural_similarity(heat, other)
         return row

@@ -71,9 +71,11 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Ex
         raise UserError(f"the run has no model of {model} trained on {trained_on}, fold {fold}")
     if recorded.get("verb") == "segment":
         for text in recorded["architectures"]:
-            found = networks.resolve(text, size=recorded["trained_by"]["size"], pretrained=recorded["pretrained"])
-            if found.name == model:
-                segmenter = networks.load(found, folder, device=device)
+            architecture = networks.resolve(
+                text, size=recorded["trained_by"]["size"], pretrained=recorded["pretrained"]
+            )
+            if architecture.name == model:
+                segmenter = networks.load(architecture, folder, device=device)
                 return segmenter_subject(segmenter, map_labels(tuple(recorded["classes"]), {}, segmenter.labels))
         raise UserError(f"{model} is not among the architectures of this run's last segment; run that again with it")
     classifier = local_dir.load(Name("local-dir", str(folder)), device=device)
@@ -102,7 +104,7 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
             with torch.no_grad():
                 return torch.as_tensor(classifier.logits(batch)).float().cpu()
         pictures = (batch * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-        return torch.from_numpy(classifier.predict([np.ascontiguousarray(one) for one in pictures]))
+        return torch.from_numpy(classifier.predict([np.ascontiguousarray(picture) for picture in pictures]))
 
     def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         del masks

@@ -157,14 +157,16 @@ class Flow:
     def _settle(self, unit: Unit, chunk: Chunk, place: int, group: Group) -> None:
         """Find a donor later in the pool, which is rarely needed."""
         try:
-            made, details = decoding.settle(unit.orders[place], self._pool, self._spec.seed, group.images.shape[1:])
+            background, details = decoding.settle(
+                unit.orders[place], self._pool, self._spec.seed, group.images.shape[1:]
+            )
         except SampleError as error:
             for number in unit.orders[place].conditions:
                 if self._conditions[number].definition.donor:
                     chunk.fail(place, number, "error", str(error))
             return
         chunk.donors[place] = details
-        group.backgrounds[group.places.index(place)] = made
+        group.backgrounds[group.places.index(place)] = background
 
     def _finish(self, number: int) -> None:
         if number in self._chunks and self._chunks[number][1].left == 0:
@@ -173,7 +175,7 @@ class Flow:
     def _upload(self, number: int, group: Group) -> _Gathered:
         import torch
 
-        tensors = [torch.from_numpy(one) for one in (group.images, group.masks, group.backgrounds)]
+        tensors = [torch.from_numpy(array) for array in (group.images, group.masks, group.backgrounds)]
         if self._uploads is None:
             moved = [tensor.to(self._device, copy=True) for tensor in tensors]
         else:
@@ -210,9 +212,9 @@ class Flow:
         import torch
 
         gathered = self._by_size.pop(size)
-        parts = ([getattr(one, name) for one in gathered] for name in ("images", "masks", "backgrounds"))
+        parts = ([getattr(group, name) for group in gathered] for name in ("images", "masks", "backgrounds"))
         images, masks, backgrounds = (torch.cat(part) if len(part) > 1 else part[0] for part in parts)
-        origins = [(one.number, place) for one in gathered for place in one.places]
+        origins = [(group.number, place) for group in gathered for place in group.places]
         step = at_once(*size)
         for start in range(0, len(origins), step):
             part = slice(start, start + step)
@@ -231,7 +233,7 @@ class Flow:
             return
         conditions = [self._conditions[number] for number in wanted]
         with torch.no_grad():
-            made = render_batch(
+            rendered = render_batch(
                 conditions, images, masks, sample_ids=[sample.sample_id for sample in samples], seed=self._spec.seed,
                 donors=backgrounds, matte=self._spec.matte, compiled=self._compiled,
             )  # fmt: skip
@@ -245,9 +247,9 @@ class Flow:
                 view = subject.network.view
                 if view not in views:
                     room = views[view] = blank(len(truths), view[0], self._device)
-                    for place, one in enumerate(conditions):
+                    for place, condition in enumerate(conditions):
                         part = room[place * len(samples) : (place + 1) * len(samples)]
-                        see(made[one], view[0], crops_centre=view[1], out=part)
+                        see(rendered[condition], view[0], crops_centre=view[1], out=part)
                 self._queue(subject, views[view], truths, mine)
 
     def _queue(self, subject: Subject, seen: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
@@ -338,7 +340,7 @@ def at_once(height: int, width: int) -> int:
 
 
 def _count(gathered: Sequence[_Gathered]) -> int:
-    return sum(len(one.places) for one in gathered)
+    return sum(len(group.places) for group in gathered)
 
 
 def _channels_first(images: Tensor) -> Tensor:

@@ -269,14 +269,14 @@ class Writer:
             self._send()
         while self._pending and (everything or len(self._pending) > BEHIND or self._pending[0].done()):
             try:
-                made = self._result(self._pending.popleft())
+                result = self._result(self._pending.popleft())
             except BrokenProcessPool as error:
                 raise HoldfastError(
                     "the process that writes rows was killed (out of memory?); finished rows are kept: run the same "
                     "command again"
                 ) from error
-            if made is not None:
-                yield made
+            if result is not None:
+                yield result
 
     def close(self) -> None:
         """End when the file in hand is whole; forget what is not written yet."""
@@ -290,11 +290,11 @@ class Writer:
             self._thread.shutdown()
 
     def _result(self, future: Future[tuple[Path, Summary] | pa.Table | None]) -> Summary | pa.Table | None:
-        made = future.result()
-        if not isinstance(made, tuple):
-            return made
-        completed(made[0])  # what sends files to a store does not see files of another process
-        return made[1]
+        result = future.result()
+        if not isinstance(result, tuple):
+            return result
+        completed(result[0])  # what sends files to a store does not see files of another process
+        return result[1]
 
     def _send(self) -> None:
         self._last = time.monotonic()

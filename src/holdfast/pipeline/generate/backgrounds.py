@@ -137,7 +137,12 @@ class Painter:
                 image, mask, _ = load_sample(sample, max_pixels)
             except SampleError:
                 continue  # said where the sample is rendered
-            if mask is not None and mask.any() and not mask.all() and any(_fits(mask, one) for one in conditions):
+            if (
+                mask is not None
+                and mask.any()
+                and not mask.all()
+                and any(_fits(mask, condition) for condition in conditions)
+            ):
                 loaded.append((sample, image, mask))
         for start in range(0, len(loaded), self.at_once):
             part = loaded[start : start + self.at_once]
@@ -145,7 +150,7 @@ class Painter:
                 pictures = self._make(part, attempt=0)
             except SampleError:
                 continue  # one by one, then, to find the image it fails on
-            self._ahead |= {one.sample_id: made for (one, _, _), made in zip(part, pictures, strict=True)}
+            self._ahead |= {sample.sample_id: picture for (sample, _, _), picture in zip(part, pictures, strict=True)}
 
     def paint(self, sample: Sample, image: Image, mask: Mask) -> Rendered:
         """Return new surroundings of a sample's size, with what was asked for; raise a SampleError without any."""
@@ -198,19 +203,19 @@ class Painter:
 
     def _make(self, wanted: Sequence[tuple[Sample, Image, Mask]], *, attempt: int) -> list[Image]:
         asked = [self.request(sample) for sample, _, _ in wanted]
-        prompts, seeds = [one.prompt for one in asked], [one.seed + attempt for one in asked]
+        prompts, seeds = [request.prompt for request in asked], [request.seed + attempt for request in asked]
         images, masks = [image for _, image, _ in wanted], [mask for _, _, mask in wanted]
         try:
             with self._lock:  # pipelines keep state between steps
                 if self.inpaints:
                     return cast(Inpainter, self.maker).inpaint(prompts, seeds, images, masks)
-                made = self.maker.generate(prompts, seeds)
+                pictures = self.maker.generate(prompts, seeds)
         except HoldfastError:
             raise
         except Exception as error:  # of a library, about one image
             raise_machine_trouble(error)
             raise SampleError(f"the generator failed: {type(error).__name__}: {first_line(error)}") from error
-        return [cover(picture, *mask.shape) for picture, mask in zip(made, masks, strict=True)]
+        return [cover(picture, *mask.shape) for picture, mask in zip(pictures, masks, strict=True)]
 
 
 def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:

@@ -77,9 +77,9 @@ class GeneratedPool:
         """Write the manifest, the list of failures, and the label file where the categories have keys."""
         table = self._parts.rows().sort_by([("sample_id", "ascending"), ("attempt", "ascending")])
         is_ok = pc.equal(table["status"], "ok")
-        made = table.filter(is_ok).select(MANIFEST.names)
-        write_table(self.folder / "manifest.parquet", made)
-        write_csv(self.folder / "manifest.csv", made)
+        images = table.filter(is_ok).select(MANIFEST.names)
+        write_table(self.folder / "manifest.parquet", images)
+        write_csv(self.folder / "manifest.csv", images)
         failed = table.filter(pc.invert(is_ok)).drop_columns(["row_id", "path", "height", "width", "published_sha256"])
         if failed.num_rows:
             write_csv(self.folder / "failed.csv", failed)
@@ -97,5 +97,5 @@ class GeneratedPool:
         """Return the categories and those of earlier lists, whose images are still there."""
         file = self.folder / "labels.csv"
         keys = read_label_file(file) if file.is_file() else {}
-        now = {one.name for one in categories}
-        return [*(Category(name, one) for name, one in keys.items() if name not in now), *categories]
+        now = {category.name for category in categories}
+        return [*(Category(name, class_keys) for name, class_keys in keys.items() if name not in now), *categories]

@@ -73,7 +73,7 @@ def generate(
     run, pool = Run(out), GeneratedPool(out)
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
         planned = plan(spec)
-        prompts = list(dict.fromkeys(one.prompt for one in planned.requests))
+        prompts = list(dict.fromkeys(request.prompt for request in planned.requests))
         if maker is None and elsewhere(executor):
             known = known_elsewhere(_maker_name(spec), spec.device, prompts, executor)
         else:
@@ -86,15 +86,15 @@ def generate(
             summary.add(where, why, 0)
         _tell_cut(known, planned.requests, summary)
         done = pool.finished()
-        owed = [one for one in planned.requests if (one.prompt_id, one.repeat) not in done]
+        owed = [request for request in planned.requests if (request.prompt_id, request.repeat) not in done]
         summary.already = len(planned.requests) - len(owed)
         work = GenerateWorker(spec, out, known, maker)
-        made = 0
+        finished = 0
         progress("generate", 0, len(owed))
         for count, part in _made(work, owed, executor):
             summary.merge(part)
-            made += count
-            progress("generate", made, len(owed))
+            finished += count
+            progress("generate", finished, len(owed))
         pool.finish(planned.categories)
     return summary
 
@@ -166,34 +166,36 @@ def _batches(
 ) -> Iterator[list[MadeImage]]:
     waiting, broken = iter(requests), 0
     while chosen := list(itertools.islice(waiting, batch_size)):
-        made = _attempt(maker, chosen, seed, 0)
-        failed = [one.request for one in made if one.image is None]
+        images = _attempt(maker, chosen, seed, 0)
+        failed = [image.request for image in images if image.image is None]
         again = _attempt(maker, failed, seed, 1) if failed else []
-        broken = broken + len(again) if len(again) == len(chosen) and all(one.error != BLACK for one in again) else 0
+        broken = (
+            broken + len(again) if len(again) == len(chosen) and all(image.error != BLACK for image in again) else 0
+        )
         if broken >= _GIVE_UP:
             raise UserError(f"the generator fails on every prompt, {broken} in a row: {again[0].error}")
-        yield made + again
+        yield images + again
 
 
 def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, attempt: int) -> list[MadeImage]:
     """Try every request once; where a batch fails, try one at a time to find the prompt that fails."""
-    seeds = [one.seed(seed) + attempt for one in requests]
+    seeds = [request.seed(seed) + attempt for request in requests]
     start = time.perf_counter()
     try:
-        images = maker.generate([one.prompt for one in requests], seeds)
+        images = maker.generate([request.prompt for request in requests], seeds)
     except HoldfastError:
         raise
     except Exception as error:
         raise_machine_trouble(error)
         if len(requests) > 1:
-            return [made for one in requests for made in _attempt(maker, [one], seed, attempt)]
+            return [image for request in requests for image in _attempt(maker, [request], seed, attempt)]
         return [MadeImage(requests[0], seeds[0], attempt, None, f"{type(error).__name__}: {first_line(error)}", 0.0)]
     each = (time.perf_counter() - start) / len(requests)
-    made = []
+    made_images = []
     for request, one_seed, image in zip(requests, seeds, images, strict=True):
         problem = _problem(image)
-        made.append(MadeImage(request, one_seed, attempt, None if problem else image, problem, each))
-    return made
+        made_images.append(MadeImage(request, one_seed, attempt, None if problem else image, problem, each))
+    return made_images
 
 
 def _problem(image: Image) -> str:
@@ -209,15 +211,15 @@ def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: Known) -> dict
         "generator": known.name,
         "generator_fingerprint": known.fingerprint,
         "templates": dict(planned.templates),
-        "classes": [one.name for one in planned.categories],
-        "prompts": len({one.prompt_id for one in planned.requests}),
+        "classes": [category.name for category in planned.categories],
+        "prompts": len({request.prompt_id for request in planned.requests}),
         "images": len(planned.requests),
     }
 
 
 def _tell_cut(known: Known, requests: Iterable[ImageRequest], summary: Summary) -> None:
     """Report the words of each prompt that the generator does not read."""
-    asked = {one.prompt: one for one in requests}
+    asked = {request.prompt: request for request in requests}
     for prompt, words in known.cut.items():
         message = f"the prompt {prompt!r} is too long for {known.name}, which does not read: {words}"
         summary.add(asked[prompt].place, message, 0)
@@ -273,14 +275,14 @@ class GenerateWorker:
         size = self.spec.batch_size
         with ThreadPoolExecutor(core_count()) as threads:
             writer = _Writer(self.spec, GeneratedPool(self._out), self._known, threads, whole=whole)
-            made = 0
+            submitted = 0
             for batch in _batches(self.maker, requests, seed=self.spec.seed, batch_size=size):
                 writer.add(batch)
-                count = min(size, len(requests) - made)
-                made += count
-                yield count, writer.told()
+                count = min(size, len(requests) - submitted)
+                submitted += count
+                yield count, writer.summary()
             writer.close()
-            yield 0, writer.told()
+            yield 0, writer.summary()
 
 
 class _Writer:
@@ -307,13 +309,13 @@ class _Writer:
 
     def add(self, batch: Sequence[MadeImage]) -> None:
         """Take a batch; waits for an older one when too many are on the way."""
-        self._on_the_way.append([self._threads.submit(self._write, one) for one in batch])
+        self._on_the_way.append([self._threads.submit(self._write, image) for image in batch])
         while len(self._on_the_way) > _BATCHES_AHEAD:
             self._collect()
         if self._rows and not self._whole and time.monotonic() - self._written > self._pause:
             self._record()
 
-    def told(self) -> Summary:
+    def summary(self) -> Summary:
         """Return the summary of what was written since the last call."""
         summary, self._summary = self._summary, Summary()
         return summary
@@ -340,8 +342,8 @@ class _Writer:
         self._rows = []
         self._written, self._pause = time.monotonic(), min(2 * self._pause, _SECONDS_A_PART[1])
 
-    def _write(self, made: MadeImage) -> dict[str, Any]:
-        request, image = made.request, made.image
+    def _write(self, made_image: MadeImage) -> dict[str, Any]:
+        request, image = made_image.request, made_image.image
         name = f"{request.prompt_id}-{request.repeat}"
         path = f"{request.nuisance_kind}/{safe_part(request.category)}/{name}.png"
         row = {
@@ -354,17 +356,17 @@ class _Writer:
             "prompt": request.prompt,
             "prompt_id": request.prompt_id,
             "repeat": request.repeat,
-            "seed": made.seed,
+            "seed": made_image.seed,
             "generator": self._known.name,
             "generator_fingerprint": self._known.fingerprint,
-            "seconds": made.seconds,
+            "seconds": made_image.seconds,
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "attempt": made.attempt,
+            "attempt": made_image.attempt,
             "cut_words": self._known.cut.get(request.prompt, ""),
             "licence": self._spec.licence,
             "status": "ok" if image is not None else "error",
-            "error": made.error,
-            "row_id": fingerprint([request.prompt_id, request.repeat, made.seed, self._known.fingerprint])[:32],
+            "error": made_image.error,
+            "row_id": fingerprint([request.prompt_id, request.repeat, made_image.seed, self._known.fingerprint])[:32],
         }
         if image is not None:
             data = encode_image(image)

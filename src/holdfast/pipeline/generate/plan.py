@@ -79,8 +79,8 @@ def plan(spec: GenerateSpec) -> GenerationPlan:
     _check(spec)
     problems: list[tuple[str, str]] = []
     categories = list(_once(_categories(spec), "category", problems))
-    nuisances = [one for one in _once(_nuisances(spec), "nuisance", problems) if one.kind in spec.kinds]
-    lacking = [kind for kind in spec.kinds if kind not in {one.kind for one in nuisances}]
+    nuisances = [nuisance for nuisance in _once(_nuisances(spec), "nuisance", problems) if nuisance.kind in spec.kinds]
+    lacking = [kind for kind in spec.kinds if kind not in {nuisance.kind for nuisance in nuisances}]
     if lacking:
         raise UserError(f"the nuisances have no {lacking[0]}; choose others with --kinds")
     templates = dict(DIORAMA_TEMPLATES if _is_drawn(spec, spec.nuisances) else PHOTO_TEMPLATES)
@@ -111,12 +111,12 @@ def _is_drawn(spec: GenerateSpec, place: str) -> bool:
 
 def _categories(spec: GenerateSpec) -> list[Category]:
     if _is_drawn(spec, spec.categories):
-        found = [Category(name, vocabulary.KEYS[name]) for name in vocabulary.CLASSES]
+        categories = [Category(name, vocabulary.KEYS[name]) for name in vocabulary.CLASSES]
     elif not spec.categories:
         raise UserError("say what the images should show: --categories FILE (only embedded: knows its own)")
     else:
-        found = read_categories(spec.categories)
-    return with_labels(found, spec.labels) if spec.labels else found
+        categories = read_categories(spec.categories)
+    return with_labels(categories, spec.labels) if spec.labels else categories
 
 
 def _nuisances(spec: GenerateSpec) -> list[Nuisance]:
@@ -135,13 +135,13 @@ def _nuisances(spec: GenerateSpec) -> list[Nuisance]:
 
 def _once(listed: Iterable[Listed], what: str, problems: list[tuple[str, str]]) -> Iterator[Listed]:
     seen = set()
-    for one in listed:
-        key = (getattr(one, "kind", ""), one.name)
+    for item in listed:
+        key = (getattr(item, "kind", ""), item.name)
         if key in seen:
-            problems.append((one.name, f"the {what} {one.name!r} is listed twice; one is kept"))
+            problems.append((item.name, f"the {what} {item.name!r} is listed twice; one is kept"))
         else:
             seen.add(key)
-            yield one
+            yield item
 
 
 def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageRequest]:
@@ -152,18 +152,20 @@ def _in_turn(prompts: Iterable[ImageRequest], spec: GenerateSpec) -> list[ImageR
     groups: dict[tuple[str, str], list[ImageRequest]] = {}
     for prompt in prompts:
         groups.setdefault((prompt.nuisance_kind, prompt.category), []).append(prompt)
-    shuffled = [sorted(group, key=lambda one: one.prompt_id) for group in groups.values()]  # ids are as good as random
-    turns = [one for turn in itertools.zip_longest(*shuffled) for one in turn if one is not None]
-    repeated = [dataclasses.replace(one, repeat=repeat) for repeat in range(spec.per_pair) for one in turns]
+    shuffled = [
+        sorted(group, key=lambda request: request.prompt_id) for group in groups.values()
+    ]  # ids are as good as random
+    turns = [request for turn in itertools.zip_longest(*shuffled) for request in turn if request is not None]
+    repeated = [dataclasses.replace(request, repeat=repeat) for repeat in range(spec.per_pair) for request in turns]
     return repeated[: spec.limit] if spec.limit else repeated
 
 
 def label_rows(categories: Sequence[Category]) -> list[dict[str, str]]:
     """Return the rows of a label file, one per alias of a category."""
     return [
-        {"class": one.name, "imagenet_index": str(index), "wnid": wnid, "label": label}
-        for one in categories
+        {"class": category.name, "imagenet_index": str(index), "wnid": wnid, "label": label}
+        for category in categories
         for index, wnid, label in itertools.zip_longest(
-            one.keys.imagenet_indices, one.keys.wnids, one.keys.labels, fillvalue=""
+            category.keys.imagenet_indices, category.keys.wnids, category.keys.labels, fillvalue=""
         )
     ]

@@ -51,10 +51,10 @@ class Prompts:
                     raise UserError(f"the prompts keep the background, and that of {sample.sample_id} is not known")
                 kind = own
             else:
-                others = [one for one in self.backgrounds if one != own] or list(self.backgrounds)
+                others = [background for background in self.backgrounds if background != own] or list(self.backgrounds)
                 kind = others[int(rng.integers(len(others)))]
         said = {"class": name, "a class": f"{article(name)} {name}", "background": self.backgrounds.get(kind, "")}
-        return _PLACEHOLDER.sub(lambda found: said[found[1]], template), kind
+        return _PLACEHOLDER.sub(lambda match: said[match[1]], template), kind
 
     def table(self) -> dict[str, Any]:
         """Return the prompts as JSON, for the record."""
@@ -122,10 +122,10 @@ def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str
     for key in table:
         if key not in _ENTRIES:
             raise unknown(f"entry of {where}", key, _ENTRIES)
-    found = {name: _texts(table.get(name, {}), f"[{name}] of {where}") for name in ("classes", "backgrounds")}
+    texts = {name: _texts(table.get(name, {}), f"[{name}] of {where}") for name in ("classes", "backgrounds")}
     known = {_plain(name): name for name in classes}
     own: dict[str, str] = {}
-    for name, text in found["classes"].items():
+    for name, text in texts["classes"].items():
         if _plain(name) in known:
             own[known[_plain(name)]] = text
         elif strict:
@@ -141,7 +141,7 @@ def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str
     wanted = table.get("background", "other")
     if wanted not in ("other", "same"):
         raise UserError(f"background of {where} is other or same, not {wanted!r}")
-    prompts = Prompts(default, own, found["backgrounds"], wanted)
+    prompts = Prompts(default, own, texts["backgrounds"], wanted)
     for name, text in [("default", default), *own.items()]:
         _check(text, f"the prompt {name!r} of {where}", prompts.backgrounds)
     return prompts

@@ -76,13 +76,13 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
 
 def _decide(rows: list[dict[str, Any]], votes: str) -> dict[str, dict[str, Any]]:
     """Return the rows that people's verdicts change, with their new values, by id."""
-    tallies = {(one.sha256, one.asked): one for one in read_votes(votes).tallies() if one.sha256}
+    tallies = {(tally.sha256, tally.asked): tally for tally in read_votes(votes).tallies() if tally.sha256}
     met = [(row, tallies[key]) for row in rows if (key := (row["sha256"], row["label"])) in tallies]
     if not met:
         raise UserError(f"the votes at {votes} are about none of the {len(rows)} pictures that went to people")
     decided = {row["row_id"]: _decided(row, tally) for row, tally in met if tally.decision != "undecided"}
     before = {row["row_id"]: row for row in rows}
-    return {one: row for one, row in decided.items() if row != before[one]}
+    return {image_id: row for image_id, row in decided.items() if row != before[image_id]}
 
 
 def _place(out: Path, row: dict[str, Any]) -> None:

@@ -103,13 +103,13 @@ def _labels(tables: dict[str, pd.DataFrame], facts: dict[str, Any]) -> str:
         for row in tables["validity"].to_dict("records")
         if row["n"]
     ]
-    told = "\n".join(f"- {heading}: {text}" for heading, text in facts["oracle_card"])
+    card = "\n".join(f"- {heading}: {text}" for heading, text in facts["oracle_card"])
     return (
         "Nobody looked at the images one by one: an oracle accepted or rejected each. Images that many models fail are "
         "wrong labels more often than others; the shares of accepted images (reporting half of the prompts):\n\n"
         + _table(["images", "n", "accepted", "95 % interval"], rows)
-        + f"\n\nThe oracle:\n\n{told}"
-        + "".join(f"\n\nWarning: {one}" for one in facts["warnings"])
+        + f"\n\nThe oracle:\n\n{card}"
+        + "".join(f"\n\nWarning: {warning}" for warning in facts["warnings"])
     )
 
 
@@ -147,7 +147,7 @@ def mentions(prompts: pd.Series, word: str) -> pd.Series:
 def _licences(facts: dict[str, Any]) -> str:
     licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask whoever made it"
     generators = ", ".join(map(_plain, facts["generators"])) or "not stated"
-    if any(one.startswith("embedded:") for one in facts["generators"]):
+    if any(generator.startswith("embedded:") for generator in facts["generators"]):
         generators += " (Holdfast's own, like the words of its drawn world: Apache-2.0)"
     return (
         f"Generator: {generators}. Licence of the images, as the pool's manifest states it: {licences}. Prompts, seeds "

@@ -78,23 +78,23 @@ def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
     models = tuple(name for name in run.spec()["model_names"] if name in set(rows["model"]))
     said = rows.pivot(index="sample_id", columns="model", values=answer)[list(models)].dropna()
     facts = samples.loc[said.index]
-    told = [json.loads(text) for text in facts["attributes"]]
+    attributes = [json.loads(text) for text in facts["attributes"]]
     images = pd.DataFrame(
         {
             "prompt_id": [
-                str(own.get("prompt_id") or source) for own, source in zip(told, facts["source_id"], strict=True)
+                str(own.get("prompt_id") or source) for own, source in zip(attributes, facts["source_id"], strict=True)
             ],
             "category": facts["label"].astype(str).to_numpy(object),
             "kind": facts["condition"].astype(str).to_numpy(object),
-            "nuisance": [str(own.get("nuisance", "")) for own in told],
-            "prompt": [str(own.get("prompt", "")) for own in told],
+            "nuisance": [str(own.get("nuisance", "")) for own in attributes],
+            "prompt": [str(own.get("prompt", "")) for own in attributes],
         },
         index=said.index,
         dtype=object,
     )
     factors = asked_factors(list(images["kind"]), list(images["nuisance"]), images.index)
     for factor in FACTORS:  # drawn scenes know all of them, and so does a manifest with such columns
-        stated = pd.Series([str(own.get(factor) or "") for own in told], images.index, dtype=object)
+        stated = pd.Series([str(own.get(factor) or "") for own in attributes], images.index, dtype=object)
         factors[factor] = factors[factor].where(factors[factor] != "", stated)
     every = pd.Series(True, images.index)
     name = str(run.spec().get("dataset") or run.path.name)
@@ -158,16 +158,18 @@ def _with_backgrounds(answers: ExplainedAnswers, run: Run, spec: ModesSpec, prog
         raise UserError("backgrounds are read by an image and a text tower: --oracle must be a clip:")
     texts = _texts_of(answers, spec, run)
     samples = [
-        one for one in read(spec_of(run)).samples if one.sample_id in answers.images.index and one.label in texts
+        sample
+        for sample in read(spec_of(run)).samples
+        if sample.sample_id in answers.images.index and sample.label in texts
     ]
     clip = load_clip(name, device=spec.device)
-    found: dict[str, str] = {}
+    backgrounds: dict[str, str] = {}
     progress("read", 0, len(samples))
     for start in range(0, len(samples), _AT_ONCE):
         part = samples[start : start + _AT_ONCE]
-        found |= _read(clip, part, texts)
+        backgrounds |= _read(clip, part, texts)
         progress("read", min(start + _AT_ONCE, len(samples)), len(samples))
-    seen = pd.Series(found, dtype=object).reindex(answers.images.index).fillna("")
+    seen = pd.Series(backgrounds, dtype=object).reindex(answers.images.index).fillna("")
     asked = answers.factors["background"]
     known = {value for own in texts.values() for value in own}
     both = asked.isin(list(known)) & (seen != "")
@@ -204,8 +206,8 @@ def _texts_of(answers: ExplainedAnswers, spec: ModesSpec, run: Run) -> dict[str,
 
 def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return the background of each image in which it can be told, by sample_id."""
-    found = {}
-    for label, group in groupby(sorted(samples, key=lambda one: one.label), key=lambda one: one.label):
+    backgrounds = {}
+    for label, group in groupby(sorted(samples, key=lambda sample: sample.label), key=lambda sample: sample.label):
         own, images = [], []
         for sample in group:
             with suppress(SampleError):
@@ -217,9 +219,9 @@ def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str
         logits = clip.scale * image_embeddings(clip, images) @ text_embeddings(clip, list(texts[label].values())).T
         sure = np.exp(logits - logits.max(axis=1, keepdims=True))
         sure /= sure.sum(axis=1, keepdims=True)
-        for one, row in zip(own, sure, strict=True):
-            found[one] = list(texts[label])[int(row.argmax())] if row.max() >= LEAST_SURE else ""
-    return found
+        for sample_id, row in zip(own, sure, strict=True):
+            backgrounds[sample_id] = list(texts[label])[int(row.argmax())] if row.max() >= LEAST_SURE else ""
+    return backgrounds
 
 
 def class_name(label: str, keys: ClassKeys | None) -> str:
@@ -240,16 +242,16 @@ def pictures_of(path: Path, *, size: int = 160) -> Callable[[Container[str]], di
     def make(wanted: Container[str]) -> dict[str, bytes]:
         mined = path / "mining" / "run"
         spec = spec_of(Run.open(mined if mined.is_dir() else path))
-        made: dict[str, bytes] = {}
+        files: dict[str, bytes] = {}
         try:
             samples = read(spec).samples
         except UserError:
-            return made
+            return files
         for sample in samples:
             if sample.sample_id in wanted:
                 with suppress(SampleError):
                     image = sample.image.load(max_pixels=spec.max_pixels)
-                    made[sample.sample_id] = encode_image(small(image, size), format="jpeg", quality=85)
-        return made
+                    files[sample.sample_id] = encode_image(small(image, size), format="jpeg", quality=85)
+        return files
 
     return make

@@ -79,7 +79,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
         warnings += trouble
         facts_of_models = model_facts(pool.models, (*spec.surrogates, *spec.targets))
         progress("results", 0, 1)
-        made = tables(pool, choice, selection, again, facts_of_models, seed=spec.seed)
+        result_tables = tables(pool, choice, selection, again, facts_of_models, seed=spec.seed)
         progress("results", 1, 1)
         facts = {
             "pool": spec.pool,
@@ -102,8 +102,8 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
             "warnings": warnings,
             "environment": environment(),
         }
-        count = publish(spec, pool, choice, selection, oracle, made, facts, out)
-    return Mined(out, count, facts, made, warnings)
+        count = publish(spec, pool, choice, selection, oracle, result_tables, facts, out)
+    return Mined(out, count, facts, result_tables, warnings)
 
 
 def _choose(spec: MineSpec, pool: MeasuredPool) -> MiningChoice:
@@ -173,22 +173,24 @@ def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selectio
 
 def _doubts(pool: MeasuredPool) -> list[str]:
     """Return what a reader should know about the models before believing a hard set."""
-    found = []
+    doubts = []
     wrong = pool.failed.mean()
     chance = 1 - 1 / max(len(pool.collection.classes), 2)
     for model in pool.surrogates:
         if wrong[model] == 1:
-            found.append(
+            doubts.append(
                 f"the surrogate {model} gets every image wrong, so it sorts nothing out (with such surrogates the hard "
                 "set would be everything): check its preprocessing and --labels"
             )
         elif wrong[model] >= chance:
-            found.append(
+            doubts.append(
                 f"the surrogate {model} is right on {1 - wrong[model]:.1%} of the pool, no more than by chance"
             )
         elif wrong[model] == 0:
-            found.append(f"the surrogate {model} gets no image wrong, so there is no failure that all surrogates share")
-    return found + [
+            doubts.append(
+                f"the surrogate {model} gets no image wrong, so there is no failure that all surrogates share"
+            )
+    return doubts + [
         f"{model} and {other} give the same answer to every image: are they the same weights?"
         for model, other in combinations(pool.models, 2)
         if wrong[model] > 0 and (pool.said[model] == pool.said[other]).all()
@@ -198,7 +200,7 @@ def _doubts(pool: MeasuredPool) -> list[str]:
 def _partial_judge(spec: MineSpec, pool: MeasuredPool) -> list[str]:
     """Return a warning if the oracle helped to paint what it judges."""
     makers = {str(sample.attributes.get("generator", "")).partition(":")[0] for sample in pool.collection.samples}
-    if "embedded" in makers and {one.model for one in lineages(spec.oracle)} == {"clip:embedded"}:
+    if "embedded" in makers and {lineage.model for lineage in lineages(spec.oracle)} == {"clip:embedded"}:
         return [
             "the embedded generator is told what to paint by the text tower of clip:embedded, so this oracle accepts "
             "its pictures more readily than a stranger would: take its validity as an upper bound, or let it vote with "
@@ -218,13 +220,13 @@ def _too_large(selection: Selection) -> list[str]:
 def _few_controls(pool: MeasuredPool, selection: Selection) -> list[str]:
     """Return a warning if hard images of the reporting half have no control."""
     hard = pool.images.index[selection.hard & pool.images["valid"] & (pool.images["half"] == REPORT)]
-    found = int(hard.isin(selection.valid_control["hard"]).sum())
-    if found == len(hard):
+    controlled = int(hard.isin(selection.valid_control["hard"]).sum())
+    if controlled == len(hard):
         return []
     return [
-        f"{found} of {len(hard)} valid hard images of the reporting half have a control: the pool has no other valid "
-        "image of their category and kind that too few surrogates fail"
-        + ("; the control is compared with those that have one" if found else "")
+        f"{controlled} of {len(hard)} valid hard images of the reporting half have a control: the pool has no other "
+        "valid image of their category and kind that too few surrogates fail"
+        + ("; the control is compared with those that have one" if controlled else "")
     ]
 
 

@@ -65,14 +65,14 @@ def check(spec: MineSpec) -> list[str]:
         )
     plain = {name: name.partition("?")[0] for name in (*spec.surrogates, *spec.targets)}
     twice = sorted(set(spec.surrogates) & set(spec.targets)) or sorted(
-        {plain[one] for one in spec.surrogates} & {plain[one] for one in spec.targets}
+        {plain[model] for model in spec.surrogates} & {plain[model] for model in spec.targets}
     )
     if twice:
         raise UserError(f"{twice[0]} is a surrogate and a target; a set says nothing about models that made it")
     if len(set(spec.surrogates)) < len(spec.surrogates) or len(set(spec.targets)) < len(spec.targets):
         raise UserError("a model is named twice; it would count as two")
-    judges = {one.model for one in lineages(spec.oracle)}
-    judged = next((name for name, one in plain.items() if one in judges), None)
+    judges = {lineage.model for lineage in lineages(spec.oracle)}
+    judged = next((name for name, model in plain.items() if model in judges), None)
     if judged is not None:
         raise UserError(
             f"the oracle {spec.oracle} is the model {judged}; choose one that is no surrogate and no target"
@@ -225,14 +225,14 @@ def _verdicts(part: Sequence[tuple[str, Sample]], oracle: Oracle, max_pixels: in
 
     with ThreadPoolExecutor(core_count()) as threads:
         loaded = list(threads.map(load, [sample for _, sample in part]))
-    good = [(one, sample, image) for (one, sample), image in zip(part, loaded, strict=True) if image is not None]
+    good = [(row_id, sample, image) for (row_id, sample), image in zip(part, loaded, strict=True) if image is not None]
     if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
         known = oracle.knows([image for *_, image in good], [sample.label for _, sample, _ in good])
-        good = [one for one, is_known in zip(good, known, strict=True) if is_known]
+        good = [item for item, is_known in zip(good, known, strict=True) if is_known]
     verdicts = oracle.judge([image for _, _, image in good], [sample.label for _, sample, _ in good])
-    for (one, sample, _), verdict in zip(good, verdicts, strict=True):
+    for (row_id, sample, _), verdict in zip(good, verdicts, strict=True):
         yield {
-            "row_id": one,
+            "row_id": row_id,
             "sample_id": sample.sample_id,
             "oracle": oracle.name,
             "accepted": verdict.accepted,
@@ -256,27 +256,29 @@ def _frames(
         rows.pivot(index="sample_id", columns="model", values=value).reindex(index=ids, columns=list(names))
         for value in (right, answer)
     ]
-    answered = tables[0].notna().all(axis=1) & pd.Series([one in judged for one in ids], ids)
-    kept = [one for one in ids if answered[one]]
+    answered = tables[0].notna().all(axis=1) & pd.Series([image_id in judged for image_id in ids], ids)
+    kept = [image_id for image_id in ids if answered[image_id]]
     if not kept:
         raise UserError(f"no image of {spec.pool} was answered for by every model and by the oracle; see {run.path}")
     samples = {sample.sample_id: sample for sample in collection.samples}
-    images = pd.DataFrame([_facts(samples[one], judged[one], spec.seed) for one in kept], index=pd.Index(kept))
+    images = pd.DataFrame(
+        [_facts(samples[image_id], judged[image_id], spec.seed) for image_id in kept], index=pd.Index(kept)
+    )
     failed = ~tables[0].loc[kept].astype(bool)
     return images, failed, tables[1].loc[kept].fillna("no answer"), len(ids) - len(kept)
 
 
 def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Return what mining needs to know about an image; without a recorded prompt, it is its own prompt."""
-    told = sample.attributes
-    prompt_id = str(told.get("prompt_id") or sample.source_id)
+    attributes = sample.attributes
+    prompt_id = str(attributes.get("prompt_id") or sample.source_id)
     return {
         "prompt_id": prompt_id,
         "category": sample.label,
         "kind": sample.condition,
-        "nuisance": str(told.get("nuisance", "")),
-        "prompt": str(told.get("prompt", "")),
-        "repeat": int(told.get("repeat") or 0),
+        "nuisance": str(attributes.get("nuisance", "")),
+        "prompt": str(attributes.get("prompt", "")),
+        "repeat": int(attributes.get("repeat") or 0),
         "half": half_of(prompt_id, seed=seed),
         "valid": bool(verdict["accepted"]),
         "oracle_saw": str(verdict["saw"]),

@@ -42,7 +42,7 @@ _QUESTIONS = ("image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate")
 
 def check_out(out: Path) -> None:
     """Raise a UserError if a folder holds anything but a hard set of ours."""
-    if not out.exists() or (out.is_dir() and all(one.name.startswith(".") for one in out.iterdir())):
+    if not out.exists() or (out.is_dir() and all(entry.name.startswith(".") for entry in out.iterdir())):
         return
     try:
         verb = json.loads((out / "mining" / "spec.json").read_text(encoding="utf8")).get("verb")
@@ -71,7 +71,7 @@ def publish(
     samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
     keys = all_keys(spec, pool.collection)
-    there = {sample.label for sample in samples.values()}
+    present = {sample.label for sample in samples.values()}
     paths = _paths(samples)
     _remove_stale(out, set(paths.values()))
     rows: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def publish(
         for name, data in zip(part, files, strict=True):
             write_atomic(out / paths[name], data)
             rows.append(_row(samples[name], paths[name], data, pool, selection))
-        tops += _top_two(oracle, pool.collection, keys, there, files)
+        tops += _top_two(oracle, pool.collection, keys, present, files)
     _write_questions(rows, tops, out)
     # In the manifest, too, which is what a reader of the folder opens first.
     rows = [
@@ -192,7 +192,7 @@ def _stated(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
 
 
 def _top_two(
-    oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], there: set[str], files: Sequence[bytes]
+    oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], present: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
     """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor.
 
@@ -210,8 +210,8 @@ def _top_two(
         members = map_labels(collection.classes, keys, classifier.labels).members
     scores = classifier.predict([decode_image(data) for data in files])
     best = np.stack([scores[:, list(own)].max(axis=1) for own in members], axis=1)
-    if len(there) > 1:
-        best[:, [one not in there for one in collection.classes]] = -np.inf
+    if len(present) > 1:
+        best[:, [name not in present for name in collection.classes]] = -np.inf
     order = np.argsort(-best, axis=1, kind="stable")[:, :2]
     return [(collection.classes[row[0]], collection.classes[row[-1]]) for row in order]
 

@@ -92,7 +92,7 @@ def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remed
             "fingerprint": classifier.fingerprint,
             "recipe": described(recipe),
             "seed": spec.seed,
-            "images": fingerprint([[one.sample_id, one.image.fingerprint()] for one in samples]),
+            "images": fingerprint([[sample.sample_id, sample.image.fingerprint()] for sample in samples]),
         }
         folder = out / WEIGHTS
         if not trained_as(folder, asked):
@@ -116,7 +116,9 @@ def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remed
 
 def _read(spec: RemedySpec) -> _Mined:
     facts, images = read_hard_set(Path(spec.hard))
-    drawn = bool(facts["generators"]) and all(str(one).startswith("embedded:") for one in facts["generators"])
+    drawn = bool(facts["generators"]) and all(
+        str(generator).startswith("embedded:") for generator in facts["generators"]
+    )
     return _Mined(facts, spec.pool or facts["pool"], images, drawn)
 
 
@@ -140,9 +142,11 @@ def easy_samples(images: pd.DataFrame, collection: Collection, *, limit: int, se
             "what results are about; mine it anew"
         )
     if limit:
-        chosen = easy.assign(turn=draw_order([str(one) for one in easy.index], seed=seed)).nsmallest(limit, "turn")
+        chosen = easy.assign(turn=draw_order([str(image_id) for image_id in easy.index], seed=seed)).nsmallest(
+            limit, "turn"
+        )
         easy = easy.loc[chosen.index]
-    wanted = {str(one) for one in easy.index}
+    wanted = {str(image_id) for image_id in easy.index}
     samples = [sample for sample in collection.samples if sample.sample_id in wanted]
     if len(samples) < 8:
         raise UserError(
@@ -157,11 +161,11 @@ def _claim(out: Path, spec: RemedySpec) -> None:
     file = out / "spec.json"
     asked = {"verb": "remedy", **json.loads(json.dumps(asdict(spec)))}
     if file.is_file():
-        there = json.loads(file.read_text(encoding="utf8"))
-        other = [key for key in ("verb", "hard", "model") if there.get(key) != asked[key]]
+        stored = json.loads(file.read_text(encoding="utf8"))
+        other = [key for key in ("verb", "hard", "model") if stored.get(key) != asked[key]]
         if other:
-            raise UserError(f"{out} holds another run ({other[0]} {there.get(other[0])}); name a new folder for --out")
-    elif any(not one.name.startswith(".") for one in out.iterdir()):
+            raise UserError(f"{out} holds another run ({other[0]} {stored.get(other[0])}); name a new folder for --out")
+    elif any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise UserError(f"{out} holds something else; name a new folder for --out")
     write_json(file, asked)
 
@@ -213,11 +217,13 @@ def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Pr
     rows = run.rows(["sample_id", "source_id", "label", "model", "status", right, said]).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": object, "label": object, said: object})
     names = run.spec()["model_names"]  # as given: the model, then the remedied one
-    made = rows.pivot(index="sample_id", columns="model", values=right)[names].dropna().astype(bool)
-    told = rows.drop_duplicates("sample_id").set_index("sample_id")[["source_id", "label"]]
-    told = told.join(made.set_axis(["before", "after"], axis=1), how="inner").rename(columns={"label": "category"})
+    correct = rows.pivot(index="sample_id", columns="model", values=right)[names].dropna().astype(bool)
+    samples = rows.drop_duplicates("sample_id").set_index("sample_id")[["source_id", "label"]]
+    samples = samples.join(correct.set_axis(["before", "after"], axis=1), how="inner").rename(
+        columns={"label": "category"}
+    )
     answers = rows.pivot(index="sample_id", columns="model", values=said)[names]
-    joined: pd.DataFrame = told.join(answers.set_axis(["said_before", "said_after"], axis=1))
+    joined: pd.DataFrame = samples.join(answers.set_axis(["said_before", "said_after"], axis=1))
     return joined
 
 

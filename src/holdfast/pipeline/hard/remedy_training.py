@@ -70,7 +70,9 @@ def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any
     """Return a classifier and the configuration that rebuilds it as timm writes it."""
     name = parse_name(text)
     if name.scheme not in SCHEMES:
-        raise UserError(f"remedy trains {', '.join(f'{one}:' for one in SCHEMES)} models, and {text} is none of them")
+        raise UserError(
+            f"remedy trains {', '.join(f'{scheme}:' for scheme in SCHEMES)} models, and {text} is none of them"
+        )
     classifier = load_classifier(text, device=device)
     assert isinstance(classifier, TorchClassifier)
     if name.scheme == "timm":
@@ -138,7 +140,9 @@ def fine_tune(
         with ThreadPoolExecutor(core_count()) as threads:
             for index in augment.shuffled(len(samples), size, "cpu"):
                 chosen = [samples[place] for place in index.tolist()]
-                pictures = threads.map(lambda one: classifier.prepare(one.image.load(max_pixels=max_pixels)), chosen)
+                pictures = threads.map(
+                    lambda sample: classifier.prepare(sample.image.load(max_pixels=max_pixels)), chosen
+                )
                 batch = torch.stack(list(pictures))
                 yield augment.move(batch, augment.move_grid(batch, moves)), owners[targets[index]]
 

@@ -100,12 +100,12 @@ def paint_again(
     return again, [f"{lost} of {len(wanted)} new images of hard prompts could not be made"] if lost else []
 
 
-def _stand_ins(pool: MeasuredPool, there: Container[str], place: Path) -> list[dict[str, Any]]:
+def _stand_ins(pool: MeasuredPool, present: Container[str], place: Path) -> list[dict[str, Any]]:
     """Return a pool image per category that no painted image has, so that models choose among all of them."""
     rows = []
     for category in pool.collection.classes:
-        if category not in there:
-            sample = next(one for one in pool.collection.samples if one.label == category)
+        if category not in present:
+            sample = next(candidate for candidate in pool.collection.samples if candidate.label == category)
             data = encode_image(sample.image.load())
             path = f"{_STAND_IN}/{safe_part(category)}.png"
             write_atomic(place / path, data)
@@ -116,14 +116,14 @@ def _stand_ins(pool: MeasuredPool, there: Container[str], place: Path) -> list[d
 
 def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
     """Return the generator's name (the pool's own, or the one named), what is known of it, and itself if loaded."""
-    made = {
+    makers = {
         (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
         for sample in pool.collection.samples
     }
     hint = "name what paints the hard prompts anew (--generator), or leave that out (--again 0)"
-    if len(made) != 1 and not spec.generator:
+    if len(makers) != 1 and not spec.generator:
         raise UserError(f"the pool has images of several generators; {hint}")
-    name, identity = next(iter(made))
+    name, identity = next(iter(makers))
     text = spec.generator or name
     if not text:
         raise UserError(f"the pool does not say what made it; {hint}")
@@ -170,9 +170,9 @@ class RepaintWorker:
     def run(self, maker: TextToImage, jobs: Sequence[Repaint]) -> Iterator[dict[str, Any]]:
         """Yield a row per image that could be made."""
         names = dict(job.item for job in jobs)
-        for made in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
-            if made.image is not None:
-                yield _row(made, names[made.request], self.known, self._place)
+        for image in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
+            if image.image is not None:
+                yield _row(image, names[image.request], self.known, self._place)
 
 
 def _paint(
@@ -196,11 +196,11 @@ def _row_id(request: ImageRequest, known: Known) -> str:
     return f"{request.prompt_id}-{request.repeat}-{known.fingerprint[:16]}"
 
 
-def _row(made: MadeImage, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
+def _row(made_image: MadeImage, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
     """Write the image, and say what it is. The prompt keeps the name that the pool gave it."""
-    assert made.image is not None
-    request = made.request
-    data = encode_image(made.image)
+    assert made_image.image is not None
+    request = made_image.request
+    data = encode_image(made_image.image)
     parts = (request.nuisance_kind, request.category, f"{prompt_id}-{request.repeat}")
     path = "/".join(safe_part(part) for part in parts) + ".png"
     write_atomic(place / path, data)
@@ -216,7 +216,7 @@ def _row(made: MadeImage, prompt_id: str, known: Known, place: Path) -> dict[str
         "prompt": request.prompt,
         "prompt_id": prompt_id,
         "repeat": request.repeat,
-        "seed": made.seed,
+        "seed": made_image.seed,
         "generator": known.name,
         "generator_fingerprint": known.fingerprint,
         "published_sha256": bytes_sha256(data),

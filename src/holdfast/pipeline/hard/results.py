@@ -111,15 +111,17 @@ class Selection:
     def table(self, images: pd.DataFrame) -> pd.DataFrame:
         """Return ``selection.parquet``: one row per image of the pool."""
         control, valid_control = (
-            dict(zip(one["control"].astype(str), one["hard"].astype(str), strict=True))
-            for one in (self.control, self.valid_control)
+            dict(zip(pairs["control"].astype(str), pairs["hard"].astype(str), strict=True))
+            for pairs in (self.control, self.valid_control)
         )
         rows = images[["prompt_id", "half", "valid"]].assign(
             surrogates_failed=self.failures,
             shared=self.shared,
-            set=["hard" if hard else "control" if one in control else "rest" for one, hard in self.hard.items()],
-            control_of=[control.get(str(one), "") for one in images.index],
-            valid_control_of=[valid_control.get(str(one), "") for one in images.index],
+            set=[
+                "hard" if hard else "control" if image_id in control else "rest" for image_id, hard in self.hard.items()
+            ],
+            control_of=[control.get(str(image_id), "") for image_id in images.index],
+            valid_control_of=[valid_control.get(str(image_id), "") for image_id in images.index],
         )
         return rows.rename_axis("sample_id").reset_index()
 
@@ -134,20 +136,20 @@ def tables(
     seed: int,
 ) -> dict[str, pd.DataFrame]:
     """Return every table by name; they are about the reporting half unless a column ``half`` says else."""
-    made = _accuracies(pool, selection)
-    made |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
-    made |= _chosen(pool, choice)
-    made |= _rates(pool, selection)
+    frames = _accuracies(pool, selection)
+    frames |= {"validity": _validity(pool, selection, choice), "control": _controls(selection)}
+    frames |= _chosen(pool, choice)
+    frames |= _rates(pool, selection)
     images = pool.images[(pool.images["half"] == REPORT) & pool.images["valid"]]
     failed = pool.failed.loc[images.index]
-    made |= _curves(images, failed, pool, seed)
-    made["leave_one_out"] = leave_one_out(images, failed, choice.used, pool.targets, choice.at_least)
-    made["overlap"] = overlap(images, failed, pool.models, seed=seed)
-    made["kin"] = by_kin(images, failed, pool.surrogates, pool.targets, facts, seed=seed)
-    made["models"] = _models(pool, choice, facts)
-    made["persistence"] = _persistence(pool, choice, selection, again, seed)
-    made["luck"] = _luck(pool, selection, seed)
-    return made
+    frames |= _curves(images, failed, pool, seed)
+    frames["leave_one_out"] = leave_one_out(images, failed, choice.used, pool.targets, choice.at_least)
+    frames["overlap"] = overlap(images, failed, pool.models, seed=seed)
+    frames["kin"] = by_kin(images, failed, pool.surrogates, pool.targets, facts, seed=seed)
+    frames["models"] = _models(pool, choice, facts)
+    frames["persistence"] = _persistence(pool, choice, selection, again, seed)
+    frames["luck"] = _luck(pool, selection, seed)
+    return frames
 
 
 def _role(pool: MeasuredPool, model: str) -> str:
@@ -158,7 +160,7 @@ def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFr
     import pandas as pd
 
     images = pool.images
-    found, lost = [], []
+    measured, lost = [], []
     for half in (REPORT, CHOOSE):
         for subset in SUBSETS:
             inside = (images["half"] == half) & (images["valid"] if subset == "valid" else True)
@@ -171,15 +173,18 @@ def _accuracies(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFr
             matched = sets["hard"] & images.index.isin(pairs["hard"])
             alike = bool((matched == sets["hard"]).all())
             sets |= {} if alike else {MATCHED: matched}
-            one = accuracies(images, pool.failed, sets, pool.models)
-            found.append(one.assign(half=half, subset=subset))
-            against = [drops(one, against=("pool",)), drops(one, of="hard" if alike else MATCHED, against=("control",))]
+            accuracy = accuracies(images, pool.failed, sets, pool.models)
+            measured.append(accuracy.assign(half=half, subset=subset))
+            against = [
+                drops(accuracy, against=("pool",)),
+                drops(accuracy, of="hard" if alike else MATCHED, against=("control",)),
+            ]
             lost += [part.assign(half=half, subset=subset) for part in against]
     return {
         name: pd.concat(parts, ignore_index=True).assign(
-            role=lambda frame: [_role(pool, one) for one in frame["model"]]
+            role=lambda frame: [_role(pool, model) for model in frame["model"]]
         )
-        for name, parts in (("accuracy", found), ("drops", lost))
+        for name, parts in (("accuracy", measured), ("drops", lost))
     }
 
 
@@ -224,7 +229,7 @@ def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
     """Return the share of shared failures among all images of a kind, nuisance, category."""
     import pandas as pd
 
-    made = {}
+    frames = {}
     for factor in FACTORS:
         parts = []
         for half in (REPORT, "both"):
@@ -234,10 +239,10 @@ def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
                 images = pool.images[inside]
                 if factor == "nuisance":
                     images = images.assign(nuisance=images["kind"] + ": " + images["nuisance"])
-                one = rates(images, selection.shared[inside], factor)
-                parts.append(one.assign(half=half, subset=subset))
-        made[f"rates_{factor}"] = pd.concat(parts, ignore_index=True)
-    return made
+                rate = rates(images, selection.shared[inside], factor)
+                parts.append(rate.assign(half=half, subset=subset))
+        frames[f"rates_{factor}"] = pd.concat(parts, ignore_index=True)
+    return frames
 
 
 def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed: int) -> dict[str, pd.DataFrame]:
@@ -272,9 +277,9 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed
 def _models(pool: MeasuredPool, choice: MiningChoice, facts: pd.DataFrame) -> pd.DataFrame:
     """Return the part that each model had."""
     frame = facts.rename_axis("model").reset_index()
-    frame["role"] = [_role(pool, one) for one in frame["model"]]
-    frame["used"] = [one in choice.used for one in frame["model"]]
-    frame["pool_accuracy"] = [float(1 - pool.failed[one].mean()) for one in frame["model"]]
+    frame["role"] = [_role(pool, model) for model in frame["model"]]
+    frame["used"] = [model in choice.used for model in frame["model"]]
+    frame["pool_accuracy"] = [float(1 - pool.failed[model].mean()) for model in frame["model"]]
     return frame
 
 
@@ -291,7 +296,7 @@ def _persistence(
     rows = []
     for half in (REPORT, "both"):
         for subset in SUBSETS:
-            before, after = (_inside(one.images, half, subset) for one in (pool, again))
+            before, after = (_inside(measured.images, half, subset) for measured in (pool, again))
             hard = before & selection.hard
             painted = after & again.images["prompt_id"].isin(pool.images.loc[hard, "prompt_id"])
             fails = {"shared failure": (selection.shared, shared(again.failed, choice.used, choice.at_least))}
@@ -321,4 +326,6 @@ def _luck(pool: MeasuredPool, selection: Selection, seed: int) -> pd.DataFrame:
     prompts = pool.images.loc[inside, "prompt_id"]
     values = {"shared failure": selection.shared, "accepted by the oracle": pool.images["valid"]}
     values |= {model: pool.failed[model] for model in pool.targets}
-    return pd.DataFrame([{"what": what} | intraclass(one[inside], prompts, seed=seed) for what, one in values.items()])
+    return pd.DataFrame(
+        [{"what": what} | intraclass(value[inside], prompts, seed=seed) for what, value in values.items()]
+    )

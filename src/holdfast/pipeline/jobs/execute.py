@@ -123,8 +123,8 @@ class ShardWork(Generic[Resources]):
         """Do these jobs and write their rows."""
         rows = _Rows(self._table, self._details)
         try:
-            for made in self._worker.run(self._loaded(), jobs):
-                rows.add(made)
+            for output in self._worker.run(self._loaded(), jobs):
+                rows.add(output)
                 if self._in_process and rows.seconds() > _KEPT_SECONDS:
                     rows.write()
         except Exception as error:
@@ -167,16 +167,16 @@ class _Rows:
         """Return the seconds since the last part was written; 0 where nothing waits."""
         return time.monotonic() - self._start if self._rows or self._batches else 0.0
 
-    def add(self, made: Made) -> None:
+    def add(self, output: Made) -> None:
         """Take a row with its details, many rows, or notes."""
-        if isinstance(made, Summary):
-            self.summary.merge(made)
-        elif isinstance(made, pa.Table):
-            self._batches += made.to_batches()
+        if isinstance(output, Summary):
+            self.summary.merge(output)
+        elif isinstance(output, pa.Table):
+            self._batches += output.to_batches()
         else:
             for name, rows in self._beside.items():
-                rows += made.pop(name, ())
-            self._rows.append(self._common | made)
+                rows += output.pop(name, ())
+            self._rows.append(self._common | output)
             if len(self._rows) == _BATCH_ROWS:
                 self._pack()
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from holdfast.pipeline.jobs.progress import Progress, silent, told
+from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
 from holdfast.store import Parts
 from holdfast.store.stored_ids import StoredIds
 
@@ -133,7 +133,7 @@ def plan(
     planned = np.zeros(len(stored), np.bool_)
     failed = _failed(table, stored) if retry and len(stored) else None
     owed = already = count = 0
-    for job in told(jobs, progress if len(stored) else silent, "plan", len(jobs)):
+    for job in with_progress(jobs, progress if len(stored) else silent, "plan", len(jobs)):
         done = 0
         if len(stored):
             places = stored.places(row_ids(job))

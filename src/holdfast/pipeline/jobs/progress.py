@@ -19,7 +19,7 @@ def silent(step: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def told(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:
+def with_progress(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:
     """Yield the items of a step, and report each when the next is asked for."""
     progress(step, 0, total)
     done = 0

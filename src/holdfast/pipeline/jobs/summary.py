@@ -45,11 +45,11 @@ class Summary:
                 self.add(str(row[key]), f"{row['status']}: {row['error']}")
                 self.errors += row["status"] == "error"
 
-    def line(self, done: str = "made", *, made: int | None = None) -> str:
+    def line(self, done: str = "made", *, count: int | None = None) -> str:
         """Return how many rows were made, failed and were there before, for a command's last line."""
-        made = self.rows - self.errors if made is None else made
+        count = self.rows - self.errors if count is None else count
         failed = f", {self.errors} error{'s' if self.errors > 1 else ''}" if self.errors else ""
-        return f"{made} {done}{failed}, {self.already} there already"
+        return f"{count} {done}{failed}, {self.already} there already"
 
     def merge(self, other: Summary) -> None:
         """Add the counts of a shard."""

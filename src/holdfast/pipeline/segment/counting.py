@@ -35,12 +35,12 @@ def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
     edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight line.
     """
     disk = _disk(tolerance(*truth.shape))
-    found = {}
+    counts = {}
     for place in np.union1d(np.unique(truth), np.unique(predicted)).tolist():
         real, said = truth == place, predicted == place
         both, own, theirs = int((real & said).sum()), int(real.sum()), int(said.sum())
         real_edge, said_edge = boundary(real), boundary(said)
-        found[int(place)] = {
+        counts[int(place)] = {
             "intersection": both,
             "union": own + theirs - both,
             "truth": own,
@@ -50,7 +50,7 @@ def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
             "predicted_boundary": int(said_edge.sum()),
             "predicted_boundary_met": _met(said_edge, real_edge, disk),
         }
-    return found
+    return counts
 
 
 def boundary(mask: Mask) -> Mask:

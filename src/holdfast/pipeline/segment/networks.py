@@ -41,20 +41,24 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     """
     name = parse_name(text)
     if name.scheme not in SCHEMES:
-        schemes = ", ".join(f"{one}:" for one in SCHEMES)
+        schemes = ", ".join(f"{scheme}:" for scheme in SCHEMES)
         raise UserError(f"a segmenter to train is named {schemes}NAME, for example smp:FPN@resnet50, not {text!r}")
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)
-    found = {"smp": _smp, "torchvision": _torchvision, "hf": _hf, "embedded": _embedded}[name.scheme](plain, size)
+    architecture = {"smp": _smp, "torchvision": _torchvision, "hf": _hf, "embedded": _embedded}[name.scheme](
+        plain, size
+    )
     shown = _shown(plain)
     if not pretrained:
-        return dataclasses.replace(found, name=shown)
+        return dataclasses.replace(architecture, name=shown)
     shown += ("&" if "?" in shown else "?") + "pretrained=true"
     if name.scheme == "smp" and not _folder(plain):
-        return dataclasses.replace(found, name=shown, arguments={**found.arguments, "encoder_weights": "imagenet"})
+        return dataclasses.replace(
+            architecture, name=shown, arguments={**architecture.arguments, "encoder_weights": "imagenet"}
+        )
     start = text.split("?")[0]
-    return dataclasses.replace(found, name=shown, start=start, start_sha256=weights_sha256(_weights(start)))
+    return dataclasses.replace(architecture, name=shown, start=start, start_sha256=weights_sha256(_weights(start)))
 
 
 def _shown(name: Name) -> str:
@@ -115,9 +119,11 @@ def _configured(config: Mapping[str, Any], size: int) -> Architecture:
     arguments = {key: value for key, value in config.items() if key not in left_out}
     if "img_size" in arguments:
         arguments["img_size"] = size
-    found = Architecture("", "smp", str(config["_model_class"]), arguments)
-    mean, std = (tuple(facts.get(key, otherwise)) for key, otherwise in (("mean", found.mean), ("std", found.std)))
-    return dataclasses.replace(found, mean=mean, std=std)
+    architecture = Architecture("", "smp", str(config["_model_class"]), arguments)
+    mean, std = (
+        tuple(facts.get(key, otherwise)) for key, otherwise in (("mean", architecture.mean), ("std", architecture.std))
+    )
+    return dataclasses.replace(architecture, mean=mean, std=std)
 
 
 def _embedded(name: Name, size: int) -> Architecture:

@@ -66,7 +66,9 @@ def _check(spec: SegmentSpec, collection: Collection) -> None:
             f"segmentation needs masks, and none of the {len(collection)} images has one; --masks FOLDER names them, "
             "holdfast mask makes some"
         )
-    gone = [one.name for one in conditions_of(spec, collection).values() if one.scenario in WITHOUT_OBJECT]
+    gone = [
+        condition.name for condition in conditions_of(spec, collection).values() if condition.scenario in WITHOUT_OBJECT
+    ]
     if gone:
         raise UserError(f"{', '.join(gone)} takes the object out of the picture: there is nothing to segment")
 
@@ -86,10 +88,10 @@ def _evaluate(
         same = ("verb", "dataset", "classes", "seed", "tests", "matte", "feather")
         begin_run(run, recorded, prepared, summary, same=same)
         jobs = [
-            Job(Shown(place, condition, sample, made), (place,))
+            Job(Shown(place, condition, sample, rendered_as), (place,))
             for place in range(len(tested))
             for condition in conditions.values()
-            for sample, made in showing(prepared.collection.samples, condition)
+            for sample, rendered_as in showing(prepared.collection.samples, condition)
         ]
         todo = plan(
             run.predictions, jobs, lambda job: [_row_id(spec, prepared, tested, job.item)],
@@ -98,11 +100,11 @@ def _evaluate(
         )  # fmt: skip
         worker = SegmentWorker(spec, prepared, run.path.absolute())
         size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
-        made = execute(
+        model_summary = execute(
             todo, worker, executor, step="segment", size=size, known=Segmenters(tested), samples=collection.samples,
             donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
-        summary.merge(made)
+        summary.merge(model_summary)
     return run, summary
 
 
@@ -136,7 +138,7 @@ class Shown:
     place: int
     condition: Condition
     sample: Sample
-    made: Condition
+    rendered_as: Condition
 
 
 SegmentJob = Job[Shown, int]
@@ -144,12 +146,12 @@ SegmentJob = Job[Shown, int]
 
 def _key(spec: SegmentSpec, prepared: Prepared, shown: Shown, model: str) -> dict[str, Any]:
     own = {"task": spec.task, "protocol": spec.protocol}
-    return row_key(spec, prepared.collection.name, shown.sample, shown.made, model) | own
+    return row_key(spec, prepared.collection.name, shown.sample, shown.rendered_as, model) | own
 
 
 def _row_id(spec: SegmentSpec, prepared: Prepared, tested: Sequence[testing.TestedSegmenter], shown: Shown) -> str:
     model = tested[shown.place]
-    image, mask = content_of(spec, prepared, shown.sample, shown.made)
+    image, mask = content_of(spec, prepared, shown.sample, shown.rendered_as)
     key = _key(spec, prepared, shown, model.segmenter.name)
     return row_id(key, image=image, mask=mask, model=model.fingerprint)
 
@@ -158,7 +160,7 @@ def _scope(
     tested: Sequence[testing.TestedSegmenter], conditions: Iterable[Condition], jobs: Sequence[SegmentJob]
 ) -> Scope:
     names = [model.segmenter.name for model in tested]
-    asked = {(one.scenario, one.variant, one.parameters_json) for one in conditions}
+    asked = {(condition.scenario, condition.variant, condition.parameters_json) for condition in conditions}
     samples = {job.item.sample.sample_id for job in jobs}
     return Scope(
         pc.field("model").isin(names),
@@ -214,7 +216,10 @@ class SegmentWorker:
         folder = testing.pictures_folder(self.run_path)
         kept = {name: folder / f"{ids[name]}.png" for name in testing.chosen(collection) if name in ids}
         pictures = tensors_of(
-            renderer, [(one.sample, one.made) for one in shown.values()], collection.classes, masks=True
+            renderer,
+            [(picture.sample, picture.rendered_as) for picture in shown.values()],
+            collection.classes,
+            masks=True,
         )
         outcomes: Iterable[tuple[Sample, dict[str, Any]]] = chain(
             ((sample, {"status": status, "error": error}) for sample, status, error in pictures.failed),

@@ -74,13 +74,13 @@ def mapped(segmenter: Segmenter, classes: Sequence[str], keys: Mapping[str, Clas
     """
     from holdfast.core.fingerprint import fingerprint
 
-    found = map_labels(classes, keys, segmenter.labels)
+    mapping = map_labels(classes, keys, segmenter.labels)
     places = np.zeros(len(segmenter.labels), np.uint8)
-    for place, own in enumerate(found.members, 1):
+    for place, own in enumerate(mapping.members, 1):
         places[list(own)] = place
     if places.all():
         raise UserError(f"{segmenter.name} has no output for the background: every one of them is a class")
-    return TestedSegmenter(segmenter, places, fingerprint([segmenter.fingerprint, found.fingerprint]))
+    return TestedSegmenter(segmenter, places, fingerprint([segmenter.fingerprint, mapping.fingerprint]))
 
 
 def own(segmenter: Segmenter, classes: Sequence[str]) -> TestedSegmenter:
@@ -94,10 +94,10 @@ def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | str]
     """Return class maps, or why there is none; a batch that fails is repeated one picture at a time."""
     try:
         maps = tested.segmenter.segment(images)
-        for one, image in zip(maps, images, strict=True):
-            if one.shape != image.shape[:2] or one.max(initial=0) >= len(tested.places):
-                raise SampleError(f"the model answered with a map of shape {one.shape}, or with unknown classes")
-        return [tested.places[one] for one in maps]
+        for predicted, image in zip(maps, images, strict=True):
+            if predicted.shape != image.shape[:2] or predicted.max(initial=0) >= len(tested.places):
+                raise SampleError(f"the model answered with a map of shape {predicted.shape}, or with unknown classes")
+        return [tested.places[predicted] for predicted in maps]
     except Exception as error:
         if len(images) > 1 and half_may_work(error):
             return [answer for image in images for answer in answers(tested, [image])]
@@ -125,7 +125,7 @@ def outcomes(
     """
     assert pictures.masks is not None
     names = (BACKGROUND, *classes)
-    images = [np.ascontiguousarray(one.transpose(1, 2, 0)) for one in pictures.images.numpy()]
+    images = [np.ascontiguousarray(picture.transpose(1, 2, 0)) for picture in pictures.images.numpy()]
     masks, places = pictures.masks.numpy(), (pictures.labels + 1).tolist()
     for at, answer in enumerate(answers(tested, images)):
         sample = pictures.samples[at]
@@ -135,7 +135,7 @@ def outcomes(
             continue
         truth = truth_map(masks[at], places[at])
         counts = count(truth, answer)
-        objects = {place: one["predicted"] for place, one in counts.items() if place}
+        objects = {place: count["predicted"] for place, count in counts.items() if place}
         most = max(objects, key=lambda place: (objects[place], -place), default=0)
         labelled = counts.get(places[at])
         row = ids[sample.sample_id]
@@ -148,7 +148,7 @@ def outcomes(
                 "prediction": names[most] if most and objects[most] else None,
                 "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
                 "status": "ok",
-                DETAILS: [{"row_id": row, "class": names[place]} | one for place, one in counts.items()],
+                DETAILS: [{"row_id": row, "class": names[place]} | count for place, count in counts.items()],
             },
         )
 
@@ -157,10 +157,10 @@ def chosen(collection: Collection) -> list[str]:
     """Return the samples whose pictures are kept: the first of the first fold, of classes spread over the list."""
     tested = [sample for sample in collection.samples if sample.fold == 0] or list(collection.samples)
     first: dict[str, str] = {}
-    for sample in sorted(tested, key=lambda one: one.sample_id):
+    for sample in sorted(tested, key=lambda sample: sample.sample_id):
         first.setdefault(sample.label, sample.source_id)
-    there = [name for name in collection.classes if name in first]
-    spread = {there[len(there) * place // SHOWN] for place in range(SHOWN)} if there else set()
+    present = [name for name in collection.classes if name in first]
+    spread = {present[len(present) * place // SHOWN] for place in range(SHOWN)} if present else set()
     wanted = {first[name] for name in spread}
     return [sample.sample_id for sample in tested if sample.source_id in wanted]
 
@@ -184,10 +184,10 @@ def shown_beside(image: Image, truth: Map, answer: Map) -> bytes:
 def _tinted(image: Image, classes: Map) -> Image:
     """Return a pale grey picture with every class in its colour."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) * 0.5 + 110
-    made = np.repeat(grey[..., None], 3, axis=2)
+    tinted = np.repeat(grey[..., None], 3, axis=2)
     for place in np.unique(classes):
         if place:
             colour = np.array(_TINTS[(int(place) - 1) % len(_TINTS)], np.float32)
             where = classes == place
-            made[where] = 0.45 * made[where] + 0.55 * colour
-    return made.clip(0, 255).astype(np.uint8)
+            tinted[where] = 0.45 * tinted[where] + 0.55 * colour
+    return tinted.clip(0, 255).astype(np.uint8)

@@ -129,22 +129,28 @@ class SegmentTrainingWorker(TrainingWorker):
 
     def _rows(self, job: TrainingJob, condition: Condition, model: Any) -> Iterator[dict[str, Any]]:
         shown = tested_on(job, condition, self.prepared.collection.samples)
-        ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
-        made_of = {one.sample_id: made for one, made in shown}
+        ids = dict(
+            zip((sample.sample_id for sample, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True)
+        )
+        made_of = {sample.sample_id: rendered_as for sample, rendered_as in shown}
         tested = testing.own(model, self.classes)
         folder = testing.pictures_folder(self.run)
-        kept = {one: folder / f"{ids[one]}.png" for one in testing.chosen(self.prepared.collection) if one in ids}
+        kept = {
+            sample_id: folder / f"{ids[sample_id]}.png"
+            for sample_id in testing.chosen(self.prepared.collection)
+            if sample_id in ids
+        }
         renderer = self._renderer(self.spec.settled().size, hashed=True)
         for start in range(0, len(shown), TESTED):
             pictures = tensors_of(renderer, shown[start : start + TESTED], self.classes, masks=True)
-            found = [(sample, {"status": status, "error": error}) for sample, status, error in pictures.failed]
-            found += list(testing.outcomes(tested, pictures, self.classes, ids, kept))
-            for sample, outcome in found:
+            outcomes = [(sample, {"status": status, "error": error}) for sample, status, error in pictures.failed]
+            outcomes += list(testing.outcomes(tested, pictures, self.classes, ids, kept))
+            for sample, outcome in outcomes:
                 yield self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id]) | outcome
 
     def _write(self, job: TrainingJob, condition: str, rows: list[dict[str, Any]]) -> None:
         # The details first: a row that is there has its counts.
-        counted = [one for row in rows for one in row.pop(testing.DETAILS, [])]
+        counted = [count for row in rows for count in row.pop(testing.DETAILS, [])]
         file = testing.details(self.run).folder / f"part-{job.name}--{safe_part(condition)}.parquet"
         write_table(file, pa.Table.from_pylist(counted, schema=SEGMENTS))
         super()._write(job, condition, rows)

@@ -171,12 +171,12 @@ def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> lis
 
 def _shard_by_shard(parts: Parts, condition: pc.Expression) -> Iterator[dict[str, Any]]:
     """Yield the rows for which a condition holds, shard by shard; memory holds one part file."""
-    found = []
+    shards = []
     for place, path in enumerate(parts.paths()):
         numbers = _read(path, ["shard"])["shard"]
-        found += [(number, place, path) for number in pc.unique(numbers).to_pylist()]
+        shards += [(number, place, path) for number in pc.unique(numbers).to_pylist()]
     columns = ["path", "sha256", "mask_path", "mask_sha256", *_FOUND]
-    for number, _, path in sorted(found):
+    for number, _, path in sorted(shards):
         yield from _read(path, columns, condition & (pc.field("shard") == number)).to_pylist()
 
 
@@ -187,7 +187,7 @@ def _read(path: Path, columns: list[str], condition: pc.Expression | None = None
 
 def last_shard(parts: Parts) -> int:
     """Return the highest number that a shard has; -1 where there is none."""
-    return max((one for path in parts.paths() for one in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
+    return max((shard for path in parts.paths() for shard in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
 
 
 def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expression) -> list[dict[str, Any]]:
@@ -227,14 +227,14 @@ def _not_planned(parts: Parts, ids: Iterable[Sequence[str]]) -> dict[str, list[d
     for some in ids if len(stored) else ():
         places = stored.places(some)
         planned[places[places >= 0]] = True
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     if planned.all():
-        return found
+        return rows
     for batch in parts.dataset().to_batches(columns=_FOUND):
         others = ~planned[stored.places(batch["row_id"].to_pylist())]
         for row in batch.filter(pa.array(others)).to_pylist():
-            found.setdefault(row["sample_id"], []).append(row)
-    return found
+            rows.setdefault(row["sample_id"], []).append(row)
+    return rows
 
 
 def _forget(

@@ -33,8 +33,8 @@ def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
     """
     if parts.count() <= AT_ONCE:
         # One after the other: many small files take twice the memory when several threads read them.
-        found = [pq.read_table(path, schema=parts.schema, use_threads=False) for path in parts.paths()]
-        whole = pa.concat_tables([parts.schema.empty_table(), *found])
+        stored = [pq.read_table(path, schema=parts.schema, use_threads=False) for path in parts.paths()]
+        whole = pa.concat_tables([parts.schema.empty_table(), *stored])
         everything = whole.sort_by([(name, "ascending") for name in (*_CONDITION, "sample_id")])
         yield lambda columns: iter([everything.select(columns)])
         return
@@ -46,23 +46,23 @@ def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
 
 def _by_condition(parts: Parts, folder: Path) -> list[tuple[Path, list[tuple[str, int]]]]:
     """Write one file per condition with its rows, one batch per part; return first id and place of each batch."""
-    found: dict[tuple[str, str], tuple[Path, list[tuple[str, int]], pa.RecordBatchFileWriter]] = {}
+    files: dict[tuple[str, str], tuple[Path, list[tuple[str, int]], pa.RecordBatchFileWriter]] = {}
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with ExitStack() as files:
+    with ExitStack() as opened:
         for part in parts.paths():
             rows = pq.read_table(part, schema=parts.schema, use_threads=False)
             for key in rows.group_by(_CONDITION).aggregate([]).to_pylist():
                 name = key["scenario"], key["variant"]
-                if name not in found:
-                    path = folder / f"{len(found)}.arrow"
-                    writer = files.enter_context(pa.ipc.new_file(path, parts.schema, options=options))
-                    found[name] = path, [], writer
+                if name not in files:
+                    path = folder / f"{len(files)}.arrow"
+                    writer = opened.enter_context(pa.ipc.new_file(path, parts.schema, options=options))
+                    files[name] = path, [], writer
                 here = pc.and_(*(pc.equal(rows[column], key[column]) for column in _CONDITION))
                 (batch,) = rows.filter(here).sort_by("sample_id").combine_chunks().to_batches()
-                path, firsts, writer = found[name]
+                path, firsts, writer = files[name]
                 firsts.append((batch["sample_id"][0].as_py(), len(firsts)))
                 writer.write_batch(batch)
-    return [(path, firsts) for _, (path, firsts, _) in sorted(found.items())]
+    return [(path, firsts) for _, (path, firsts, _) in sorted(files.items())]
 
 
 def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -> Iterator[pa.Table]:
@@ -82,7 +82,9 @@ def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -
         batches = pa.ipc.open_file(file, options=options)
         narrow = pa.schema([schema.field(name) for name in columns])
         # The texts of a column that are sorted at once may be more than the 2 GiB that the usual type counts up to.
-        wide = pa.schema([(one.name, pa.large_string() if one.type == pa.string() else one.type) for one in narrow])
+        wide = pa.schema(
+            [(column.name, pa.large_string() if column.type == pa.string() else column.type) for column in narrow]
+        )
         held: list[pa.Table] = []
         enough = AT_ONCE // 4
         for number, (_, place) in enumerate(firsts, start=1):

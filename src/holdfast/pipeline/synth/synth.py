@@ -21,7 +21,7 @@ from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.generate.review import REVIEW, check_review, settle
 from holdfast.pipeline.jobs.execute import merged
 from holdfast.pipeline.jobs.plan import Job, plan
-from holdfast.pipeline.jobs.progress import Progress, silent, told
+from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
 from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
@@ -80,7 +80,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
     """
     executor = executor or LocalExecutor(spec.workers)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
-    attack = next((one.scenario for one in conditions if one.definition.attack), None)
+    attack = next((condition.scenario for condition in conditions if condition.definition.attack), None)
     if attack is not None:
         raise UserError(
             f"{attack} is made against a model, so there is nothing to write without one; use holdfast eval"
@@ -95,12 +95,12 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
         _claim(out, spec, painter)
         if spec.verify:
             broken = broken_rows(out, spec.format, parts, progress)
-            for one in broken:
-                summary.add(one, "file missing or changed since it was written; made again")
+            for file in broken:
+                summary.add(file, "file missing or changed since it was written; made again")
         for problem in prepared.collection.problems:
             summary.add(problem.sample_id, problem.message)
         wanted = WantedRenderings(spec, prepared, conditions, painter)
-        ids = told(map(wanted.row_ids, wanted), progress, "compare", len(prepared.collection.samples))
+        ids = with_progress(map(wanted.row_ids, wanted), progress, "compare", len(prepared.collection.samples))
         drop_superseded(out, spec.format, parts, ids, wanted.names())
         _write(spec, wanted, SynthWorker(spec, prepared, out), executor, summary, progress)
         if painter is not None:
@@ -168,7 +168,7 @@ class WantedRenderings:
         for sample in self.prepared.collection.samples:
             conditions = applicable(sample, self.conditions, stored)
             if self.paints is not None:
-                conditions = [one for one in conditions if one.definition.paints == self.paints]
+                conditions = [condition for condition in conditions if condition.definition.paints == self.paints]
             if conditions:
                 yield Job(sample, conditions)
 
@@ -273,9 +273,9 @@ class SynthWorker:
         row |= {"mask_path": f"{folder}/{name}.png"} | {key: facts[key] for key in ("mask_rle", "mask_sha256")}
         return bytes(facts["content"])
 
-    def _row(self, sample: Sample, condition: Condition, one: str, shard: int) -> dict[str, Any]:
+    def _row(self, sample: Sample, condition: Condition, row_id: str, shard: int) -> dict[str, Any]:
         return {
-            "row_id": one,
+            "row_id": row_id,
             "sample_id": _rendering_name(sample, condition),
             "source_id": sample.source_id,
             "label": sample.label,

@@ -66,7 +66,7 @@ def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple
 def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
     """Return the three kinds of every photo that has all of them, with its fold, and the control's pictures."""
     collection = read(spec)
-    photos = [one for one in collection.samples if one.condition == ORIGINAL and one.mask is not None]
+    photos = [sample for sample in collection.samples if sample.condition == ORIGINAL and sample.mask is not None]
     if not photos:
         raise UserError(
             f"random and generated backgrounds need masks, and none of the {len(collection)} images has one; --masks "
@@ -84,14 +84,16 @@ def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
             max_pixels=spec.max_pixels, progress=progress,
         )  # fmt: skip
         generated = dict(painted)
-    kept = [one for one in photos if one.sample_id in generated]
+    kept = [photo for photo in photos if photo.sample_id in generated]
     if not kept:
         why = "; ".join(f"{count} × {reason}" for reason, count in Counter(left_out.values()).most_common(3))
         raise UserError(f"no photo has a generated background: {why}")
-    told = [Problem(name, f"{LEFT_OUT}: {reason}") for name, reason in left_out.items()]
+    problems = [Problem(name, f"{LEFT_OUT}: {reason}") for name, reason in left_out.items()]
     folded = with_folds(replace(collection, samples=tuple(kept)), spec)
     samples = _kinds(spec, folded.samples, generated, images, masks)
-    return Collection(f"{collection.name} (three kinds)", KINDS, tuple(samples), problems=(*collection.problems, *told))
+    return Collection(
+        f"{collection.name} (three kinds)", KINDS, tuple(samples), problems=(*collection.problems, *problems)
+    )
 
 
 def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dict[str, str]]:
@@ -104,27 +106,27 @@ def _hashed(photos: Sequence[Sample]) -> tuple[list[Sample], dict[str, str], dic
             return "", ""
 
     with ThreadPoolExecutor(core_count()) as threads:
-        found = list(threads.map(hashes, photos))
-    readable = [one for one, (image, _) in zip(photos, found, strict=True) if image]
-    ids = [one.sample_id for one in photos]
-    images = {name: image for name, (image, _) in zip(ids, found, strict=True)}
-    masks = {name: mask for name, (_, mask) in zip(ids, found, strict=True)}
+        hashes_of = list(threads.map(hashes, photos))
+    readable = [photo for photo, (image, _) in zip(photos, hashes_of, strict=True) if image]
+    ids = [photo.sample_id for photo in photos]
+    images = {name: image for name, (image, _) in zip(ids, hashes_of, strict=True)}
+    masks = {name: mask for name, (_, mask) in zip(ids, hashes_of, strict=True)}
     return readable, images, masks
 
 
 def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource], dict[str, str]]:
     """Return the generated pictures of a collection, by the photo they show."""
-    there = [one for one in load_collection(data).samples if one.condition == GENERATED]
-    if not there:
+    generated = [sample for sample in load_collection(data).samples if sample.condition == GENERATED]
+    if not generated:
         raise UserError(
             f"--generated {data} has no image that shows {GENERATED}; holdfast synth --scenarios writes some"
         )
-    by_source = {one.source_id: one.image for one in there}
-    found = {one.sample_id: by_source[one.source_id] for one in photos if one.source_id in by_source}
-    if not found:
+    by_source = {sample.source_id: sample.image for sample in generated}
+    pictures = {photo.sample_id: by_source[photo.source_id] for photo in photos if photo.source_id in by_source}
+    if not pictures:
         raise UserError(f"--generated {data} shows none of these photos: make it from the same DATA")
-    missing = [one.sample_id for one in photos if one.sample_id not in found]
-    return found, dict.fromkeys(missing, "--generated has no picture of it")
+    missing = [photo.sample_id for photo in photos if photo.sample_id not in pictures]
+    return pictures, dict.fromkeys(missing, "--generated has no picture of it")
 
 
 def _kinds(
@@ -136,13 +138,13 @@ def _kinds(
 ) -> list[Sample]:
     """Return a picture of each kind of every photo, and the control: a background of the same class."""
     pools = {
-        fold: DonorPool([one for one in photos if one.fold == fold], max_pixels=spec.max_pixels)
-        for fold in {one.fold for one in photos}
+        fold: DonorPool([photo for photo in photos if photo.fold == fold], max_pixels=spec.max_pixels)
+        for fold in {photo.fold for photo in photos}
     }
     lenders = {fold: pool.fingerprint(images, masks) for fold, pool in pools.items()}
     pasted, control = (parse_conditions(name, feather=spec.feather)[0] for name in (PASTED, CONTROL))
 
-    def made(photo: Sample, condition: Condition) -> Pasted:
+    def paste(photo: Sample, condition: Condition) -> Pasted:
         about = [images[photo.sample_id], masks[photo.sample_id], photo.label, spec.seed, lenders[photo.fold]]
         identity = fingerprint([*about, condition.name, condition.parameters_json])
         return Pasted(photo, condition, pools[photo.fold], spec.seed, identity)
@@ -152,8 +154,8 @@ def _kinds(
         pictures: list[tuple[str, str, ImageSource]] = [
             (ORIGINAL, ORIGINAL, photo.image),
             (GENERATED, ORIGINAL, generated[photo.sample_id]),
-            (PASTED, ORIGINAL, made(photo, pasted)),
-            (PASTED, CONTROL, made(photo, control)),
+            (PASTED, ORIGINAL, paste(photo, pasted)),
+            (PASTED, CONTROL, paste(photo, control)),
         ]
         for label, shown, image in pictures:
             name = f"{photo.sample_id}#{label if shown == ORIGINAL else shown}"

@@ -50,11 +50,13 @@ class Pasted:
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
         """HWC uint8 RGB; SampleError where it cannot be made."""
-        (made,) = render_conditions(self.sample, [self.condition], self.pool, seed=self.seed, max_pixels=max_pixels)
-        if made.rendered is None:
-            raise SampleError(made.error)
-        self.details.update(made.rendered.details)
-        return made.rendered.image
+        (rendering,) = render_conditions(
+            self.sample, [self.condition], self.pool, seed=self.seed, max_pixels=max_pixels
+        )
+        if rendering.rendered is None:
+            raise SampleError(rendering.error)
+        self.details.update(rendering.rendered.details)
+        return rendering.rendered.image
 
 
 @dataclass(frozen=True)
@@ -98,39 +100,39 @@ def paint(
         max_pixels: larger photos are refused.
         progress: told how far it is.
     """
-    found: dict[str, Painted] = {}
+    painted: dict[str, Painted] = {}
     left_out: dict[str, str] = {}
     pool = DonorPool([], max_pixels=max_pixels)
     identities = {
-        one.sample_id: fingerprint(
-            [images[one.sample_id], masks[one.sample_id], condition.parameters_json, painter.identity(one)]
+        sample.sample_id: fingerprint(
+            [images[sample.sample_id], masks[sample.sample_id], condition.parameters_json, painter.identity(sample)]
         )
-        for one in samples
+        for sample in samples
     }
     for start in range(0, len(samples), AHEAD):
         part = samples[start : start + AHEAD]
-        missing = [one for one in part if not _known(folder, identities[one.sample_id])]
-        painter.prepare([(one, [condition]) for one in missing], max_pixels)
+        missing = [sample for sample in part if not _known(folder, identities[sample.sample_id])]
+        painter.prepare([(sample, [condition]) for sample in missing], max_pixels)
         for place, sample in enumerate(part):
             progress("paint", start + place, len(samples))
             identity = identities[sample.sample_id]
             reason = _reason(folder, identity)
             if sample in missing:
-                (made,) = render_conditions(
+                (rendering,) = render_conditions(
                     sample, [condition], pool, seed=seed, max_pixels=max_pixels, painter=painter
                 )
-                if made.rendered is not None:
-                    write_atomic(folder / f"{identity}.png", encode_image(made.rendered.image))
+                if rendering.rendered is not None:
+                    write_atomic(folder / f"{identity}.png", encode_image(rendering.rendered.image))
                 else:
-                    reason = made.error
-                    if made.rejected:  # an error may be gone the next time
+                    reason = rendering.error
+                    if rendering.rejected:  # an error may be gone the next time
                         write_atomic(folder / f"{identity}.json", json.dumps({"rejected": reason}).encode())
             if reason:
                 left_out[sample.sample_id] = reason
             else:
-                found[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
+                painted[sample.sample_id] = Painted(folder / f"{identity}.png", identity)
     progress("paint", len(samples), len(samples))
-    return found, left_out
+    return painted, left_out
 
 
 def _known(folder: Path, identity: str) -> bool:

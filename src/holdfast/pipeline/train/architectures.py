@@ -68,22 +68,24 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     """
     name = parse_name(text)
     if name.scheme not in SCHEMES:
-        schemes = ", ".join(f"{one}:" for one in SCHEMES)
+        schemes = ", ".join(f"{scheme}:" for scheme in SCHEMES)
         raise UserError(f"an architecture to train is named {schemes}NAME, for example timm:resnet50, not {text!r}")
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)
-    found = _timm(plain, size) if name.scheme == "timm" else _other(plain, size)
+    architecture = _timm(plain, size) if name.scheme == "timm" else _other(plain, size)
     shown = text.split("?")[0] + ("?" + "&".join(f"{key}={value}" for key, value in options.items()) if options else "")
     if name.scheme == "torch" and not pretrained:
         raise UserError(f"{text} names weights; begin with them by --pretrained, or name timm:{name.name} alone")
     if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it lies
         shown = f"{name.scheme}:{Path(untagged(plain)).name}"
     if not pretrained:
-        return dataclasses.replace(found, name=shown)
+        return dataclasses.replace(architecture, name=shown)
     shown += ("&" if "?" in shown else "?") + "pretrained=true"
     start = text.split("?")[0]
-    return dataclasses.replace(found, name=shown, start=start, start_sha256=weights_sha256(_weights(start).module))
+    return dataclasses.replace(
+        architecture, name=shown, start=start, start_sha256=weights_sha256(_weights(start).module)
+    )
 
 
 def _timm(name: Name, size: int) -> Architecture:
@@ -114,11 +116,11 @@ def _other(name: Name, size: int) -> Architecture:
             load_classifier(f"packaged:{name.name}")  # says what there is
         whole = packaged.MODELS[name.name].architecture if name.scheme == "packaged" else untagged(name).split("@")[0]
         library, _, bare = whole.rpartition("/")
-        found = _timm(Name("timm", bare), size) if library in ("", "timm") else _other(Name(library, bare), size)
+        architecture = _timm(Name("timm", bare), size) if library in ("", "timm") else _other(Name(library, bare), size)
         if name.scheme == "torch":
-            return found
+            return architecture
         own = _weights(f"packaged:{name.name}").preprocessing
-        return dataclasses.replace(found, mean=own.mean, std=own.std)
+        return dataclasses.replace(architecture, mean=own.mean, std=own.std)
     if name.scheme == "embedded":
         config = {"library": "timm", **read_asset("classifiers", name).config}
     else:

@@ -58,8 +58,8 @@ def places_of(samples: Sequence[Sample], job: TrainingJob, classes: Sequence[str
     else:
         held = set()
     train = [place for place in own if place not in held]
-    for part, there in (("training images", {samples[place].label for place in train}), ("test images", tested)):
-        missing = [name for name in classes if name not in there]
+    for part, present in (("training images", {samples[place].label for place in train}), ("test images", tested)):
+        missing = [name for name in classes if name not in present]
         if missing:
             named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             raise UserError(f"no class may be missing from the {part} of {job.trained_on}, fold {job.fold}: {named} is")
@@ -218,7 +218,7 @@ class Fit:
                 "learning rate, clip gradients or train in float32"
             )
         row = {**epoch.metrics, **measured}
-        before = [dict(one) for one in epoch.history]
+        before = [dict(values) for values in epoch.history]
         self.rows = [*before, row]
         # Named by its row: what was best before stays until this epoch's checkpoint is written, so that a kill between
         # the two loses neither. What another attempt has written, it or who goes on from it may need to the end.
@@ -235,9 +235,9 @@ class Fit:
         """Return loss and accuracy on the validation images, in smaller batches where memory runs out."""
         batch = max(self.size, 64)
         while True:
-            found = self._attempt(module, batch)
-            if found is not None:
-                return found
+            scores = self._attempt(module, batch)
+            if scores is not None:
+                return scores
             batch = batch // 2
             if not batch:
                 raise MachineError("memory runs out with a single validation image; train with smaller images")
@@ -320,10 +320,10 @@ class Fit:
             state = load_file(file) if best < len(self.rows) else module.state_dict()
         except FileNotFoundError:
             state = {}
-        there = trained_as(self.folder, self.job.identity)
-        if there is not None:  # another attempt was faster: its network, curves and rows are the job's
+        saved = trained_as(self.folder, self.job.identity)
+        if saved is not None:  # another attempt was faster: its network, curves and rows are the job's
             self.rows = []
-            return there
+            return saved
         if not state:
             raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
         facts = self.facts(best, seconds)

@@ -84,7 +84,7 @@ class Team:
         """Yield how to submit pictures, to how many workers, and how many pictures each gets at once."""
         if self.processes < 3 or (self._started is None and count < FEW):
             with ThreadPoolExecutor(core_count()) as threads:
-                yield lambda shown: threads.submit(lambda: [renderer(one) for one in shown]), core_count(), 1
+                yield lambda shown: threads.submit(lambda: [renderer(showing) for showing in shown]), core_count(), 1
             return
         if self._started is None or self._started[0] is not renderer.pool:
             self._started = renderer.pool, Processes(_Lent(renderer.pool), self.processes)
@@ -126,29 +126,29 @@ class Renderer:
     def __call__(self, shown: Showing) -> TrainingPicture:
         """Render one; what goes wrong with it is its status and error."""
         sample, condition = shown
-        (made,) = render_conditions(sample, [condition], self.pool, seed=self.seed, max_pixels=self.max_pixels)
-        if made.rendered is None:
-            return TrainingPicture(None, status=made.status, error=made.error)
-        image = over_matte(made.rendered.image, self.matte)
+        (rendering,) = render_conditions(sample, [condition], self.pool, seed=self.seed, max_pixels=self.max_pixels)
+        if rendering.rendered is None:
+            return TrainingPicture(None, status=rendering.status, error=rendering.error)
+        image = over_matte(rendering.rendered.image, self.matte)
         # An image that was itself pasted together says whose background it has.
-        told = {**getattr(sample.image, "details", {}), **made.rendered.details}
-        facts: dict[str, Any] = {name: told.get(name) for name in DETAILS}
+        details = {**getattr(sample.image, "details", {}), **rendering.rendered.details}
+        facts: dict[str, Any] = {name: details.get(name) for name in DETAILS}
         if self.hashed:
             facts["image_sha256"] = array_sha256(image)
-        mask = _resized_mask(made.rendered.mask, self.size) if self.masked else None
+        mask = _resized_mask(rendering.rendered.mask, self.size) if self.masked else None
         # Colours one after the other already here, so that nobody who collects pictures has to turn them.
         return TrainingPicture(np.ascontiguousarray(resized(image, self.size).transpose(2, 0, 1)), mask, facts=facts)
 
-    def made(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
+    def rendered(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
         """Yield the pictures of each group in order, some groups ahead; ``count`` is the most pictures there may be."""
         with self.team.at_work(self, count) as (submit, workers, chunk):
             waiting: deque[list[Future[list[TrainingPicture]]]] = deque()
             for group in groups:
                 waiting.append([submit(group[start : start + chunk]) for start in range(0, len(group), chunk)])
                 if len(waiting) > AHEAD and sum(map(len, waiting)) > 2 * workers:
-                    yield [one for future in waiting.popleft() for one in future.result()]
+                    yield [picture for future in waiting.popleft() for picture in future.result()]
             while waiting:
-                yield [one for future in waiting.popleft() for one in future.result()]
+                yield [picture for future in waiting.popleft() for picture in future.result()]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class _Lent:
 
     def __call__(self, asked: Asked) -> list[TrainingPicture]:
         renderer = replace(asked[0], pool=self.pool)
-        return [renderer(one) for one in asked[1]]
+        return [renderer(showing) for showing in asked[1]]
 
 
 def resized(image: Image, size: int) -> Image:
@@ -246,18 +246,18 @@ def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[s
     facts: list[Mapping[str, Any]] = []
     failed: list[tuple[Sample, str, str]] = []
     groups = (shown[start : start + CHUNK] for start in range(0, len(shown), CHUNK))
-    pictures = (one for group in replace(renderer, masked=masks).made(groups, len(shown)) for one in group)
-    for (sample, _), made in zip(shown, pictures, strict=True):
-        if made.image is not None and masks and made.mask is None:
-            made = replace(made, image=None, status="skipped", error="this image has no mask")
-        if made.image is None:
-            failed.append((sample, made.status, made.error))
+    pictures = (picture for group in replace(renderer, masked=masks).rendered(groups, len(shown)) for picture in group)
+    for (sample, _), picture in zip(shown, pictures, strict=True):
+        if picture.image is not None and masks and picture.mask is None:
+            picture = replace(picture, image=None, status="skipped", error="this image has no mask")
+        if picture.image is None:
+            failed.append((sample, picture.status, picture.error))
             continue
-        image_at[len(kept)] = made.image
+        image_at[len(kept)] = picture.image
         if mask_at is not None:
-            mask_at[len(kept)] = made.mask
+            mask_at[len(kept)] = picture.mask
         kept.append(sample)
-        facts.append(made.facts)
+        facts.append(picture.facts)
     if failed:  # a view would keep the whole of it
         images = images[: len(kept)].clone()
         where = where[: len(kept)].clone() if where is not None else None
@@ -307,20 +307,21 @@ class RenderedSource:
                 taken.append(order.tolist())
                 yield [self.shown[place] for place in taken[-1]]
 
-        for made in replace(self.renderer, masked=self.masks).made(groups(), len(self.shown)):
+        for rendered in replace(self.renderer, masked=self.masks).rendered(groups(), len(self.shown)):
             good = [
                 (channels, place)
-                for one, place in zip(made, taken.popleft(), strict=True)
-                if (channels := self._channels(one)) is not None
+                for picture, place in zip(rendered, taken.popleft(), strict=True)
+                if (channels := self._channels(picture)) is not None
             ]
             if good:
                 pictures = torch.from_numpy(np.stack([channels for channels, _ in good]))
                 yield pictures, self.labels[[place for _, place in good]]
 
-    def _channels(self, made: TrainingPicture) -> NDArray[np.uint8] | None:
-        if made.image is None or (self.masks and made.mask is None):
+    def _channels(self, picture: TrainingPicture) -> NDArray[np.uint8] | None:
+        if picture.image is None or (self.masks and picture.mask is None):
             return None
-        return made.image if made.mask is None else np.concatenate([made.image, made.mask[None].view(np.uint8)])
+        image, mask = picture.image, picture.mask
+        return image if mask is None else np.concatenate([image, mask[None].view(np.uint8)])
 
 
 Source = InMemory | RenderedSource

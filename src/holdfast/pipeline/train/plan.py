@@ -75,8 +75,8 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
     Classes without a sample are left out: nothing can be learned of them.
     """
     samples = collection.samples
-    there = {sample.label for sample in samples}
-    classes = tuple(name for name in collection.classes if name in there)
+    present = {sample.label for sample in samples}
+    classes = tuple(name for name in collection.classes if name in present)
     if len(classes) < 2 and spec.task == CLASSIFY.name:
         raise UserError(f"{spec.data} has images of {len(classes)} class; a classifier needs at least 2")
     if spec.folds > 1:
@@ -97,7 +97,7 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
 
 def scenarios_text(spec: TrainSpec) -> str:
     """Return what is asked for, with the originals where all models are trained on them."""
-    named = {one.scenario for one in parse_conditions(spec.scenarios, feather=spec.feather)}
+    named = {condition.scenario for condition in parse_conditions(spec.scenarios, feather=spec.feather)}
     return spec.scenarios if ORIGINAL in named or spec.train_on != ORIGINAL else f"{ORIGINAL},{spec.scenarios}"
 
 
@@ -106,22 +106,30 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
 
     Raises UserError for conditions that cannot be rendered here, and where masks are needed and none is there.
     """
-    found = parse_conditions(scenarios_text(spec), feather=spec.feather)
+    conditions = parse_conditions(scenarios_text(spec), feather=spec.feather)
     stored = stored_conditions(collection.samples)
-    for one in found:
-        if (one.definition.attack or one.definition.paints) and one.scenario not in stored:
-            how = "is made against a finished model" if one.definition.attack else "is painted by a generator"
-            raise UserError(f"{one.scenario} {how} and cannot be trained on; holdfast synth writes images that can")
+    for condition in conditions:
+        if (condition.definition.attack or condition.definition.paints) and condition.scenario not in stored:
+            how = "is made against a finished model" if condition.definition.attack else "is painted by a generator"
+            raise UserError(
+                f"{condition.scenario} {how} and cannot be trained on; holdfast synth writes images that can"
+            )
     masked = any(sample.mask is not None for sample in collection.samples)
-    needing = [one.name for one in found if one.definition.needs_mask and one.scenario not in stored]
+    needing = [
+        condition.name
+        for condition in conditions
+        if condition.definition.needs_mask and condition.scenario not in stored
+    ]
     if needing and not masked:
         raise UserError(
             f"{', '.join(needing[:3])}{' and others' if len(needing) > 3 else ''} need masks and none of the "
             f"{len(collection)} images has one; --masks FOLDER names them, holdfast mask makes some"
         )
-    several = Counter((one.scenario, one.variant) for one in found)
+    several = Counter((condition.scenario, condition.variant) for condition in conditions)
     named = {
-        one.name + (f" {one.parameters_json}" if several[one.scenario, one.variant] > 1 else ""): one for one in found
+        condition.name
+        + (f" {condition.parameters_json}" if several[condition.scenario, condition.variant] > 1 else ""): condition
+        for condition in conditions
     }
     return dict(sorted(named.items(), key=lambda item: item[1].scenario != ORIGINAL))
 
@@ -144,7 +152,9 @@ def make_jobs(
         about = {
             part: fingerprint(
                 sorted(
-                    (one.sample_id, content_of(spec, prepared, one, made)) for one, made in shown if one.fold == part
+                    (sample.sample_id, content_of(spec, prepared, sample, rendered_as))
+                    for sample, rendered_as in shown
+                    if sample.fold == part
                 )
             )
             for part in parts
@@ -184,8 +194,8 @@ def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> d
 def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingJob, shown: Sequence[Showing]) -> list[str]:
     """Return the ids of a job's rows, known before it is trained."""
     ids = []
-    for one in shown:
-        image, mask = content_of(spec, prepared, *one)
-        key = key_of(spec, prepared.collection.name, job, one)
+    for pair in shown:
+        image, mask = content_of(spec, prepared, *pair)
+        key = key_of(spec, prepared.collection.name, job, pair)
         ids.append(row_id(key, image=image, mask=mask, model=job.identity))
     return ids

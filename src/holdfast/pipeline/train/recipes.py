@@ -94,7 +94,10 @@ def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, f
     if recipe.optimiser == "adam":
         return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
     groups = [
-        {"params": [one for one in module.parameters() if one.ndim > 1], "weight_decay": recipe.decay},
-        {"params": [one for one in module.parameters() if one.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [parameter for parameter in module.parameters() if parameter.ndim > 1],
+            "weight_decay": recipe.decay,
+        },
+        {"params": [parameter for parameter in module.parameters() if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=rate, fused=fused)

@@ -109,7 +109,7 @@ def train(
         jobs = make_jobs(spec, prepared, conditions, networks)
         if spec.retry_errors:
             drop_errors(
-                run.predictions, (one for job in jobs for _, ids in _planned(spec, prepared, job) for one in ids)
+                run.predictions, (row_id for job in jobs for _, ids in _planned(spec, prepared, job) for row_id in ids)
             )
         owed, summary.already = _owed(spec, prepared, jobs, run.predictions.stored_ids())
         for part in _work(spec, prepared, owed, run, device, progress, kind, executor):
@@ -126,10 +126,10 @@ def _owed(
     for job in jobs:
         missing = []
         for (name, condition), ids in _planned(spec, prepared, job):
-            there = sum(one in stored for one in ids)
-            already += there
-            if there < len(ids):
-                already -= there  # they are written anew with the others of their file
+            present = sum(row_id in stored for row_id in ids)
+            already += present
+            if present < len(ids):
+                already -= present  # they are written anew with the others of their file
                 missing.append((name, condition))
         if missing:
             owed.append(OwedJob(job, tuple(missing)))
@@ -174,12 +174,14 @@ def _work(
 def _shards(owed: Sequence[OwedJob], workers: int) -> list[list[OwedJob]]:
     """Return shards in which jobs that share pictures stay together, as long as every worker has some."""
     together: dict[tuple[str, str], list[OwedJob]] = {}
-    for one in owed:
-        together.setdefault((one.job.trained_on, one.job.architecture.name if workers > 1 else ""), []).append(one)
+    for owed_job in owed:
+        together.setdefault(
+            (owed_job.job.trained_on, owed_job.job.architecture.name if workers > 1 else ""), []
+        ).append(owed_job)
     if len(together) < 2 * workers and workers > 1:
-        return [[one] for one in owed]
+        return [[owed_job] for owed_job in owed]
     if workers == 1:  # a job at a time, in this order, so that progress is told after each
-        return [[one] for shard in together.values() for one in shard]
+        return [[owed_job] for shard in together.values() for owed_job in shard]
     return list(together.values())
 
 

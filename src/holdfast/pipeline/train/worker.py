@@ -122,7 +122,7 @@ class TrainingWorker:
         shown = tested_on(job, dict(owed.conditions)[name], self.prepared.collection.samples)
         ids = ids_of(self.spec, self.prepared, job, shown)
         failed = {"status": "error", "error": message}
-        return [self._row(job, one, identity) | failed for one, identity in zip(shown, ids, strict=True)]
+        return [self._row(job, showing, identity) | failed for showing, identity in zip(shown, ids, strict=True)]
 
     def _model(self, job: TrainingJob) -> None:
         """Find or train the model of a job, in its folder."""
@@ -169,8 +169,10 @@ class TrainingWorker:
     def _rows(self, job: TrainingJob, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
         """Yield the rows of a model's test on its fold under one condition."""
         shown = tested_on(job, condition, self.prepared.collection.samples)
-        ids = dict(zip((one.sample_id for one, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True))
-        made_of = {one.sample_id: made for one, made in shown}
+        ids = dict(
+            zip((sample.sample_id for sample, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True)
+        )
+        made_of = {sample.sample_id: rendered_as for sample, rendered_as in shown}
         space = LabelSpace(tuple(self.classes))
         label_map = map_labels(self.classes, {}, space)
         renderer = self._renderer(classifier.preprocessing.size[0], hashed=True)

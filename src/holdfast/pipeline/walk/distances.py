@@ -14,9 +14,9 @@ from holdfast.core.types import Image
 FeatureDistance = Callable[[Sequence[Image], Sequence[Image]], list[float]]
 
 
-def colour_shift(one: Image, other: Image) -> float:
+def colour_shift(first_image: Image, other: Image) -> float:
     """Return the mean CIE76 difference between two images of one size; 2.3 is just noticeable."""
-    first, second = (cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for image in (one, other))
+    first, second = (cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for image in (first_image, other))
     return float(np.linalg.norm(first - second, axis=2).mean())
 
 
@@ -53,8 +53,8 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
         if not first:
             return []
         apart = [
-            (1 - (one * other).sum(1)).flatten(1).mean(1)
-            for one, other in zip(features(first), features(second), strict=True)
+            (1 - (feature * other).sum(1)).flatten(1).mean(1)
+            for feature, other in zip(features(first), features(second), strict=True)
         ]
         mean: list[float] = torch.stack(apart).mean(0).clamp(min=0).tolist()
         return mean

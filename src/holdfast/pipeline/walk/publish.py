@@ -56,19 +56,19 @@ def provenance(run: Run) -> list[dict[str, Any]]:
     }
     licences = {row["sample_id"]: row["licence"] for row in run.samples().to_pylist()}
     inside = InsideRoot(run.path / "images")
-    made = []
+    rows = []
     for row in run.rows().to_pylist():
         if row["row_id"] in walks and row["condition"] == _CONDITION:
             path, steps = (walks[row["row_id"]][name] for name in ("image", "steps"))
-            told = json.loads(row["parameters"])
-            made.append(
+            parameters = json.loads(row["parameters"])
+            rows.append(
                 {name: row[name] for name in ("label", "source_id", "split", "fold", "condition", "parameters", "seed")}
                 | {
                     "path": path,
                     "sample_id": f"{row['sample_id']}@{path.partition('/')[0]}",
                     "made_from": row["sample_id"],
                     "made_against": row["model"],
-                    "generator": told["generator"],
+                    "generator": parameters["generator"],
                     "oracle": row["oracle"],
                     "oracle_score": row["oracle_score"],
                     "steps": steps,
@@ -76,7 +76,7 @@ def provenance(run: Run) -> list[dict[str, Any]]:
                     "licence": licences.get(row["sample_id"], ""),
                 }
             )
-    return sorted(made, key=lambda row: str(row["path"]))
+    return sorted(rows, key=lambda row: str(row["path"]))
 
 
 def _checked(inside: InsideRoot, path: str, pixels: str) -> str:

@@ -99,22 +99,22 @@ class WalkRecorder:
 
     def write(self, model: Tested, finished: Sequence[FinishedWalk], conditions: Sequence[str]) -> list[dict[str, Any]]:
         """Write what these leave and return their rows. The table itself comes last: its rows say what is done."""
-        made = _Written()
+        written = _Written()
         answers = self._answers(model, finished, conditions)
         apart = self._apart(finished)
-        for one in finished:
-            walk_id = self._add(made, model, one, conditions, answers)
-            if one.walked is not None and walk_id not in self.stored:
+        for walk in finished:
+            walk_id = self._add(written, model, walk, conditions, answers)
+            if walk.walked is not None and walk_id not in self.stored:
                 self._add_details(
-                    made, model, one, walk_id, apart.get(one.sample.sample_id), random=RANDOM_WALK in conditions
+                    written, model, walk, walk_id, apart.get(walk.sample.sample_id), random=RANDOM_WALK in conditions
                 )
         # Named after the table's rows: a walk that is walked twice need not be validated, or as long, both times.
-        of = [row["row_id"] for row in made.rows]
-        for parts, rows in zip(self.details.all(), (made.walks, made.frames, made.latents), strict=True):
+        of = [row["row_id"] for row in written.rows]
+        for parts, rows in zip(self.details.all(), (written.walks, written.frames, written.latents), strict=True):
             if rows:
                 parts.write(pa.Table.from_pylist(rows, schema=parts.schema), of=of)
-        self.run.predictions.write(pa.Table.from_pylist(made.rows, schema=PREDICTIONS))
-        return made.rows
+        self.run.predictions.write(pa.Table.from_pylist(written.rows, schema=PREDICTIONS))
+        return written.rows
 
     def _key(self, sample: Sample, condition: str, model: Tested) -> dict[str, Any]:
         return {
@@ -139,13 +139,13 @@ class WalkRecorder:
     ) -> dict[tuple[str, str], dict[str, Any]]:
         """Return (sample_id, condition) → outcome columns, for every picture there is."""
         asked: list[tuple[str, str, str, Image]] = []
-        for one in finished:
-            if one.walked is not None and one.original is not None:
-                pictures = {ORIGINAL: one.original, RECONSTRUCTION: one.walked.reconstruction}
-                if one.walked.validated:
-                    pictures |= dict.fromkeys((PERTURBED, RANDOM_WALK), one.walked.image)
+        for walk in finished:
+            if walk.walked is not None and walk.original is not None:
+                pictures = {ORIGINAL: walk.original, RECONSTRUCTION: walk.walked.reconstruction}
+                if walk.walked.validated:
+                    pictures |= dict.fromkeys((PERTURBED, RANDOM_WALK), walk.walked.image)
                 asked += [
-                    (one.sample.sample_id, name, one.sample.label, pictures[name])
+                    (walk.sample.sample_id, name, walk.sample.label, pictures[name])
                     for name in conditions
                     if name in pictures
                 ]
@@ -157,31 +157,31 @@ class WalkRecorder:
 
     def _add(
         self,
-        made: _Written,
+        written: _Written,
         model: Tested,
-        one: FinishedWalk,
+        walk: FinishedWalk,
         conditions: Sequence[str],
         answers: dict[tuple[str, str], dict[str, Any]],
     ) -> str:
         """Add the rows of one sample; return the id of the row that its walk belongs to."""
         walk_id = ""
         for condition in conditions:
-            row = self._key(one.sample, condition, model) | {
-                "row_id": self.row_id(one.sample, condition, model),
+            row = self._key(walk.sample, condition, model) | {
+                "row_id": self.row_id(walk.sample, condition, model),
                 "run_id": self.run.run_id,
                 "schema_version": SCHEMA_VERSION,
-                "label": one.sample.label,
+                "label": walk.sample.label,
             }
-            if one.walked is None:
-                row |= {"status": one.status, "error": one.error}
+            if walk.walked is None:
+                row |= {"status": walk.status, "error": walk.error}
             else:
-                row |= _outcome(one.walked, condition, one.sample.sample_id, answers)
+                row |= _outcome(walk.walked, condition, walk.sample.sample_id, answers)
                 if condition != ORIGINAL:
-                    row |= self._verdict(one.walked, condition)
+                    row |= self._verdict(walk.walked, condition)
             if condition in (PERTURBED, RANDOM_WALK):
                 walk_id = row["row_id"]
             if row["row_id"] not in self.stored:
-                made.rows.append(row)
+                written.rows.append(row)
         return walk_id
 
     def _verdict(self, walked: WalkResult, condition: str) -> dict[str, Any]:
@@ -196,9 +196,9 @@ class WalkRecorder:
     def _apart(self, finished: Sequence[FinishedWalk]) -> dict[str, float]:
         """Return sample_id → distance of original and kept image in the oracle's features, for validated walks."""
         pairs = [
-            (one.sample.sample_id, one.original, one.walked.image)
-            for one in finished
-            if one.original is not None and one.walked is not None and one.walked.validated
+            (walk.sample.sample_id, walk.original, walk.walked.image)
+            for walk in finished
+            if walk.original is not None and walk.walked is not None and walk.walked.validated
         ]
         if self._distance is None or not pairs:
             return {}
@@ -206,19 +206,19 @@ class WalkRecorder:
         return dict(zip(ids, self._distance(originals, images), strict=True))
 
     def _add_details(
-        self, made: _Written, model: Tested, one: FinishedWalk, walk_id: str, apart: float | None, *, random: bool
+        self, written: _Written, model: Tested, walk: FinishedWalk, walk_id: str, apart: float | None, *, random: bool
     ) -> None:
-        walked, original, kept = one.walked, one.original, ""
+        walked, original, kept = walk.walked, walk.original, ""
         assert walked is not None
         assert original is not None
         if self.spec.keep_images and walked.validated and not random:
-            kept = f"{self._folder(model)}/{file_name(one.sample)}.png"
+            kept = f"{self._folder(model)}/{file_name(walk.sample)}.png"
             write_atomic(self.run.path / "images" / kept, encode_image(walked.image))
-        made.walks.append(
+        written.walks.append(
             {
                 "row_id": walk_id,
                 "steps": walked.steps,
-                "budget": one.budget,
+                "budget": walk.budget,
                 "validated": walked.validated,
                 "stop": walked.stop,
                 "reconstruction_accepted": walked.reconstruction_accepted,
@@ -235,7 +235,7 @@ class WalkRecorder:
         for frame in walked.frames:
             place = f"frames/{walk_id}/{frame.step:03d}.png"
             write_atomic(self.run.path / place, encode_image(frame.image))
-            made.frames.append(
+            written.frames.append(
                 {
                     "row_id": walk_id,
                     "step": frame.step,
@@ -248,7 +248,7 @@ class WalkRecorder:
                 }
             )
         if self.spec.keep_latents and walked.validated and not random:
-            made.latents.append({"row_id": walk_id} | self._latent(walked))
+            written.latents.append({"row_id": walk_id} | self._latent(walked))
 
     def _latent(self, walked: WalkResult) -> dict[str, Any]:
         """Return both ends of a walk; a generator that quantises gives the start in both forms."""

@@ -114,10 +114,10 @@ def _walks(run: Run, model: str | None) -> tuple[dict[str, Any], dict[str, str]]
         raise UserError(
             f"{run.path} has no validated walk" + (f" against {model}" if model else "") + " without a mask"
         )
-    told = [json.loads(text) for text in {row["parameters"] for row in walks}]
-    if len({(one["generator_fingerprint"], one["size"]) for one in told}) > 1:
+    parameters = [json.loads(text) for text in {row["parameters"] for row in walks}]
+    if len({(own["generator_fingerprint"], own["size"]) for own in parameters}) > 1:
         raise UserError(f"{run.path} has walks of several generators or sizes; a mask belongs to one")
-    return told[0], {row["row_id"]: row["source_id"] for row in walks}
+    return parameters[0], {row["row_id"]: row["source_id"] for row in walks}
 
 
 def _latents(
@@ -127,11 +127,11 @@ def _latents(
     stored = Parts(run.path / "details" / "latents", LATENTS).dataset().to_table(filter=pc.field("row_id").isin([*ids]))
     if not stored.num_rows:
         raise UserError(f"{run.path} holds no latents; run perturb with --keep-latents")
-    found = stored.sort_by("row_id")
-    shape = tuple(found["shape"][0].as_py())
-    quantised = matched and not found["start_quantised"].null_count
-    starts, ends = (_matrix(found, name, shape) for name in ("start_quantised" if quantised else "start", "end"))
-    return starts, ends, [ids[one] for one in found["row_id"].to_pylist()], shape
+    latents = stored.sort_by("row_id")
+    shape = tuple(latents["shape"][0].as_py())
+    quantised = matched and not latents["start_quantised"].null_count
+    starts, ends = (_matrix(latents, name, shape) for name in ("start_quantised" if quantised else "start", "end"))
+    return starts, ends, [ids[row_id] for row_id in latents["row_id"].to_pylist()], shape
 
 
 def _matrix(table: pa.Table, column: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -196,16 +196,16 @@ def read_mask(path: Path) -> SparseMask:
     return SparseMask(mask.astype(bool), facts)
 
 
-def overlap(one: SparseMask, other: SparseMask) -> dict[str, float]:
+def overlap(mask: SparseMask, other: SparseMask) -> dict[str, float]:
     """Return how far two masks keep the same dimensions.
 
     ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
     average, to which it is to be compared.
     """
-    if one.mask.shape != other.mask.shape:
-        raise UserError(f"the masks are of different latents, {one.mask.shape} and {other.mask.shape}")
-    first, second, all_of = int(one.mask.sum()), int(other.mask.sum()), one.mask.size
-    both = int((one.mask & other.mask).sum())
+    if mask.mask.shape != other.mask.shape:
+        raise UserError(f"the masks are of different latents, {mask.mask.shape} and {other.mask.shape}")
+    first, second, all_of = int(mask.mask.sum()), int(other.mask.sum()), mask.mask.size
+    both = int((mask.mask & other.mask).sum())
     expected = first * second / all_of
     return {
         "jaccard": both / (first + second - both),

@@ -228,13 +228,15 @@ def _refilled(
             return [slots[place] for place in held], {name: tensor[held] for name, tensor in state.items()}
         return slots, state
     shape = tuple(state["kept"].shape[-2:]) if state else new[0].image.shape[:2]
-    for one in new:
-        if one.image.shape != (*shape, 3) or one.image.dtype != np.uint8:
+    for walker in new:
+        if walker.image.shape != (*shape, 3) or walker.image.dtype != np.uint8:
             raise UserError(
-                f"all images of a walk are RGB of one size, here {shape[0]} × {shape[1]}; {one.key} has shape "
-                f"{one.image.shape}"
+                f"all images of a walk are RGB of one size, here {shape[0]} × {shape[1]}; {walker.key} has shape "
+                f"{walker.image.shape}"
             )
-    begun = stepper.begin([one.image for one in new], [one.label for one in new], [one.seed for one in new])
+    begun = stepper.begin(
+        [walker.image for walker in new], [walker.label for walker in new], [walker.seed for walker in new]
+    )
     if not state:
         # A batch that is not full from the start has no more walkers to come.
         slots, free = [None] * len(new), list(range(len(new)))
@@ -244,8 +246,8 @@ def _refilled(
             state[name] = (
                 state[name].detach().index_copy(0, torch.tensor(free[: len(new)], device=tensor.device), tensor)
             )
-    for place, one in zip(free, new, strict=False):
-        slots[place] = _Slot(one, options.steps if one.steps is None else one.steps)
+    for place, walker in zip(free, new, strict=False):
+        slots[place] = _Slot(walker, options.steps if walker.steps is None else walker.steps)
     return slots, state
 
 
@@ -299,9 +301,9 @@ def _finished(
         slot = slots[place]
         assert slot is not None
         assert slot.last is not None
-        told = slot.kept or slot.last
-        made, reconstruction = _image(state["kept"][place]), _image(state["reconstruction"][place])
-        change = np.abs(made.astype(np.int16) - reconstruction) / 255
+        verdict = slot.kept or slot.last
+        image, reconstruction = _image(state["kept"][place]), _image(state["reconstruction"][place])
+        change = np.abs(image.astype(np.int16) - reconstruction) / 255
         start, end = (state[name][place].cpu().numpy() for name in ("start", "kept_latent"))
         validated = slot.kept is not None
         yield WalkResult(
@@ -309,11 +311,11 @@ def _finished(
             validated=validated,
             steps=slot.kept_at or 0,
             stop=stop,
-            image=made,
+            image=image,
             reconstruction=reconstruction,
             reconstruction_accepted=slot.reconstruction_accepted,
-            score=told.score,
-            margin=told.margin,
+            score=verdict.score,
+            margin=verdict.margin,
             saw=stepper.oracle_answers[int(slot.last.saw)],
             latent_distance=float(np.sqrt(np.mean((end - start).astype(np.float64) ** 2))),
             image_distance=float(np.sqrt(np.mean(change**2))) if validated else 0.0,

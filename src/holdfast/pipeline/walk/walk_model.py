@@ -40,8 +40,8 @@ def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]
             )
             for start in range(0, len(images), _BATCH)
         ]
-        made: NDArray[np.float32] = torch.cat(answers).float().softmax(1).cpu().numpy()
-    return made
+        probabilities: NDArray[np.float32] = torch.cat(answers).float().softmax(1).cpu().numpy()
+    return probabilities
 
 
 def needs_gradients(options: WalkOptions) -> bool:

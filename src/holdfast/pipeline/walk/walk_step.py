@@ -228,9 +228,9 @@ class Stepper:
                 drawn = noise([seed_from("probe", *key, probe) for key in keys], latent.shape[1:]).to(self.device)
                 if self._mask is not None:
                     drawn = drawn * self._mask
-                there = self._loss_at(latent + options.probe_size * drawn, state)
+                ahead = self._loss_at(latent + options.probe_size * drawn, state)
                 back = self._loss_at(latent - options.probe_size * drawn, state)
-                total += _each(there - back, drawn) * drawn
+                total += _each(ahead - back, drawn) * drawn
         return total / (2 * options.probe_size * options.black_box)
 
     def _loss_at(self, latent: torch.Tensor, state: State) -> torch.Tensor:
@@ -266,7 +266,7 @@ def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, 
         images = (batch.nan_to_num() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
         given = oracle.judge(list(np.ascontiguousarray(images)), [oracle.classes[place] for place in labels.tolist()])
         answers.extend(dict.fromkeys(verdict.saw for verdict in given if verdict.saw not in answers))
-        columns = [(one.accepted, one.score, one.margin, answers.index(one.saw)) for one in given]
+        columns = [(verdict.accepted, verdict.score, verdict.margin, answers.index(verdict.saw)) for verdict in given]
         return tuple(torch.tensor(column, device=labels.device) for column in zip(*columns, strict=True))
 
     return judge, answers  # type: ignore[return-value]
@@ -278,7 +278,7 @@ def _channels_last(*owners: object) -> None:
 
     for owner in owners:
         parts = [*vars(owner).values()] if hasattr(owner, "__dict__") else []
-        for part in [*parts, *(value for one in parts for value in getattr(one, "__dict__", {}).values())]:
+        for part in [*parts, *(value for owner in parts for value in getattr(owner, "__dict__", {}).values())]:
             if isinstance(part, torch.nn.Module):
                 part.to(memory_format=torch.channels_last)
 

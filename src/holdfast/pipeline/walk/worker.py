@@ -123,9 +123,9 @@ class WalkWorker:
         written = time.monotonic()
         walkers = self._walkers(walks.jobs, on_the_way, finished)
         for walked in self._surviving(walks, walkers, on_the_way, finished):
-            one = on_the_way.pop(walked.key)[1]
-            one.walked = walked
-            finished.append(one)
+            walk = on_the_way.pop(walked.key)[1]
+            walk.walked = walked
+            finished.append(walk)
             full = len(finished) >= 4 * self.spec.walk.batch_size or time.monotonic() - written > _SECONDS_A_PART
             if full and not whole:
                 yield self._write(walks, finished)
@@ -176,9 +176,9 @@ class WalkWorker:
                 try:
                     yield from walked([walker])
                 except Exception as error:
-                    one = on_the_way.pop(walker.key)[1]
-                    one.error = stop_or_sentence(error)
-                    finished.append(one)
+                    walk = on_the_way.pop(walker.key)[1]
+                    walk.error = stop_or_sentence(error)
+                    finished.append(walk)
 
     def _write(self, walks: WalkShard, finished: Sequence[FinishedWalk]) -> Part:
         conditions = [RANDOM_WALK] if walks.baseline else WALK_CONDITIONS

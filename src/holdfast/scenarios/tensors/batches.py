@@ -40,12 +40,12 @@ class _Batch:
     donor_masks: Tensor | None
     matte: tuple[int, int, int]
     call: Callable[..., Tensor]  # of a function of ``arithmetic``
-    made: dict[Hashable, Tensor] = field(default_factory=dict)
+    shared: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def memo(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        if key not in self.made:
-            self.made[key] = make()
-        return self.made[key]
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]
 
     def over(self, background: Tensor) -> Tensor:
         """Return the objects over another background, in place."""

@@ -78,7 +78,7 @@ def compile_for(
     masks = (torch.rand((shape[0], *shape[2:]), generator=rng) < 0.5).to(device)
     names = [str(number) for number in range(shape[0])]
 
-    def made(how: Compiled | None) -> tuple[dict[Condition, Tensor], float]:
+    def render_timed(how: Compiled | None) -> tuple[dict[Condition, Tensor], float]:
         took = []
         for _ in range(3):
             start = time.perf_counter()
@@ -90,7 +90,7 @@ def compile_for(
 
     try:
         with torch.no_grad():
-            (plain, before), (quick, after) = made(None), made(compiled)
+            (plain, before), (quick, after) = render_timed(None), render_timed(compiled)
             for condition in conditions:
                 apart = (plain[condition].short() - quick[condition].short()).abs()
                 share = (apart > 1).double().mean().item()

@@ -90,7 +90,9 @@ def _probabilities(table: Printed) -> Iterator[Finding]:
         return Interval(float(2 * student.sf(size.high, df)), float(2 * student.sf(size.low, df)))
 
     own = table.having("df").get("")
-    stated = {row: int(one.value) for row in printed if own and (one := table.figure(row, own)) and one.value >= 1}
+    stated = {
+        row: int(figure.value) for row in printed if own and (figure := table.figure(row, own)) and figure.value >= 1
+    }
     rows = [row for row in printed if row not in stated]
     wrong = {row: df for row, df in stated.items() if not tail(row, df).meets(printed[row][1])}
     chosen = _best_choice(rows, DEGREES, lambda row, df: tail(row, df).meets(printed[row][1]))

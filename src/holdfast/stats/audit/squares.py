@@ -16,10 +16,10 @@ CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding al
 def variances(table: Printed) -> Iterator[Finding]:
     """σ² = Σ squares / n; a printed one that fits n − 1 only is another formula."""
     for row in table.rows:
-        found = _variance(table, row)
-        if found is None:
+        variance = _variance(table, row)
+        if variance is None:
             continue
-        column, printed, total, count = found
+        column, printed, total, count = variance
         fits_n = (total * (1 / count)).meets(printed.cut_or_rounded)
         expected = f"{total.middle / count:.{printed.decimals}f}"
         if fits_n:
@@ -54,10 +54,10 @@ def cut_variances(table: Printed) -> Iterator[Finding]:
 
     ratio, rows, should_have = 1.0, 0, []
     for row in table.rows:
-        found = _variance(table, row)
-        if found is None:
+        variance = _variance(table, row)
+        if variance is None:
             continue
-        _, printed, total, count = found
+        _, printed, total, count = variance
         exact = [total.middle / divisor for divisor in (count, count - 1)]
         exact = [value for value in exact if Interval(value, value).meets(printed.cut_or_rounded)]
         if not exact:

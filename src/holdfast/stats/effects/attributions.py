@@ -207,7 +207,7 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
     """
     from scipy.stats import rankdata
 
-    total, first, second = (weights @ one for one in sums)
+    total, first, second = (weights @ sums_of for sums_of in sums)
     has_photos = total > 0
     known = has_photos.sum(axis=1, keepdims=True)
     ranks = []
@@ -216,9 +216,9 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
             rank = rankdata(np.where(has_photos, (value / total).round(12), np.inf), axis=1)
             mean = np.where(has_photos, rank, 0).sum(axis=1, keepdims=True) / known
             ranks.append(np.where(has_photos, rank - mean, 0))
-        one, two = ranks
-        scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-        rhos = (one * two).sum(axis=1) / scale
+        first_ranks, two = ranks
+        scale = np.sqrt((first_ranks**2).sum(axis=1) * (two**2).sum(axis=1))
+        rhos = (first_ranks * two).sum(axis=1) / scale
     return np.where((scale > 0) & (known[:, 0] >= FEWEST - 1), rhos, np.nan)
 
 
@@ -261,7 +261,7 @@ def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     if "cascade" in frame:
         fine = frame[(frame["status"] == "ok") & frame["cascade"].notna()]
         for key, group in fine.groupby(_OF, sort=False):
-            alike, similar = (np.stack([np.asarray(one, np.float64) for one in group[name]]) for name in (
+            alike, similar = (np.stack([np.asarray(values, np.float64) for values in group[name]]) for name in (
                 "cascade", "cascade_similarity"
             ))  # fmt: skip
             sources = group["source_id"].to_numpy()

@@ -124,11 +124,13 @@ class _World:
         self.category = self.classes_of(images["category"].to_numpy(object))
         self.class_level = 1 - LEVEL / max(len(self.numbers), 1)
         self.prompts = codes(images["prompt_id"].astype(str))[0]
-        self.names = {str(name): ["", *sorted({str(one) for one in factors[name]} - {""})] for name in factors.columns}
+        self.names = {
+            str(name): ["", *sorted({str(value) for value in factors[name]} - {""})] for name in factors.columns
+        }
         self.factors = {}
         for name, values in self.names.items():
             numbers = {value: number for number, value in enumerate(values)}
-            self.factors[name] = np.array([numbers[str(one)] for one in factors[name]], np.intp)
+            self.factors[name] = np.array([numbers[str(value)] for value in factors[name]], np.intp)
 
     def classes_of(self, names: NDArray[Any]) -> NDArray[np.intp]:
         """Return classes as numbers; a new name gets the next number."""

@@ -99,25 +99,25 @@ def correlate(first: MetricValues, second: MetricValues, *, seed: int = 0) -> di
         models fixed; ``least`` and ``most``: the extremes when one model is left out; ``tau`` with ``tau_low`` and
         ``tau_high``: Kendall's, over images and models; its exact ``p``; ``n`` models; ``reason`` where there is none.
     """
-    (one, one_samples), (other, other_samples) = first.turned(), second.turned()
-    known = np.flatnonzero(np.isfinite(one) & np.isfinite(other))
-    one, other, n = one[known], other[known], len(known)
+    (values, one_samples), (other, other_samples) = first.turned(), second.turned()
+    known = np.flatnonzero(np.isfinite(values) & np.isfinite(other))
+    values, other, n = values[known], other[known], len(known)
     empty: dict[str, Any] = dict.fromkeys((*CORRELATIONS, "p"), np.nan) | {"n": n, "reason": ""}
     if n < LEAST_MODELS:
         return empty | {"reason": f"{n} models have both; {LEAST_MODELS} or more are needed"}
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
+    if np.ptp(values) == 0 or np.ptp(other) == 0:
         return empty | {"reason": "all models are equal in one of them"}
     one_samples, other_samples = one_samples[:, known], other_samples[:, known]
-    rho = float(spearman(one[None], other[None])[0])
+    rho = float(spearman(values[None], other[None])[0])
     images_low, images_high = _span(spearman(one_samples, other_samples))
     models = _draw_models(n, len(one_samples), seed)
     drawn = [np.take_along_axis(samples, models, axis=1) for samples in (one_samples, other_samples)]
     low, high = _span(spearman(*drawn))
     least_low, least_high = bonett_wright(rho, n)
-    without = [spearman(np.delete(one, i)[None], np.delete(other, i)[None])[0] for i in range(n)]
+    without = [spearman(np.delete(values, i)[None], np.delete(other, i)[None])[0] for i in range(n)]
     names = [str(i) for i in range(n)]
     ranked = kendall(
-        dict(zip(names, one.tolist(), strict=True)), dict(zip(names, other.tolist(), strict=True)),
+        dict(zip(names, values.tolist(), strict=True)), dict(zip(names, other.tolist(), strict=True)),
         first_samples=drawn[0], second_samples=drawn[1],
     )  # fmt: skip
     return empty | {

@@ -275,7 +275,7 @@ def test_networks_of_torchvision_and_transformers_of_another_size_load_again(tmp
         folder = tmp_path / name.replace(":", "-")
         config = architectures.config_of(network, module, CLASSES, 48)
         write_model(folder, module.state_dict(), config, {}, "text", classes=CLASSES)
-        for shown in (f"torch:{network.loaded_as}@{folder / 'model.safetensors'}", f"local-dir:{folder}"):
+        for shown in (f"{network.loaded_as}@{folder / 'model.safetensors'}", f"local-dir:{folder}"):
             loaded = load_classifier(shown, device="cpu")
             assert loaded.labels.names == CLASSES and loaded.preprocessing.size == (48, 48)  # type: ignore[attr-defined]
             with torch.inference_mode():

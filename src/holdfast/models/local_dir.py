@@ -49,8 +49,11 @@ def is_config(file: Path) -> bool:
         return False
 
 
-def read_config(file: Path) -> dict[str, Any]:
-    """Read a configuration and check everything that decides what is built."""
+def read_config(file: Path, *, python: bool = False) -> dict[str, Any]:
+    """Read a configuration and check everything that decides what is built.
+
+    A network of the user's own code is refused unless ``python``: a folder does not choose which code runs.
+    """
     if file.stat().st_size > MAX_CONFIG:
         raise UserError(f"{file.name} has more than {MAX_CONFIG} bytes and is no configuration of timm's")
     try:
@@ -62,14 +65,19 @@ def read_config(file: Path) -> dict[str, Any]:
     refused = [key for key in arguments if key in LOADING]
     if refused:
         raise UserError(f"{file} asks timm to load more than its own weights ({', '.join(refused)}); take that out")
-    if ":" in sizes[1]:  # hf-hub:NAME would fetch another configuration
-        raise UserError(f"{file} names {sizes[1]!r}, which is not an architecture of timm's")
     library = config.get("library", "timm")
+    if library == "python" and not python:
+        raise UserError(
+            f"{file.parent} holds weights of the network python:{sizes[1]}, whose code is yours; name both: "
+            f"python:{sizes[1]}@{file.with_name('model.safetensors')}"
+        )
+    if ":" in sizes[1] and library != "python":  # hf-hub:NAME would fetch another configuration
+        raise UserError(f"{file} names {sizes[1]!r}, which is not an architecture of timm's")
     if library == "torchvision":
         torchvision.find_weights(sizes[1])
     elif library == "timm":
         timm.check_architecture(sizes[1].partition(".")[0])
-    else:
+    elif library != "python":
         raise UserError(f"{file} names the library {library!r}; timm and torchvision are known")
     from timm.data import resolve_data_config
 

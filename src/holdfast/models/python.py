@@ -1,23 +1,36 @@
-"""``python:MODULE:ATTRIBUTE``: any callable on images, so that black boxes and remote services work.
+"""``python:MODULE:ATTRIBUTE``: a callable on images, or a PyTorch network, by the name of its Python object.
 
-``vlm+python:MODULE:ATTRIBUTE`` is the same for callables on images and questions.
+A callable is a black box, which may be a remote service. A network (a ``torch.nn.Module``, a class or function that
+builds one, or an object whose attribute ``module`` is one) has gradients as well: it is walked, explained and trained.
+``vlm+python:MODULE:ATTRIBUTE`` is a callable on images and questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
-from holdfast.models import label_spaces
-from holdfast.models.options import checked, display_name
+from holdfast.models import label_spaces, timm
+from holdfast.models.options import (
+    PREPROCESSING,
+    checked,
+    display_name,
+    existing_file,
+    preprocessing_overrides,
+)
 from holdfast.models.scores import OUTPUTS, probabilities
+from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.registry import find_attribute, unknown
 
 
@@ -73,20 +86,27 @@ class PythonVlm:
         return answers
 
 
-def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier:
-    """Load a callable, a class to instantiate without arguments, or an object with ``predict``.
+def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> PythonClassifier | TorchClassifier:
+    """Load a network, a callable, a class to instantiate without arguments, or an object with ``predict``.
 
-    It gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class names
-    (None where it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
+    A callable gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class
+    names (None where it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
     answers with names may go without and is then given the dataset's classes. Its own ``fingerprint`` is used
     where it has one, else the source of its module: set one when weights live elsewhere. The working directory is
-    importable. Option: ``outputs=auto|logits|probabilities``.
+    importable. Option: ``outputs=auto|logits|probabilities``. For networks see ``_network``.
     """
-    del device  # the callable's own business
+    target, source = find_attribute(name)
+    if is_builder(target) or name.tag:
+        return _network(name, target, source, device=device)
+    if isinstance(target, type):
+        target = target()
+    states_size = "size" in name.options or hasattr(target, "preprocessing")
+    if _exposed(target) is not None and (states_size or not hasattr(target, "predict")):
+        return _network(name, target, source, device=device)
     options = checked(name, {"labels": str, "outputs": str})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    target, call, identity = _callable(name, "predict")
+    call, identity = _callable(name, target, source, "predict")
     labels = _labels(target, options.get("labels"))
     only_names = labels is None
     if labels is None:
@@ -99,6 +119,132 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     return classifier
 
 
+def is_builder(target: Any) -> bool:
+    """Return whether an object builds networks: a subclass of ``nn.Module``, or a callable with ``num_classes``."""
+    if isinstance(target, type):
+        return _is_module(target, issubclass)
+    if not callable(target) or _is_module(target, isinstance):
+        return False
+    try:
+        return "num_classes" in inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def build(name: str, target: Any, arguments: Mapping[str, Any], outputs: int | None, *, seed: int = 0) -> Any:
+    """Return the network that a builder makes, with so many outputs where it takes ``num_classes``."""
+    try:
+        takes = "num_classes" in inspect.signature(target).parameters
+        sized = {"num_classes": outputs} if takes and outputs else {}
+        module = timm.seeded(lambda: target(**sized, **arguments), seed)
+    except Exception as error:  # the user's own code
+        raise UserError(f"python:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
+    if not _is_module(module, isinstance):
+        raise UserError(f"python:{name} should return a torch.nn.Module, not {type(module).__name__}")
+    return module
+
+
+def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClassifier:
+    """Return the classifier of a network.
+
+    Its weights are its own, or those of ``@FILE`` (safetensors or a state dict), for a builder. Images are prepared as
+    the options ``size``, ``mean``, ``std``, ``crop`` and ``interpolation`` say, else its attribute ``preprocessing``, a
+    dictionary with these keys, else the ``config.json`` that ``holdfast train`` writes beside the weights; mean 0 and
+    deviation 1 where nothing is said. Other options are arguments of the builder.
+    """
+    from holdfast.models import checkpoint
+
+    builds = is_builder(target)
+    kinds = {"labels": str, **PREPROCESSING}
+    arguments = {key: value for key, value in name.options.items() if builds and key not in kinds}
+    kept = {key: value for key, value in name.options.items() if key not in arguments}
+    options = checked(Name(name.scheme, name.name, name.tag, kept), kinds)
+    labels, config = _labels(target, options.get("labels")), dict[str, Any]()
+    if name.tag:
+        if not builds:
+            raise UserError(
+                f"python:{name.name} holds its own weights; @FILE goes with a class, or a function of num_classes"
+            )
+        file = existing_file(name.tag, what="checkpoint")
+        state, classes = checkpoint.read_state(file)
+        config = _beside(file, name.name)
+        arguments = {**config.get("model_args", {}), **arguments}
+        labels = labels or classes
+    module = build(name.name, target, arguments, len(labels) if labels else None) if builds else _exposed(target)
+    if name.tag:
+        checkpoint.fill(module, state, f"python:{name.name}", file.name)
+    data = {
+        "input_size": None, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "interpolation": "bilinear",
+        "crop_pct": 1.0, "crop_mode": "squash", **config.get("pretrained_cfg", {}),
+        **preprocessing_overrides(_stated(name, target, module)), **preprocessing_overrides(options),
+    }  # fmt: skip
+    if data["input_size"] is None:
+        raise UserError(f"python:{name.name} is a network; say the size of its input, for example ?size=32")
+    outputs = _outputs(name.name, module, tuple(data["input_size"]))
+    return TorchClassifier(
+        display_name(name, name.name + (f"@{Path(name.tag).name}" if name.tag else "")),
+        module,
+        label_spaces.from_option(None, outputs, labels or label_spaces.imagenet(outputs)),
+        timm.from_config(data),
+        architecture=f"python/{source}/{json.dumps(arguments, sort_keys=True, default=str)}",
+        device=device,
+    )
+
+
+def _beside(file: Path, name: str) -> dict[str, Any]:
+    """Return the configuration that ``holdfast train`` wrote beside the weights; empty where there is none."""
+    from holdfast.models.local_dir import is_config, read_config
+
+    path = file.with_name("config.json")
+    if not path.is_file() or not is_config(path):
+        return {}
+    config = read_config(path, python=True)
+    if (config["library"], config["architecture"]) != ("python", name):
+        raise UserError(
+            f"{file} is of {config['library']}:{config['architecture']}, as its config.json says, not {name}"
+        )
+    return config
+
+
+def _stated(name: Name, target: Any, module: Any) -> Mapping[str, Any]:
+    """Return what the object's attribute ``preprocessing`` says, spelled as options are."""
+    own = getattr(target, "preprocessing", None) or getattr(module, "preprocessing", None) or {}
+    if not isinstance(own, Mapping) or not set(own) <= set(PREPROCESSING):
+        raise UserError(f"preprocessing of python:{name.name} should be a dictionary with {', '.join(PREPROCESSING)}")
+    texts = {
+        key: "/".join(str(part) for part in value) if isinstance(value, (tuple, list)) else value
+        for key, value in own.items()
+    }
+    return checked(Name(name.scheme, name.name, "", texts), PREPROCESSING)
+
+
+def _outputs(name: str, module: Any, shape: tuple[int, ...]) -> int:
+    """Return how many outputs a network has, from its answer to one black image."""
+    import torch
+
+    try:
+        with torch.inference_mode():
+            answer = module.float().eval().cpu()(torch.zeros(1, *shape))
+    except Exception as error:  # the user's own code
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"python:{name} does not take a batch of shape {(1, *shape)}: {reason}") from error
+    if not isinstance(answer, torch.Tensor) or answer.ndim != 2:
+        what = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise UserError(f"python:{name} should answer with logits, (images, classes), not with {what}")
+    return int(answer.shape[1])
+
+
+def _exposed(target: Any) -> Any:
+    """Return the network that an object is, or has as its attribute ``module``; None for a black box."""
+    inner = getattr(target, "module", None)
+    return target if _is_module(target, isinstance) else inner if _is_module(inner, isinstance) else None
+
+
+def _is_module(target: Any, test: Callable[[Any, Any], bool]) -> bool:
+    torch: Any = sys.modules.get("torch")  # where nobody has imported torch, nothing is a module of it
+    return torch is not None and test(target, torch.nn.Module)
+
+
 def load_vlm(name: Name, *, device: str) -> PythonVlm:
     """Load a callable, a class to instantiate without arguments, or an object with ``answer``.
 
@@ -107,19 +253,17 @@ def load_vlm(name: Name, *, device: str) -> PythonVlm:
     """
     del device  # the callable chooses its own
     checked(name, {})
-    _, call, identity = _callable(name, "answer")
+    target, source = find_attribute(name)
+    call, identity = _callable(name, target() if isinstance(target, type) else target, source, "answer")
     return PythonVlm(display_name(name, name.name), call, identity=identity)
 
 
-def _callable(name: Name, method: str) -> tuple[Any, Callable[..., Any], str]:
-    """Return the object of a name, what is called for answers, and what tells two versions of it apart."""
-    target, source = find_attribute(name)
-    if isinstance(target, type):
-        target = target()
+def _callable(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str]:
+    """Return what is called for answers, and what tells two versions of it apart."""
     call = getattr(target, method, target)
     if not callable(call):
         raise UserError(f"{name.scheme}:{name.name} is neither callable nor an object with {method}")
-    return target, call, str(getattr(target, "fingerprint", "") or source)
+    return call, str(getattr(target, "fingerprint", "") or source)
 
 
 def _labels(target: Any, option: str | None) -> LabelSpace | None:

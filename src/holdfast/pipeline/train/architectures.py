@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, parse_name
-from holdfast.models import load_classifier, local_dir, packaged, timm, torchvision
+from holdfast.models import load_classifier, local_dir, packaged, python, timm, torchvision
 from holdfast.models.embedded import read_asset
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
+from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:
     import torch
 
-SCHEMES = ("timm", "torchvision", "embedded", "local-dir", "packaged", "torch")
+SCHEMES = ("timm", "torchvision", "embedded", "local-dir", "packaged", "torch", "python")
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,13 @@ class Architecture:
 
     Attributes:
         name: what results call it.
-        library: ``timm`` or ``torchvision``.
-        architecture: its name there.
+        library: ``timm``, ``torchvision``, or ``python`` for a callable of the user's.
+        architecture: its name there, ``MODULE:ATTRIBUTE`` for a callable.
         arguments: of the constructor.
         mean: per channel, 0..1, that images are shifted by; ``std`` that they are scaled by.
         start: the model whose weights it begins with; empty from scratch.
         start_sha256: of those weights.
+        source: of a callable: changes with its code.
     """
 
     name: str
@@ -44,17 +46,22 @@ class Architecture:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     start: str = ""
     start_sha256: str = ""
+    source: str = ""
 
     @property
     def fingerprint(self) -> str:
         """Return a hash of everything that decides the starting weights, except for the seed."""
         about = dataclasses.asdict(self) | {"name": "", "start": ""}
+        if not self.source:
+            del about["source"]
         return fingerprint(about)
 
     @property
     def loaded_as(self) -> str:
-        """Return what stands between ``torch:`` and ``@FILE``."""
-        return self.architecture if self.library == "timm" else f"{self.library}/{self.architecture}"
+        """Return what stands before ``@FILE`` in the name of the trained model."""
+        if self.library == "python":
+            return f"python:{self.architecture}"
+        return f"torch:{self.architecture}" if self.library == "timm" else f"torch:{self.library}/{self.architecture}"
 
 
 def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
@@ -73,10 +80,14 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)
-    architecture = _timm(plain, size) if name.scheme == "timm" else _other(plain, size)
+    read = {"timm": _timm, "python": _callable}.get(name.scheme, _other)
+    architecture = read(plain, size)
     shown = text.split("?")[0] + ("?" + "&".join(f"{key}={value}" for key, value in options.items()) if options else "")
-    if name.scheme == "torch" and not pretrained:
-        raise UserError(f"{text} names weights; begin with them by --pretrained, or name timm:{name.name} alone")
+    if not pretrained and (name.scheme == "torch" or (name.scheme == "python" and name.tag)):
+        alone = f"python:{name.name}" if name.scheme == "python" else f"timm:{name.name}"
+        raise UserError(f"{text} names weights; begin with them by --pretrained, or name {alone} alone")
+    if pretrained and name.scheme == "python" and not name.tag:
+        raise UserError(f"{text} has no weights to begin with; name a file: python:{name.name}@FILE")
     if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it lies
         shown = f"{name.scheme}:{Path(untagged(plain)).name}"
     if not pretrained:
@@ -102,6 +113,18 @@ def _timm(name: Name, size: int) -> Architecture:
     if known is not None and known.fixed_input_size:
         arguments.setdefault("img_size", size)
     return Architecture("", "timm", name.name, arguments, tuple(config["mean"]), tuple(config["std"]))
+
+
+def _callable(name: Name, size: int) -> Architecture:
+    """Return the architecture of a class or function that builds networks; options are its arguments."""
+    del size  # the network is tried on images of that size when it is built
+    target, source = find_attribute(name)
+    if not python.is_builder(target):
+        raise UserError(
+            f"python:{name.name} builds no network; train takes a class of torch.nn.Module, or a function with the "
+            "argument num_classes that returns one"
+        )
+    return Architecture("", "python", name.name, dict(name.options), source=source)
 
 
 def _other(name: Name, size: int) -> Architecture:
@@ -147,12 +170,16 @@ def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> 
     """
     import torch
 
-    config = config_of(architecture, None, [str(place) for place in range(classes)], size)
-    module = timm.seeded(lambda: local_dir.build(config), seed)
+    if architecture.library == "python":
+        target = find_attribute(parse_name(f"python:{architecture.architecture}"))[0]
+        module = python.build(architecture.architecture, target, architecture.arguments, classes, seed=seed)
+    else:
+        config = config_of(architecture, None, [str(place) for place in range(classes)], size)
+        module = timm.seeded(lambda: local_dir.build(config), seed)
     try:
         with torch.inference_mode():
             answer = module.eval()(torch.zeros(1, 3, size, size))
-    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
         raise UserError(f"{architecture.name} does not take images of {size} pixels: {first_line(error)}") from error
     if tuple(answer.shape) != (1, classes):
         raise UserError(f"{architecture.name} answers with shape {tuple(answer.shape)}, not with {classes} classes")
@@ -187,7 +214,7 @@ def config_of(
     features = getattr(module, "num_features", None)
     return {
         "architecture": architecture.architecture,
-        **({"library": "torchvision"} if architecture.library == "torchvision" else {}),
+        **({"library": architecture.library} if architecture.library != "timm" else {}),
         "num_classes": len(classes),
         **({"num_features": int(features)} if isinstance(features, int) else {}),
         "model_args": dict(architecture.arguments),

@@ -341,10 +341,13 @@ class Fit:
     def write(self, folder: Path, module: Any, weights: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """Write the folder of the trained network."""
         architecture, size = self.job.architecture, self.recipe.size
+        used_as = f"`{architecture.loaded_as}@FILE`"
+        if architecture.library != "python":
+            used_as = f"`local-dir:FOLDER` or {used_as}"
         text = (
             f"# {architecture.name} trained on {self.job.trained_on}, fold {self.job.fold}\n\n"
             f"A classifier of {len(self.classes)} classes for images of {size} pixels. Images of fold {self.job.fold} "
-            f"took no part in its training. Use it as `local-dir:FOLDER` or `torch:{architecture.loaded_as}@FILE`."
+            f"took no part in its training. Use it as {used_as}."
         )
         config = architectures.config_of(architecture, module, self.classes, size)
         drawn = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""

@@ -19,7 +19,7 @@ from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import LabelSpace
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.engine import core_count, share_of
-from holdfast.models import local_dir
+from holdfast.models import local_dir, python
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared
@@ -164,7 +164,11 @@ class TrainingWorker:
 
     def _load(self, job: TrainingJob) -> Any:
         """Load the trained model, to be tested."""
-        return local_dir.load(Name("local-dir", str(self.run / "models" / job.folder)), device=self.device)
+        folder, architecture = self.run / "models" / job.folder, job.architecture
+        if architecture.library == "python":
+            name = Name("python", architecture.architecture, str(folder / "model.safetensors"))
+            return python.load(name, device=self.device)
+        return local_dir.load(Name("local-dir", str(folder)), device=self.device)
 
     def _rows(self, job: TrainingJob, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
         """Yield the rows of a model's test on its fold under one condition."""

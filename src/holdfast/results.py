@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from holdfast.stats.models.datasets import DatasetDrops
     from holdfast.stats.models.gate import Gate
     from holdfast.stats.regression.fit import Regression
 
@@ -123,6 +124,14 @@ class Results:
 
         return fit(cells_from_segments(measured(self.run.rows(COLUMNS), _segments(self.path).rows())), **options)
 
+    def between(self, *others: Results | str | Path, **options: Any) -> DatasetDrops:
+        """Return what models lose from this run's dataset to those of other runs; options of ``dataset_drops``."""
+        from holdfast.report.between import counts_by_dataset, prompts_by_dataset
+        from holdfast.stats.models.datasets import dataset_drops
+
+        runs = [self.run, *_opened(others)]
+        return dataset_drops(counts_by_dataset(runs), clusters=prompts_by_dataset(runs), **options)
+
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""
         return report([self], self.path / "report" if out is None else out, **options)
@@ -151,12 +160,21 @@ def background_conditions(counts: Counts) -> list[str]:
     return [name for name in static_conditions(counts) if scenario_of(name) in names]
 
 
-def report(runs: Sequence[Results | str | Path], out: str | Path, **options: Any) -> Path:
-    """Write one report of one or several runs and return the path of its page; options of ``report.build``."""
+def report(runs: Sequence[Results | str | Path], out: str | Path, *, between: bool = False, **options: Any) -> Path:
+    """Write one report of one or several runs and return the path of its page; options of ``report.build``.
+
+    ``between``: the page is about the accuracy lost from the first run's dataset to those of the others; options of
+    ``report.between.build_between``.
+    """
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
+    from holdfast.report.between import build_between
 
-    opened = [run.run if isinstance(run, Results) else Run.open(run) for run in runs]
+    opened = _opened(runs)
+    if between:
+        with delivered(out) as folder:
+            page = build_between(opened, folder, **options)
+        return in_store(out, folder, page)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
         page = build(opened, folder, pictures=thumbnails, **options)
@@ -169,6 +187,10 @@ def compare(old: Results | str | Path, new: Results | str | Path, *, margin: flo
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)
+
+
+def _opened(runs: Sequence[Results | str | Path]) -> list[Run]:
+    return [run.run if isinstance(run, Results) else Run.open(run) for run in runs]
 
 
 def open_run(path: str | Path) -> Results:

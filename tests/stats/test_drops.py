@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from made_rows import table
 from scipy.stats import t
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
-from statsmodels.stats.proportion import confint_proportions_2indep
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.drops import corrected_resampled_interval, drops, mcnemar, paired_effect, unpaired_drops
+from holdfast.stats.effects.drops import corrected_resampled_interval, drops, mcnemar, paired_effect
 
 BALANCED = np.repeat(np.arange(12), 10)
 UNEVEN = np.repeat(np.arange(8), [6, 8, 10, 14, 20, 30, 44, 60])
@@ -204,20 +203,6 @@ def test_corrected_interval_covers_for_overlapping_training_sets() -> None:
         corrected_resampled_interval([0.1], test_share=0.2)
     with pytest.raises(UserError, match="test_share"):
         corrected_resampled_interval([0.1, 0.2], test_share=1)
-
-
-def test_unpaired_drops_are_newcombes() -> None:
-    rows = [
-        {"model": "m", "condition": name, "source_id": f"{name}{i}", "label": "a", "correct": i < right}
-        for name, right, n in (("original", 45, 50), ("background", 30, 80))
-        for i in range(n)
-    ]
-    counts = reduce(table(rows))
-    row = unpaired_drops(counts, average="micro").iloc[0]
-    theirs = confint_proportions_2indep(45, 50, 30, 80, method="newcomb")
-    assert (row["low"], row["high"]) == pytest.approx(theirs)
-    pair_of = {row["source_id"]: row["source_id"][:-1] for row in rows}
-    assert unpaired_drops(counts, average="micro", clusters=pair_of).iloc[0]["low"] < row["low"]
 
 
 @pytest.mark.parametrize("classes", [12, 1000])

@@ -11,6 +11,7 @@ from holdfast.cli.listing import print_frame, print_table
 from holdfast.cli.options import (
     Argument,
     Average,
+    Baseline,
     BootstrapSeed,
     Device,
     Labels,
@@ -73,11 +74,25 @@ def report(
     votes: Annotated[
         Path | None, Option(help="People's votes on a perturb run's images (review --export): they correct FMR.")
     ] = None,
+    between: Annotated[
+        bool, Option("--between", help="What models lose from the first run's dataset to those of the others.")
+    ] = False,
+    baseline: Baseline = None,
 ) -> None:
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
 
+    if between:
+        if votes is not None:
+            raise UserError("--votes corrects FMR, which --between does not show: make two reports")
+        page = api.report(
+            list(runs), out or runs[0] / "between", between=True, outcome=accuracy, average=average,
+            resamples=resamples, seed=seed, baseline=_names(baseline),
+        )  # fmt: skip
+        typer.echo(str(page))
+        return
+    _refuse_baseline(baseline)
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
@@ -98,10 +113,23 @@ def compare(
         list[str] | None, Option(help="Floors for NEW, such as score=0.8,accuracy=0.7.", show_default=False)
     ] = None,
     accuracy: Outcome = "full",
+    between: Annotated[
+        bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
+    ] = False,
+    average: Average = "macro",
+    baseline: Baseline = None,
 ) -> None:
     """Compare a new model with the old one, as a release gate: exit code 0 passed, 1 failed, 3 undecided."""
     from holdfast import api
 
+    if between:
+        gate_only = {"--fail-under": fail_under, "--conditions": conditions, "--old-model": old_model}
+        for name, given in (gate_only | {"--new-model": new_model}).items():
+            if given:
+                raise UserError(f"{name} belongs to the release gate; --between takes all models of both runs")
+        _print_between(old, new, accuracy, average, _names(baseline))
+        return
+    _refuse_baseline(baseline)
     floors = _floors(",".join(fail_under or ()))
     gate = api.compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy,
@@ -117,6 +145,27 @@ def compare(
         typer.echo(sentence)
         verdicts.append(verdict)
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
+
+
+def _names(given: list[str] | None) -> list[str] | None:
+    return split_list(",".join(given or ())) or None
+
+
+def _refuse_baseline(baseline: list[str] | None) -> None:
+    if baseline:
+        raise UserError("--baseline makes the line of effective robustness between datasets: add --between")
+
+
+def _print_between(old: Path, new: Path, outcome: str, average: str, baseline: list[str] | None) -> None:
+    from holdfast import api
+
+    lost = api.open_run(old).between(new, outcome=outcome, average=average, baseline=baseline)
+    columns = ["model", "dataset", "part", "reference", "accuracy", "drop", "low", "high", "n_reference", "n"]
+    print_frame(lost.drops[columns].rename(columns={"reference": lost.reference}))
+    if not lost.effective.reason:
+        print_frame(lost.effective.table[["model", "dataset", "predicted", "effective", "low", "high"]])
+    typer.echo(lost.sentence)
+    typer.echo(lost.effective.sentence)
 
 
 def _floors(text: str) -> list[tuple[str, float]]:

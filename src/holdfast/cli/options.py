@@ -12,6 +12,10 @@ from holdfast.pipeline.specs import ChooseSpec, DataSpec, EvaluateSpec
 
 Option, Argument = typer.Option, typer.Argument
 Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
+Baseline = Annotated[
+    list[str] | None,
+    Option(help="Models that make the line of effective robustness; by default all.", show_default=False),
+]
 Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
 BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
 

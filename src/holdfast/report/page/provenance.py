@@ -99,8 +99,11 @@ def _add_rejected(section: Section, evidence: Evidence, filtered: pd.DataFrame) 
     section.parts.append(Table("rejected", "Pictures rejected by the filter, by reason", pictures, columns))
 
 
-def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any]) -> Section:
-    """Return the section with the specification, versions, hashes and command of each run."""
+def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, Any], *options: str) -> Section:
+    """Return the section with the specification, versions, hashes and command of each run.
+
+    ``options``: of ``holdfast report``, for the command that repeats the page.
+    """
     section = Section("run", "What was run")
     section.lead = [
         f"{plural(len(runs), 'run')}: {listing([run.run_id for run in runs], 8)}. The commands below repeat what was "
@@ -118,7 +121,7 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
         section.parts.append(
             Code(f"Specification of {run.run_id}", json.dumps(_shortened(spec), indent=1, ensure_ascii=False))
         )
-    command = shlex.join(["holdfast", "report", *(str(run.path) for run in runs), "--out", "DIR"])
+    command = shlex.join(["holdfast", "report", *(str(run.path) for run in runs), *options, "--out", "DIR"])
     section.parts.append(Code("To make this report again", command))
     section.parts.append(
         Text(["Intervals are at the 95 % level. Rows of one photo are never counted as independent photos."])

@@ -22,7 +22,7 @@ from holdfast.stats.core.bootstrap import (
     stratum_weights,
     t_quantile,
 )
-from holdfast.stats.core.cells import Average, cluster_codes, newcombe, ordered, summary
+from holdfast.stats.core.cells import Average, cluster_codes, ordered
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -111,33 +111,6 @@ def drops(
                 shares = (effect.n, effect.first, effect.second, effect.value, low, high)
                 rows.append((model, trained_on, condition, *shares, effect.fell, effect.rose, effect.p, method))
     return ordered(counts, pd.DataFrame(rows, columns=_COLUMNS))
-
-
-def unpaired_drops(
-    counts: Counts,
-    *,
-    reference: str = ORIGINAL,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    clusters: Mapping[str, str] | None = None,
-) -> pd.DataFrame:
-    """Return the accuracy lost against a condition made of other photos: generated images against real ones.
-
-    Columns: ``n_reference``, ``n``; ``reference`` and ``accuracy``; ``drop`` = reference − accuracy with ``low`` and
-    ``high`` (95 %), Newcombe's hybrid of the two intervals of ``summary``. ``clusters`` (source_id → prompt
-    pair) makes images of one prompt pair count as one cluster.
-    """
-    scores = summary(counts, outcome=outcome, average=average, clusters=clusters)
-    scores = scores[["model", "trained_on", "condition", "n", "accuracy", "low", "high"]]
-    before = scores[scores["condition"] == reference].drop(columns="condition")
-    frame = scores[scores["condition"] != reference].merge(
-        before, on=["model", "trained_on"], suffixes=("", "_reference")
-    )
-    frame["reference"] = frame["accuracy_reference"]
-    ends = [[frame[f"{name}{which}"] for name in ("accuracy", "low", "high")] for which in ("_reference", "")]
-    frame["drop"], frame["low"], frame["high"] = newcombe(*ends)
-    columns = ["model", "trained_on", "condition", "n_reference", "n", "reference", "accuracy", "drop", "low", "high"]
-    return ordered(counts, frame[columns])
 
 
 @dataclass(frozen=True)

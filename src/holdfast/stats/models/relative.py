@@ -43,6 +43,7 @@ def effective_robustness(
         and ``high``, the ``slope`` of the line and ``n`` photos.
     """
     import pandas as pd
+    from scipy.special import expit
 
     shared = _shared(counts, clean, None, outcome, average, resamples, seed)
     at = _columns(shared, clean)
@@ -59,8 +60,9 @@ def effective_robustness(
     frames = []
     for column in at:
         everything = np.concatenate([shared.accuracy[None], shared.resampled])
-        n = min(shared.n[0], shared.n[column])
-        predicted, slope = _predicted(everything[:, :, 0], everything[:, :, column], line, float(n))
+        n = float(min(shared.n[0], shared.n[column]))
+        fitted, slope = through(logits(everything[:, :, 0], n), logits(everything[:, :, column], n), line)
+        predicted = np.asarray(expit(fitted))
         effective = everything[:, :, column] - predicted
         low, high = interval(effective[1:])
         frames.append(
@@ -75,7 +77,7 @@ def effective_robustness(
                     "low": low,
                     "high": high,
                     "slope": slope[0],
-                    "n": n,
+                    "n": int(n),
                 }
             )
         )
@@ -84,16 +86,23 @@ def effective_robustness(
     return Between(table[EFFECTIVE], f"{clear} of {len(table)} lie clearly off the line.", "")
 
 
-def _predicted(clean: Floats, shifted: Floats, line: list[int], n: float) -> tuple[Floats, Floats]:
-    """Return what a logit-linear fit over the models in ``line`` predicts, row by row; and its slope."""
-    from scipy.special import expit, logit
+def logits(accuracy: Floats, n: float) -> Floats:
+    """Return log odds of accuracies of n photos, taken as (n p + ½)/(n + 1), so that 0 and 1 have some."""
+    from scipy.special import logit
 
-    x, y = (logit((n * np.clip(values, 0, 1) + 0.5) / (n + 1)) for values in (clean, shifted))
+    return np.asarray(logit((n * np.clip(accuracy, 0, 1) + 0.5) / (n + 1)))
+
+
+def through(x: Floats, y: Floats, line: list[int]) -> tuple[Floats, Floats]:
+    """Return the least-squares line through the columns in ``line`` at every x, row by row; and its slope.
+
+    The slope is NaN where these columns do not differ in x.
+    """
     centre_x, centre_y = x[:, line].mean(axis=1, keepdims=True), y[:, line].mean(axis=1, keepdims=True)
     spread = ((x[:, line] - centre_x) ** 2).sum(axis=1)
     together = ((x[:, line] - centre_x) * (y[:, line] - centre_y)).sum(axis=1)
     slope = np.divide(together, spread, out=np.full(len(x), np.nan), where=spread > 1e-12)
-    return np.asarray(expit(centre_y + slope[:, None] * (x - centre_x))), slope
+    return centre_y + slope[:, None] * (x - centre_x), slope
 
 
 def relative_robustness(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,15 +163,14 @@ def _drop_section(
         Column("reference", lost.reference, "percent", "reference_low", "reference_high"),
         Column("accuracy", "Accuracy there", "percent", "accuracy_low", "accuracy_high"),
         Column("drop", "Lost", "points", "low", "high", hint="with other photos of these classes"),
-        Column("class_low", "Other classes: from", "points", hint="interval if other classes had been drawn, too"),
-        Column("class_high", "to", "points"),
+        Column("drop", "Lost, other classes", "points", "class_low", "class_high", hint="with other classes, too"),
         Column("other", f"Lost ({'restricted' if settings['outcome'] == 'full' else 'full'})", "points"),
         Column("n_reference", f"Pictures of {lost.reference}", "integer"),
         Column("n", "Pictures there", "integer"),
     ]
     note = (
         "“Lost” has Newcombe's interval from both sides' own (photos or prompts as clusters, classes as strata). "
-        "“Other classes” takes the classes as draws: mean ± t · s/√K of the class drops. Full: right over all outputs "
+        "“Lost, other classes” takes the classes as draws: mean ± t · s/√K of the class drops. Full: right over all outputs "
         "of a model; restricted: among the dataset's classes only."
     )
     section.parts.append(Table("between_drops", "Accuracy lost from dataset to dataset", by_model, columns, note))
@@ -206,7 +206,7 @@ def _line_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
                 f"between_line_{number}",
                 f"Accuracy on {dataset} against accuracy on {lost.reference}, on logit axes, a mark per model",
                 f"The slope of the line is {rows['slope'].median():.2f} (median over the models left out).",
-                lambda width, frame=frame, dataset=dataset: line_chart(frame, width, x=lost.reference, y=str(dataset)),
+                partial(line_chart, frame, x=lost.reference, y=str(dataset)),
                 "The dashed line goes through all models. Above it: more robust than accuracy on the reference says.",
             )
         )

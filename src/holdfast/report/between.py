@@ -170,8 +170,8 @@ def _drop_section(
     ]
     note = (
         "“Lost” has Newcombe's interval from both sides' own (photos or prompts as clusters, classes as strata). "
-        "“Lost, other classes” takes the classes as draws: mean ± t · s/√K of the class drops. Full: right over all outputs "
-        "of a model; restricted: among the dataset's classes only."
+        "“Lost, other classes” takes the classes as draws: mean ± t · s/√K of the class drops. Full: right over all "
+        "outputs of a model; restricted: among the dataset's classes only."
     )
     section.parts.append(Table("between_drops", "Accuracy lost from dataset to dataset", by_model, columns, note))
     return section

@@ -8,19 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.votes import VOTES, Question, Votes
+from holdfast.core.votes import VOTES, VoteQuestion, Votes
 
 YES_NO = ("yes", "no")
-QUALITY = (Question("recognisable", "?", YES_NO), Question("usable", "?", YES_NO))
-SHOWS = (Question("shows", "?", YES_NO),)
-NATURAL = (Question("natural", "?", tuple("12345"), 1),)
+QUALITY = (VoteQuestion("recognisable", "?", YES_NO), VoteQuestion("usable", "?", YES_NO))
+SHOWS = (VoteQuestion("shows", "?", YES_NO),)
+NATURAL = (VoteQuestion("natural", "?", tuple("12345"), 1),)
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_votes(
     rows: Iterable[dict[str, Any]],
     *,
-    questions: tuple[Question, ...] = SHOWS,
+    questions: tuple[VoteQuestion, ...] = SHOWS,
     rule: str = "",
     at_least: int = 3,
     of: int = 5,

@@ -54,7 +54,7 @@ def find_attribute(name: Name) -> tuple[Any, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
+class RegisteredEntry(Generic[T]):
     """One registered name."""
 
     name: str
@@ -69,7 +69,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._group = group
         self._modules = modules
-        self._entries: dict[str, Entry[T]] = {}
+        self._entries: dict[str, RegisteredEntry[T]] = {}
         self._aliases: dict[str, str] = {}
         self._complete = False
 
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
         for each in names:
             if each in self._entries or each in self._aliases:
                 raise UserError(f"{self.kind} {each!r} is registered already")
-        self._entries[name] = Entry(name, target, summary)
+        self._entries[name] = RegisteredEntry(name, target, summary)
         self._aliases.update(dict.fromkeys(names[1:], name))
 
     def remove(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         del self._entries[name]
         self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
 
-    def entry(self, name: str) -> Entry[T]:
+    def entry(self, name: str) -> RegisteredEntry[T]:
         """Return the entry of a name or alias; the error for an unknown name offers the nearest ones."""
         if name not in self._entries and name not in self._aliases:
             self._load_all()
@@ -110,7 +110,7 @@ class Registry(Generic[T]):
                 or f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed; see holdfast doctor"
             ) from error
 
-    def entries(self) -> list[Entry[T]]:
+    def entries(self) -> list[RegisteredEntry[T]]:
         """Return every entry, in order of registration."""
         self._load_all()
         return list(self._entries.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.board.entry import PROTOCOLS
 from holdfast.board.numbers import numbers, settings
-from holdfast.board.rerun import Given
+from holdfast.board.rerun import RerunOptions
 from holdfast.board.table import by_setting, published, rows_of_protocol
 from holdfast.board.verify import verify as _verify
 from holdfast.check import check as _check
@@ -20,7 +20,7 @@ from holdfast.core.names import unknown
 from holdfast.core.places import shown
 from holdfast.exchange.bundle import bundle as _bundle
 from holdfast.exchange.export import export as _export
-from holdfast.exchange.model_index import ModelResults
+from holdfast.exchange.model_index import ModelResults, ModelScore
 from holdfast.forecast import plan as plan
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def board_scores(rows: pa.Table) -> Iterator[ModelResults]:
         for part in by_setting(own) if name == "dynamic" else [own]:
             table = published(part)
             try:
-                figures = numbers(table, name)
+                scores = [ModelScore(**score.model_dump()) for score in numbers(table, name)]
             except UserError:
                 continue  # these rows do not have what the protocol takes
-            yield ModelResults(name, figures, {"protocol": name, "version": version, **settings(table, name)})
+            yield ModelResults(name, scores, {"protocol": name, "version": version, **settings(table, name)})
 
 
 check = hinted(_check)
 bundle = hinted(_bundle)
 export = hinted(_export, scores=board_scores)
-verify = hinted(_verify, Given)
+verify = hinted(_verify, RerunOptions)

@@ -57,7 +57,7 @@ def workers_of(cluster: Any) -> list[psutil.Process]:
     folder = str(cluster.head_node.get_temp_dir_path())
     raylets = [one for one in psutil.process_iter(["cmdline"]) if folder in " ".join(one.info["cmdline"] or ())]
     children = {child.pid: child for one in raylets if one.is_running() for child in one.children(recursive=True)}
-    return [child for child in children.values() if "Worker" in (child.cmdline() or [""])[0]]
+    return [child for child in children.values() if "RayActor" in (child.cmdline() or [""])[0]]
 
 
 def test_a_worker_is_killed_under_eval(cluster: Any, here: list[dict[str, Any]], tmp_path: Path) -> None:

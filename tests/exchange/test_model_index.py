@@ -16,7 +16,7 @@ from holdfast.board.add import add
 from holdfast.board.entry import Entry, read_entry
 from holdfast.core.errors import UserError
 from holdfast.exchange.export import export
-from holdfast.exchange.model_index import ModelResults, Number
+from holdfast.exchange.model_index import ModelResults, ModelScore
 from holdfast.store import Run
 from holdfast.verbs import board_scores
 
@@ -98,7 +98,11 @@ def test_models_whose_names_meet_get_cards_of_their_own(run: Run, tmp_path: Path
 
 def test_bounds_that_are_nowhere_are_left_out(run: Run, tmp_path: Path) -> None:
     def scores(rows: object) -> list[ModelResults]:
-        numbers = [Number("a", 0.5, -math.inf, math.nan), Number("b", math.nan, 0, 1), Number("c:d", 1.0, 0.5, 1.0, 3)]
+        numbers = [
+            ModelScore("a", 0.5, -math.inf, math.nan),
+            ModelScore("b", math.nan, 0, 1),
+            ModelScore("c:d", 1.0, 0.5, 1.0, 3),
+        ]
         return [ModelResults("x", numbers), ModelResults("x", numbers[:1])]
 
     export(run.path, "model-index", tmp_path / "out", scores=scores)

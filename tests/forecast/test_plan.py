@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from commands import run
 from holdfast.cli.plan import duration, show, size
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.forecast import Estimate, Plan
+from holdfast.forecast import CostForecast, RunForecast
 from holdfast.forecast import plan as plan_of
 from holdfast.forecast.fit import estimate
 from holdfast.forecast.planning import _clock, _next
@@ -156,12 +156,20 @@ def test_eval_takes_what_was_planned(photos: Path, tmp_path: Path, monkeypatch: 
         "    name, labels, fingerprint = 'guess', ('circle', 'square'), 'guess'\n"
         "    def predict(self, images):\n"
         "        return np.full((len(images), 2), 0.5, np.float32)\n"
-        "def make():\n"
-        "    return Guess()\n"
+        "guess = Guess()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.syspath_prepend(str(tmp_path))
-    words = ("eval", photos, "--models", "python:guess:make", "--scenarios", "original,grey", "--out", tmp_path / "run")
+    words = (
+        "eval",
+        photos,
+        "--models",
+        "python:guess:guess",
+        "--scenarios",
+        "original,grey",
+        "--out",
+        tmp_path / "run",
+    )
     told = json.loads(run("plan", "--seconds", "0.1", "--json", *words).stdout)
     run(*words, "-q")
     assert rows_in(tmp_path / "run") == told["rows"] == 80
@@ -179,12 +187,12 @@ def test_a_run_as_short_as_its_trial(photos: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    hour = Estimate(3600.0, 3000.0, 4000.0, 360.0)
+    hour = CostForecast(3600.0, 3000.0, 4000.0, 360.0)
     show(
-        Plan(
+        RunForecast(
             command="holdfast eval", unit="source images", units=900, images=1800, conditions=13, models=2, rows=46_800,
             bytes={"parquet": 2e6, "json": 1e6, "csv": 10}, seconds=hour, processor=hour,
-            memory=Estimate(1e9, 9e8, 2e9, 9e8), machines=2, seconds_on_machines=1980.0, whole=False, load=1.0,
+            memory=CostForecast(1e9, 9e8, 2e9, 9e8), machines=2, seconds_on_machines=1980.0, whole=False, load=1.0,
             trials=(Trial(4, 2.0, 2.0, 1e8, 104, 1, {}, {"images": 4}),), notes=("something is assumed",),
         )
     )  # fmt: skip

@@ -23,7 +23,7 @@ from small_campaign import RIGHT, WRONG, Small, add_people, make_small, new_key
 from sqlalchemy import select
 
 from holdfast.core.errors import UserError
-from holdfast.people.assignment import Task, expire_tasks, get_task, image_of_place, next_task, why_nothing
+from holdfast.people.assignment import AssignedTask, expire_tasks, get_task, image_of_place, next_task, why_nothing
 from holdfast.people.campaigns import progress, set_status
 from holdfast.people.database import Database
 from holdfast.people.tables import items
@@ -137,12 +137,12 @@ class Campaigns(RuleBasedStateMachine):
         for person in range(PEOPLE):
             self.ask(person)
 
-    def looks_like(self, got: Task, known: Known) -> None:
+    def looks_like(self, got: AssignedTask, known: Known) -> None:
         assert (got.status, got.expires_at) == (known.status, known.expires_at)
         assert [place.token for place in got.places] == known.places
         assert [place.answers for place in got.places] == [known.answers.get(token) for token in known.places]
 
-    def is_right(self, who: int, got: Task, left: set[int]) -> None:
+    def is_right(self, who: int, got: AssignedTask, left: set[int]) -> None:
         shown = [image_of_place(self.connection, place.token, who) for place in got.places]
         known = Known(got.token, who, "open", self.now + 60, [p.token for p in got.places], [i for i in shown if i])
         assert [place.position for place in got.places] == list(range(len(shown)))

@@ -14,7 +14,7 @@ from small_campaign import RIGHT, WRONG, Small, add_people, make_small, new_key
 from sqlalchemy import func, select
 
 from holdfast.core.errors import UserError
-from holdfast.people.assignment import Task, expire_tasks, image_of_place, next_task
+from holdfast.people.assignment import AssignedTask, expire_tasks, image_of_place, next_task
 from holdfast.people.database import Database
 from holdfast.people.tables import items, places, tasks, votes
 from holdfast.people.voting import Outcome, cast, finish
@@ -51,7 +51,7 @@ class Reviewer:
             except UserError as error:  # too slow, and somebody took it back
                 assert "time of this task is up" in str(error)
 
-    def judge(self, task: Task) -> None:
+    def judge(self, task: AssignedTask) -> None:
         failing = not self.careful and self.rng.random() < 0.3
         for place in task.places:
             if not self.careful and self.rng.random() < 0.02:
@@ -186,7 +186,7 @@ def test_a_vote_and_the_end_of_its_task_do_not_cross(database: Database) -> None
             images = [image_of_place(connection, place.token, person) for place in task.places]
         token = task.places[[image in small.positive for image in images].index(True)].token
 
-        def race(which: int, task: Task = task, token: str = token, person: int = person) -> str:
+        def race(which: int, task: AssignedTask = task, token: str = token, person: int = person) -> str:
             try:
                 with database.writing() as connection:
                     if which:

@@ -7,14 +7,15 @@ from small_campaign import RIGHT, WRONG, Small, add_people, make_small, new_key
 from sqlalchemy import Connection, func, select
 
 from holdfast.core.errors import UserError
-from holdfast.people.assignment import Task, get_task, image_of_place, next_task
-from holdfast.people.campaigns import Question, Sentinel, Settings, create_campaign, get_campaign, progress
+from holdfast.core.votes import VoteQuestion
+from holdfast.people.assignment import AssignedTask, get_task, image_of_place, next_task
+from holdfast.people.campaigns import Sentinel, Settings, create_campaign, get_campaign, progress
 from holdfast.people.database import Database
 from holdfast.people.tables import votes
 from holdfast.people.voting import Outcome, _agree, cast, finish
 
 
-def begin(connection: Connection, **settings: Any) -> tuple[int, Small, Task]:
+def begin(connection: Connection, **settings: Any) -> tuple[int, Small, AssignedTask]:
     (ann,) = add_people(connection, 1)
     small = make_small(connection, judged=3, **{"people_per_image": 1, **settings})
     task = next_task(connection, small.id, ann, now=0.0)
@@ -178,6 +179,6 @@ def test_steps_of_naturalness_may_lie_one_apart(database: Database) -> None:
 
 
 def test_answers_agree_by_their_order() -> None:
-    question = Question("q", "?", ("none", "few", "many"), ("1", "2", "3"), tolerance=1)
+    question = VoteQuestion("q", "?", ("none", "few", "many"), tolerance=1)
     assert _agree({"q": "none"}, {"q": "few"}, [question])
     assert not _agree({"q": "none"}, {"q": "many"}, [question])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.stats.audit import Finding, audit, read_table
+from holdfast.stats.audit import AuditFinding, audit, read_table
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "facts"
 
@@ -74,7 +74,7 @@ def table(text: str) -> pd.DataFrame:
     return pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
 
 
-def kinds(found: list[Finding]) -> Counter[str]:
+def kinds(found: list[AuditFinding]) -> Counter[str]:
     return Counter(one.kind for one in found)
 
 

@@ -19,7 +19,7 @@ from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios import parse_conditions
-from holdfast.stats.core.answers import Answers, Estimate, from_table
+from holdfast.stats.core.answers import Answers, CountedEstimate, from_table
 from holdfast.stats.core.cells import accuracies, pooled_accuracy
 from holdfast.stats.effects.drops import Effect, effect_of, pair
 from holdfast.stats.effects.score_spread import Design, Spread, design_of, mean_accuracy
@@ -123,7 +123,7 @@ def _static(rows: Answers) -> list[Score]:
     scores.append(_score("accuracy", each[base, ORIGINAL]))
     scores.append(_score("mean_accuracy", mean_accuracy(design)))
     if (effect := background_effect(rows)).n:
-        scores.append(_score("background_effect", Estimate(effect.value, effect.low, effect.high, effect.n)))
+        scores.append(_score("background_effect", CountedEstimate(effect.value, effect.low, effect.high, effect.n)))
     originals = rows.part(rows.under(ORIGINAL) & rows.on(base))
     scores.append(_score("accuracy_restricted", pooled_accuracy(originals.restricted())))
     if design.inner:
@@ -157,12 +157,12 @@ def _dynamic(table: pa.Table) -> list[Score]:
     measured = {row["measure"]: row for row in measures(walks_of(table))}
     rows = [(name, measured[name]) for name in WALK_MEASURES if name in measured]
     return [
-        _score(name, Estimate(row["estimate"], row["low"], row["high"], row["n"])) for name, row in rows if
+        _score(name, CountedEstimate(row["estimate"], row["low"], row["high"], row["n"])) for name, row in rows if
         np.isfinite(row["estimate"])
     ]  # fmt: skip
 
 
-def _score(name: str, estimate: Estimate) -> Score:
+def _score(name: str, estimate: CountedEstimate) -> Score:
     """Return an estimate as a score: an infinite bound is left open, digits that differ by machine are cut."""
     low, high = (round(float(bound), DIGITS) if np.isfinite(bound) else None for bound in (estimate.low, estimate.high))
     try:
@@ -171,8 +171,8 @@ def _score(name: str, estimate: Estimate) -> Score:
         raise UserError(f"{name[:60]!r} cannot be a score: {in_words(error)}") from None
 
 
-def _complement(name: str, estimate: Estimate) -> Score:
-    return _score(name, Estimate(1 - estimate.value, 1 - estimate.high, 1 - estimate.low, estimate.n))
+def _complement(name: str, estimate: CountedEstimate) -> Score:
+    return _score(name, CountedEstimate(1 - estimate.value, 1 - estimate.high, 1 - estimate.low, estimate.n))
 
 
 def _of(rows: Answers, scenarios: frozenset[str]) -> frozenset[str]:

@@ -35,7 +35,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Given:
+class RerunOptions:
     """What an entry does not say, or is not trusted with: where things are on this machine.
 
     Attributes:
@@ -62,7 +62,7 @@ class Given:
     batch_size: int = 32
 
 
-def model_name(entry: Entry, given: Given) -> str:
+def model_name(entry: Entry, given: RerunOptions) -> str:
     """Return the name that loads the model; a name that would run a stranger's code or read a file must be given."""
     if given.model:
         return given.model
@@ -86,7 +86,7 @@ class Evaluated:
     folder: Path
 
     @classmethod
-    def of(cls, entry: Entry, table: pa.Table, given: Given, folder: Path, progress: Progress) -> Evaluated:
+    def of(cls, entry: Entry, table: pa.Table, given: RerunOptions, folder: Path, progress: Progress) -> Evaluated:
         """Read the data; a UserError if it is not the entry's."""
         if any(table["trained_on"].unique().to_pylist()):
             raise UserError(
@@ -238,7 +238,7 @@ def row_problems(records: Sequence[Mapping[str, Any]], samples: Iterable[Sample]
 def walked(
     entry: Entry,
     records: Sequence[Mapping[str, Any]],
-    given: Given,
+    given: RerunOptions,
     chosen: Container[str],
     folder: Path,
     progress: Progress,
@@ -265,7 +265,7 @@ def walked(
 
 
 def _walk_spec(
-    entry: Entry, records: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], given: Given
+    entry: Entry, records: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], given: RerunOptions
 ) -> PerturbSpec:
     """Return the walks as the entry sets them, with what is given here instead of what it would load."""
     for name, harmless in (("generator", harmless_generator), ("oracle", harmless_oracle)):

@@ -156,7 +156,7 @@ def verify(
         renamed: accept rows whose ids differ here, because of other weights, class names or donors, if their answers
             agree.
         progress: told how far it is.
-        **options: fields of ``rerun.Given``: masks, labels, device, model, …
+        **options: fields of ``rerun.RerunOptions``: masks, labels, device, model, …
     """
     path = _entry_file(Path(entry))
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
@@ -169,7 +169,7 @@ def verify(
         raise UserError(f"{path.name} is a printed entry: it has no rows to measure again")
     claimed, table = kept[0]
     seed = secrets.randbits(32) if seed is None else seed
-    given = rerun.Given(data, **options)
+    given = rerun.RerunOptions(data, **options)
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
         if claimed.protocol.name == "dynamic":
             verified = _walks(claimed, table, given, rows, seed, tolerance, Path(folder), progress)
@@ -190,7 +190,7 @@ def _entry_file(path: Path) -> Path:
 
 
 def _rows(
-    claimed: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: rerun.RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
     again = rerun.Evaluated.of(claimed, table, given, folder, progress)
@@ -207,7 +207,7 @@ def _rows(
 
 
 def _walks(
-    claimed: Entry, table: pa.Table, given: rerun.Given, count: int, seed: int, tolerance: float, folder: Path,
+    claimed: Entry, table: pa.Table, given: rerun.RerunOptions, count: int, seed: int, tolerance: float, folder: Path,
     progress: Progress,
 ) -> Verified:  # fmt: skip
     records = table.to_pylist()

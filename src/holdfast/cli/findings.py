@@ -24,7 +24,7 @@ from holdfast.cli.options import (
     Seed,
 )
 from holdfast.cli.progress import TerminalProgress, echo_summary
-from holdfast.cli.verb import Job, Quiet, verb
+from holdfast.cli.verb import CommandCall, Quiet, verb
 from holdfast.core.errors import UserError
 from holdfast.core.limits import RESAMPLES
 from holdfast.core.names import split_list
@@ -237,7 +237,7 @@ def audit(
 
 @verb(ChooseSpec, out="")
 def choose(
-    job: Job[ChooseSpec],
+    job: CommandCall[ChooseSpec],
     runs: Runs,
     out: Annotated[Path | None, Option(help="Folder of the page; RUN/choice by default.", show_default=False)] = None,
 ) -> None:
@@ -255,7 +255,7 @@ def choose(
 
 @verb(ExplainSpec, out="")
 def explain(
-    job: Job[ExplainSpec],
+    job: CommandCall[ExplainSpec],
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory of eval, train or segment, with masks.")],
     out: Annotated[Path | None, Option(help="Folder of the page; RUN/explain by default.")] = None,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.options import Argument, Option
 from holdfast.cli.progress import TerminalProgress, echo_lines
-from holdfast.cli.verb import Job, verb
+from holdfast.cli.verb import CommandCall, verb
 from holdfast.pipeline.specs import GenerateSpec, MineSpec, ModesSpec, RemedySpec
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @verb(GenerateSpec, out="Folder of the pool; an existing pool is continued.", engine=True)
-def generate(job: Job[GenerateSpec]) -> None:
+def generate(job: CommandCall[GenerateSpec]) -> None:
     """Make a pool of images, categories × nuisances, and record how each was made; holdfast eval reads it."""
     from holdfast.pipeline.generate.generate import generate as run_generate
 
@@ -33,7 +33,7 @@ def generate(job: Job[GenerateSpec]) -> None:
 
 
 @verb(MineSpec, out="Folder of the hard set; an existing set is continued, or mined again.", engine=True)
-def mine(job: Job[MineSpec]) -> None:
+def mine(job: CommandCall[MineSpec]) -> None:
     """Keep the images that several models fail together, and measure how hard they are for other models."""
     from holdfast import api
 
@@ -72,7 +72,7 @@ def _print_mined(mined: Mined, out: str) -> None:
 
 @verb(ModesSpec, out="")
 def modes(
-    job: Job[ModesSpec],
+    job: CommandCall[ModesSpec],
     runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run directories or hard sets; several are compared.")],
     out: Annotated[Path | None, Option(help="Folder of the page; RUN/modes by default.")] = None,
     seed: Annotated[int, Option(help="Seed of the shuffles behind 'by chance'.")] = 0,
@@ -96,7 +96,7 @@ def _print_modes(modes: Modes) -> None:
 
 
 @verb(RemedySpec, out="Folder of the run and the new model; an existing run is continued.")
-def remedy(job: Job[RemedySpec]) -> None:
+def remedy(job: CommandCall[RemedySpec]) -> None:
     """Fine-tune a model on generated images that the surrogates get right, and measure it before and after."""
     from holdfast import api
 

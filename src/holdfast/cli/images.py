@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.options import Argument, Data, Masks, Option, Seed
 from holdfast.cli.progress import TerminalProgress, echo_lines, echo_summary
-from holdfast.cli.verb import Job, Quiet, verb
+from holdfast.cli.verb import CommandCall, Quiet, verb
 from holdfast.core.places import shown
 from holdfast.pipeline.specs import MaskSpec, SynthSpec
 
@@ -17,7 +17,7 @@ from holdfast.pipeline.specs import MaskSpec, SynthSpec
 @verb(MaskSpec, out="Folder of the masks; existing masks are kept.", engine=True,
       without=("masks", "backgrounds", "split", "seed"))  # fmt: skip
 def mask(
-    job: Job[MaskSpec],
+    job: CommandCall[MaskSpec],
     doubtful: Annotated[float, Option(min=0, max=1, help="List masks whose confidence is below this.")] = 0.5,
 ) -> None:
     """Make masks for photos that have none."""
@@ -34,7 +34,7 @@ def mask(
 
 
 @verb(SynthSpec, out="Folder of the images; existing images are kept.", engine=True)
-def synth(job: Job[SynthSpec]) -> None:
+def synth(job: CommandCall[SynthSpec]) -> None:
     """Write scenario images, their masks and a manifest."""
     from holdfast.pipeline.synth.synth import make_spec
     from holdfast.pipeline.synth.synth import synth as run_synth

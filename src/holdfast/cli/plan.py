@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.verb import with_parameters
 
 if TYPE_CHECKING:
-    from holdfast.forecast import Estimate, Plan
+    from holdfast.forecast import CostForecast, RunForecast
 
 _PLACES = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -73,7 +73,7 @@ def _typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
-def show(forecast: Plan) -> None:
+def show(forecast: RunForecast) -> None:
     """Print the forecast and the trials behind it."""
     from rich.table import Table
 
@@ -113,7 +113,7 @@ def show(forecast: Plan) -> None:
         typer.echo(f"note: {sentence}")
 
 
-def _range(estimate: Estimate, written: Callable[[float], str]) -> str:
+def _range(estimate: CostForecast, written: Callable[[float], str]) -> str:
     return f"{written(estimate.value)} ({written(estimate.low)} to {written(estimate.high)})"
 
 

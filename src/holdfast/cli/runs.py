@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.listing import print_table
 from holdfast.cli.progress import echo_summary
-from holdfast.cli.verb import Job, verb
+from holdfast.cli.verb import CommandCall, verb
 from holdfast.pipeline.specs import AskSpec, DetectSpec, EvaluateSpec, SegmentSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @verb(EvaluateSpec, engine=True)
-def evaluate(job: Job[EvaluateSpec]) -> None:
+def evaluate(job: CommandCall[EvaluateSpec]) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
     from holdfast.cli.listing import print_accuracy
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
@@ -29,7 +29,7 @@ def evaluate(job: Job[EvaluateSpec]) -> None:
 
 
 @verb(AskSpec, without=("masks", "backgrounds"))
-def ask(job: Job[AskSpec]) -> None:
+def ask(job: CommandCall[AskSpec]) -> None:
     """Ask models what images show, in two-way and full-list questions; every answer counts."""
     from holdfast.cli.progress import TerminalProgress
     from holdfast.pipeline.ask.ask import ask as run_ask
@@ -59,7 +59,7 @@ def _print_questions(run: Run) -> None:
 
 
 @verb(TrainSpec, engine=True)
-def train(job: Job[TrainSpec]) -> None:
+def train(job: CommandCall[TrainSpec]) -> None:
     """Train classifiers on your own classes, within each scenario, fold by fold; holdfast report has the full score."""
     from holdfast.pipeline.train.train import train as run_train
 
@@ -95,7 +95,7 @@ def _print_trained(run: Run) -> None:
 
 
 @verb(SegmentSpec, engine=True)
-def segment(job: Job[SegmentSpec]) -> None:
+def segment(job: CommandCall[SegmentSpec]) -> None:
     """Segment objects under every scenario, by models of yours or trained here: mean IoU, right pixels, boundaries."""
     from holdfast.pipeline.segment.segment import segment as run_segment
 
@@ -126,7 +126,7 @@ def _print_segments(run: Run) -> None:
 
 @verb(DetectSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
                            "retry_errors"))  # fmt: skip
-def detect(job: Job[DetectSpec]) -> None:
+def detect(job: CommandCall[DetectSpec]) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
     from holdfast import api
     from holdfast.cli.progress import TerminalProgress

@@ -40,7 +40,7 @@ class EngineOptions(Spec):
 
 
 @dataclass(frozen=True)
-class Job(Generic[S]):
+class CommandCall(Generic[S]):
     """What was typed: the spec, where the command writes, where its work runs, and whether it prints progress."""
 
     spec: S
@@ -82,7 +82,7 @@ class Job(Generic[S]):
 def verb(
     spec: type[S], *, out: str = OUT, engine: bool = False, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that makes a command of a function of a ``Job``; its other parameters are options, too.
+    """Return a decorator that makes a command of a function that takes a ``CommandCall`` and further options.
 
     Args:
         spec: its fields become options.
@@ -123,7 +123,7 @@ def verb(
                 given["workers"] = worker_range(where.workers)[1]
             asked = make(spec, given, verb=function.__name__)
             path: Any = values.pop("out") if out else None
-            function(Job(asked, path, values.pop("quiet"), where), **values)
+            function(CommandCall(asked, path, values.pop("quiet"), where), **values)
 
         return with_parameters(command, parameters)
 

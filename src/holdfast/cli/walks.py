@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.listing import print_table
 from holdfast.cli.options import Argument, Option, Seed
 from holdfast.cli.progress import echo_summary
-from holdfast.cli.verb import OUT, Job, choice, verb
+from holdfast.cli.verb import OUT, CommandCall, choice, verb
 from holdfast.core.errors import UserError
 from holdfast.pipeline.specs import PerturbSpec
 
@@ -47,7 +47,7 @@ MEASURES = {
 
 @verb(PerturbSpec, out="", engine=True, without=("masks", "backgrounds"))
 def perturb(
-    job: Job[PerturbSpec],
+    job: CommandCall[PerturbSpec],
     out: Annotated[Path | None, Option(help=OUT, show_default=False)] = None,
     publish: Annotated[
         Path | None,

@@ -33,15 +33,6 @@ class Context(Protocol):
         """Return ``make()``, computed once for this source image and shared by its conditions (a blurred copy, say)."""
 
 
-class Scenario(Protocol):
-    """Image + mask → image. ``mask`` is never None for a scenario that declares that it needs one."""
-
-    def __call__(
-        self, image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, **parameters: Any
-    ) -> Rendered | Image:
-        """Make the image; the input is not changed."""
-
-
 @runtime_checkable
 class Classifier(Protocol):
     """A model under test. It owns all of its preprocessing.

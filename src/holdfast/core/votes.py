@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,13 +52,21 @@ Decision = Literal["accepted", "rejected", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One question: its answers in order, and by how many steps two answers of one person to one image may differ."""
+class VoteQuestion:
+    """One question about a picture.
+
+    Attributes:
+        text: may hold ``{category}``.
+        answers: in order.
+        tolerance: by how many steps two answers of one person to one picture may differ.
+        keys: of the keyboard, one per answer; they are not stored with the votes.
+    """
 
     id: str
     text: str
     answers: tuple[str, ...]
     tolerance: int = 0
+    keys: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_rating(self) -> bool:
@@ -82,7 +90,7 @@ class VoteRule:
         return any(all(answers.get(name) in allowed for name, allowed in each) for each in self.alternatives)
 
 
-def parse_rule(text: str, questions: Sequence[Question]) -> VoteRule:
+def parse_rule(text: str, questions: Sequence[VoteQuestion]) -> VoteRule:
     """Parse a rule; a UserError for a question that was not asked or an answer it does not have."""
     by_id = {question.id: question for question in questions}
 
@@ -154,7 +162,7 @@ class Votes:
     table: pa.Table
     campaign: str
     kind: str
-    questions: tuple[Question, ...]
+    questions: tuple[VoteQuestion, ...]
     rule: str
     at_least: int
     of: int
@@ -199,7 +207,9 @@ class Votes:
     def to_arrow(self) -> pa.Table:
         """Return the table with everything else in its metadata, as it is written to Parquet."""
         said = {name: getattr(self, name) for name in ("campaign", "kind", "rule", "at_least", "of")}
-        said |= {"questions": [asdict(question) for question in self.questions], "facts": dict(self.facts)}
+        fields = ("id", "text", "answers", "tolerance")
+        questions = [{name: getattr(question, name) for name in fields} for question in self.questions]
+        said |= {"questions": questions, "facts": dict(self.facts)}
         return self.table.cast(VOTES).replace_schema_metadata({_METADATA: json.dumps(said, ensure_ascii=False)})
 
 
@@ -210,7 +220,9 @@ def from_arrow(table: pa.Table) -> Votes:
         raise ValueError("it does not say which questions were asked")
     try:
         questions = tuple(
-            Question(str(known["id"]), str(known["text"]), tuple(map(str, known["answers"])), int(known["tolerance"]))
+            VoteQuestion(
+                str(known["id"]), str(known["text"]), tuple(map(str, known["answers"])), int(known["tolerance"])
+            )
             for known in said["questions"]
         )
         votes = Votes(

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.files import UNFINISHED
 from holdfast.engine.local import core_count
-from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, Surroundings, Worker, opened, read, sealed
+from holdfast.engine.ray_worker import ANSWER, NUMBER, Feeder, RayActor, Surroundings, opened, read, sealed
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -147,7 +147,7 @@ class RayExecutor:
                     ray_remote_args_fn=_beside_this,
                 )
                 .map_batches(
-                    Worker,
+                    RayActor,
                     fn_constructor_args=(ray.put(sealed(work)), feeder, surroundings),
                     batch_size=1,
                     batch_format="pyarrow",

@@ -107,7 +107,7 @@ class Surroundings:
     gpus: float
 
 
-class Worker:
+class RayActor:
     """The work inside an actor, from its first shard on.
 
     Errors are answers, too: Ray would wrap them in its own, and their text would be a page long.

@@ -21,18 +21,18 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
+class _ManifestPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Member(_Part):
+class Member(_ManifestPart):
     """What the manifest says of a file."""
 
     bytes: Count
     sha256: Digest
 
 
-class Manifest(_Part):
+class Manifest(_ManifestPart):
     """``manifest.json``."""
 
     format: Literal["holdfast-bundle"]

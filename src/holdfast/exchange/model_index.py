@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,33 +49,12 @@ _WORDS = {
 }
 
 
-class Score(Protocol):
-    """One number with its 95 % interval, as the board has it; an unknown bound is None."""
-
-    @property
-    def name(self) -> str:
-        """The name, such as ``robustness_score``, ``accuracy`` or ``accuracy:CONDITION``."""
-
-    @property
-    def estimate(self) -> float:
-        """The number; a share is 0..1."""
-
-    @property
-    def low(self) -> float | None:
-        """The lower bound."""
-
-    @property
-    def high(self) -> float | None:
-        """The upper bound."""
-
-    @property
-    def n(self) -> int | None:
-        """How many rows the number is made of."""
-
-
 @dataclass(frozen=True)
-class Number:
-    """A ``Score``."""
+class ModelScore:
+    """A number with its 95 % interval; shares are 0..1, and an unknown bound is None.
+
+    ``name`` is such as ``robustness_score``, ``accuracy`` or ``accuracy:CONDITION``; ``n`` counts the rows.
+    """
 
     name: str
     estimate: float
@@ -96,7 +75,7 @@ class ModelResults:
     """
 
     protocol: str
-    scores: Sequence[Score]
+    scores: Sequence[ModelScore]
     settings: Mapping[str, Any] = field(default_factory=dict)
     task: str = "image-classification"
 
@@ -171,7 +150,7 @@ def _results(subject: ExportSubject, part: ModelResults, rows: pa.Table, config:
     ]
 
 
-def _interval(score: Score) -> dict[str, Any]:
+def _interval(score: ModelScore) -> dict[str, Any]:
     ends = {"low": score.low, "high": score.high}
     known: dict[str, Any] = {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
     known |= {"level": LEVEL} if known else {}
@@ -230,7 +209,7 @@ def _card(
     return "\n\n".join(parts) + "\n"
 
 
-def _ends(score: Score) -> str:
+def _ends(score: ModelScore) -> str:
     known = _interval(score)
     return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
 
@@ -252,7 +231,9 @@ def _segments_and_questions(subject: ExportSubject) -> dict[str, list[ModelResul
     if "question" in tasks:
         for row in opened.questions().to_dict("records"):
             scores = [
-                Number(f"accuracy:{name} reading", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row["n"]))
+                ModelScore(
+                    f"accuracy:{name} reading", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row["n"])
+                )
                 for name in ("lenient", "strict")
             ]
             part = ModelResults(str(row["kind"]), scores, {"choices": row["choices"]}, task="visual-question-answering")
@@ -260,9 +241,9 @@ def _segments_and_questions(subject: ExportSubject) -> dict[str, list[ModelResul
     return measured
 
 
-def _of_segments(row: Mapping[Any, Any]) -> list[Number]:
+def _of_segments(row: Mapping[Any, Any]) -> list[ModelScore]:
     where = str(row["condition"]) + (f", trained on {row['trained_on']}" if row["trained_on"] else "")
     return [
-        Number(f"{name}:{where}", row[column], row[f"{column}_low"], row[f"{column}_high"], int(row["n"]))
+        ModelScore(f"{name}:{where}", row[column], row[f"{column}_low"], row[f"{column}_high"], int(row["n"]))
         for name, column in (("mean_iou", "miou"), ("pixel_accuracy", "pixel_accuracy"), ("boundary_f", "boundary_f"))
     ]

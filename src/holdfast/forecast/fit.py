@@ -13,7 +13,7 @@ LEAST_DOUBT = 0.1
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostForecast:
     """A forecast with its range.
 
     Attributes:
@@ -36,8 +36,8 @@ def estimate(
     *,
     doubt: float = LEAST_DOUBT,
     fixed: bool = True,
-) -> Estimate:
-    """Estimate the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
+) -> CostForecast:
+    """CostForecast the cost of ``wanted`` work: fixed + Σ price × amount, no part below zero, small relative errors.
 
     Args:
         measured: cost per trial.
@@ -57,7 +57,7 @@ def estimate(
         for left in range(len(costs))
         if len(costs) - 1 > len(names)
     ]
-    return Estimate(
+    return CostForecast(
         value=value,
         low=min([value * (1 - doubt), *others]),
         high=max([value * (1 + doubt), *others]),

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.places import address
 from holdfast.engine import core_count
-from holdfast.forecast.fit import LEAST_DOUBT, Estimate, estimate
+from holdfast.forecast.fit import LEAST_DOUBT, CostForecast, estimate
 from holdfast.forecast.trial import PARTS, Trial, run, words_of
 from holdfast.forecast.workload import Workload, workload
 from holdfast.pipeline.donors import CACHE_BYTES
@@ -26,7 +26,7 @@ PLANNED_BYTES = 20_000  # of bookkeeping per image, at most: benchmarks/growth.p
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunForecast:
     """What a run will take.
 
     Attributes:
@@ -56,9 +56,9 @@ class Plan:
     models: int
     rows: int
     bytes: Mapping[str, float]
-    seconds: Estimate
-    processor: Estimate
-    memory: Estimate
+    seconds: CostForecast
+    processor: CostForecast
+    memory: CostForecast
     machines: int
     seconds_on_machines: float
     whole: bool
@@ -67,7 +67,9 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan(verb: str, *, seconds: float = 60.0, machines: int = 1, progress: Progress = silent, **options: Any) -> Plan:
+def plan(
+    verb: str, *, seconds: float = 60.0, machines: int = 1, progress: Progress = silent, **options: Any
+) -> RunForecast:
     """Forecast what a run takes, from trials of the same command with fewer images.
 
     Args:
@@ -160,7 +162,9 @@ def _telling(trials: Sequence[Trial]) -> int:
     return max(2 * last.size, last.size + int(TELLING * first.processor / dearest))
 
 
-def _forecast(verb: str, options: Mapping[str, Any], load: Workload, trials: Sequence[Trial], machines: int) -> Plan:
+def _forecast(
+    verb: str, options: Mapping[str, Any], load: Workload, trials: Sequence[Trial], machines: int
+) -> RunForecast:
     wanted = load.work(load.units, {})
     # The first one read files from the disk that the others found in memory, unless every trial is needed.
     used = trials[1:] if len(trials) > len(wanted) + 1 else trials
@@ -175,7 +179,7 @@ def _forecast(verb: str, options: Mapping[str, Any], load: Workload, trials: Seq
     whole = trials[-1].size == load.units and trials[-1].work == wanted
     clock = _known(_clock(used, wanted), trials[-1].wall if whole else None)
     busy = _known(estimate([trial.processor for trial in used], works, wanted), trials[-1].processor if whole else None)
-    return Plan(
+    return RunForecast(
         command=" ".join(["holdfast", *words_of(verb, options)]),
         unit=load.unit, units=load.units, images=load.images, conditions=load.conditions, models=load.models,
         rows=rows, bytes=files, seconds=clock, processor=busy, memory=_memory(trials, load),
@@ -190,22 +194,22 @@ def busy() -> bool:
     return os.getloadavg()[0] > 1.5 * core_count()
 
 
-def _clock(trials: Sequence[Trial], wanted: Mapping[str, float]) -> Estimate:
-    """Estimate wall time; on a busy machine from processor time, stretched as much as in the trials."""
+def _clock(trials: Sequence[Trial], wanted: Mapping[str, float]) -> CostForecast:
+    """CostForecast wall time; on a busy machine from processor time, stretched as much as in the trials."""
     work = [trial.work for trial in trials]
     if not busy():
         return estimate([trial.wall for trial in trials], work, wanted)
     time = estimate([trial.processor for trial in trials], work, wanted)
     stretched = [trial.wall / trial.processor for trial in trials if trial.processor]
     mean = sum(trial.wall for trial in trials) / max(1e-9, sum(trial.processor for trial in trials))
-    return Estimate(
+    return CostForecast(
         time.value * mean, time.low * min(stretched, default=1.0), time.high * max(stretched, default=1.0),
         time.fixed * mean,
     )  # fmt: skip
 
 
 def _parts(trials: Sequence[Trial], load: Workload, rows: int) -> float:
-    """Estimate bytes of the table from a price per file and per row: a small trial is one file, a run is many."""
+    """CostForecast bytes of the table from a price per file and per row: a small trial is one file, a run is many."""
     last = trials[-1]
     several = -(-load.units // load.part) if load.part else max(1, round(last.parts * rows / max(1, last.rows)))
     if not load.part and last.parts == 1:
@@ -215,22 +219,22 @@ def _parts(trials: Sequence[Trial], load: Workload, rows: int) -> float:
     return estimate(sizes, work, {"parts": several, "rows": rows}, fixed=False).value
 
 
-def _known(estimated: Estimate, measured: float | None) -> Estimate:
+def _known(estimated: CostForecast, measured: float | None) -> CostForecast:
     """Return the estimate with the measured value, if the whole run was measured."""
     if measured is None:
         return estimated
     low, high = min(estimated.low, measured * (1 - LEAST_DOUBT)), max(estimated.high, measured * (1 + LEAST_DOUBT))
-    return Estimate(measured, low, high, min(estimated.fixed, measured))
+    return CostForecast(measured, low, high, min(estimated.fixed, measured))
 
 
-def _memory(trials: Sequence[Trial], load: Workload) -> Estimate:
-    """Estimate peak memory: from the largest trial on, caches fill up to their bounds and bookkeeping grows."""
+def _memory(trials: Sequence[Trial], load: Workload) -> CostForecast:
+    """CostForecast peak memory: from the largest trial on, caches fill up to their bounds and bookkeeping grows."""
     last, before = trials[-1], trials[-2] if len(trials) > 1 else trials[-1]
     more, apart = load.units - last.size, last.size - before.size
     growth = max(0.0, (last.memory - before.memory) / apart * more) if apart > 0 else 0.0
     bounded = min(growth, CACHE_BYTES + PLANNED_BYTES * more)
     value = last.memory + bounded
-    return Estimate(value, last.memory, max(last.memory + growth, value * (1 + LEAST_DOUBT)), before.memory)
+    return CostForecast(value, last.memory, max(last.memory + growth, value * (1 + LEAST_DOUBT)), before.memory)
 
 
 def _notes(options: Mapping[str, Any], trials: Sequence[Trial], load: Workload) -> list[str]:

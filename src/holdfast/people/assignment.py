@@ -34,7 +34,7 @@ class TaskPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AssignedTask:
     """Pictures for one person, in order. ``status`` is ``open``, ``finished``, ``discarded`` or ``expired``."""
 
     token: str
@@ -45,7 +45,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingPicture:
+class PracticePicture:
     """A picture with its right answers."""
 
     token: str
@@ -55,7 +55,7 @@ class TrainingPicture:
 
 def next_task(
     connection: Connection, campaign_id: int, person_id: int, *, now: float, rng: Random = _RANDOM
-) -> Task | None:
+) -> AssignedTask | None:
     """Return the person's open task, or else a new one.
 
     Somebody who comes back after the time limit gets the same task with the same answers, if all its images are still
@@ -213,13 +213,13 @@ def shown(connection: Connection, task_id: int) -> Sequence[Row[Any]]:
     return connection.execute(query).all()
 
 
-def _task(connection: Connection, row: Row[Any]) -> Task:
+def _task(connection: Connection, row: Row[Any]) -> AssignedTask:
     rows = shown(connection, row.id)
     seen = tuple(TaskPlace(place.token, place.position, place.asked, place.answers) for place in rows)
-    return Task(row.token, row.status, row.expires_at, seen, row.campaign_id)
+    return AssignedTask(row.token, row.status, row.expires_at, seen, row.campaign_id)
 
 
-def get_task(connection: Connection, token: str, person_id: int) -> Task:
+def get_task(connection: Connection, token: str, person_id: int) -> AssignedTask:
     """Return a task of this person.
 
     Raises:
@@ -252,11 +252,11 @@ def why_nothing(connection: Connection, campaign_id: int, person_id: int) -> str
     return "you have had all pictures that are left; they wait for others"
 
 
-def training(connection: Connection, campaign_id: int) -> tuple[TrainingPicture, ...]:
+def training(connection: Connection, campaign_id: int) -> tuple[PracticePicture, ...]:
     """Return the pictures that are shown with their answers before a task, at most two."""
     query = select(items.c.token, items.c.asked, items.c.expected)
     query = query.where(items.c.campaign_id == campaign_id, items.c.role == "training").order_by(items.c.id)
-    return tuple(TrainingPicture(*row) for row in connection.execute(query.limit(TRAINING_PICTURES)))
+    return tuple(PracticePicture(*row) for row in connection.execute(query.limit(TRAINING_PICTURES)))
 
 
 def expire_tasks(connection: Connection, *, now: float) -> int:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, selec
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.core.errors import UserError
+from holdfast.core.votes import VoteQuestion
 from holdfast.people.identity import is_id, new_token, one_line
 from holdfast.people.tables import campaigns, images, items, people, places, tasks
 
@@ -19,33 +20,18 @@ STATUSES = ("open", "paused", "closed")
 ROLES = ("positive", "negative", "training")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question about a picture.
-
-    ``text`` may hold ``{category}``; ``answers`` are in order, with a key of the keyboard each; two answers to a
-    picture that is shown again may lie ``tolerance`` steps apart.
-    """
-
-    id: str
-    text: str
-    answers: tuple[str, ...]
-    keys: tuple[str, ...]
-    tolerance: int = 0
-
-
-def _yes_no(id: str, text: str) -> Question:
-    return Question(id, text, ("yes", "no"), ("y", "n"))
+def _yes_no(id: str, text: str) -> VoteQuestion:
+    return VoteQuestion(id, text, ("yes", "no"), keys=("y", "n"))
 
 
 _STEPS = ("1", "2", "3", "4", "5")
 
-KINDS: dict[str, tuple[Question, ...]] = {
+KINDS: dict[str, tuple[VoteQuestion, ...]] = {
     "quality": (
         _yes_no("recognisable", "Can you recognise the {category}?"),
         _yes_no("usable", "Can it be used as a {category}?"),
     ),
-    "naturalness": (Question("natural", "How natural does this picture look?", _STEPS, _STEPS, tolerance=1),),
+    "naturalness": (VoteQuestion("natural", "How natural does this picture look?", _STEPS, 1, _STEPS),),
     "oracle": (_yes_no("shows", "Does this picture show a {category}?"),),
 }
 """Kinds of campaign, and the questions of each about every picture."""
@@ -124,7 +110,7 @@ class Campaign:
     created_at: float
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[VoteQuestion, ...]:
         """The questions about every picture."""
         return KINDS[self.kind]
 
@@ -214,7 +200,7 @@ def _check(
             raise UserError(f"a task has {wanted} {role} sentinels and the campaign {present}; give it more")
 
 
-def _check_sentinel(sentinel: Sentinel, questions: Sequence[Question]) -> None:
+def _check_sentinel(sentinel: Sentinel, questions: Sequence[VoteQuestion]) -> None:
     if sentinel.role not in ROLES:
         raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
     allowed = {question.id: set(question.answers) for question in questions}

@@ -150,10 +150,7 @@ def _create(
 
 def _rule(text: str, kind: str) -> str:
     """Return the rule after checking it against the questions."""
-    questions = [
-        votes.Question(question.id, question.text, question.answers, question.tolerance) for question in KINDS[kind]
-    ]
-    return votes.parse_rule(text or "|".join(question.id for question in questions), questions).text
+    return votes.parse_rule(text or "|".join(question.id for question in KINDS[kind]), KINDS[kind]).text
 
 
 def _find(connection: Connection, name: str) -> Campaign | None:

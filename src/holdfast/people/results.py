@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.types import Sample
-from holdfast.core.votes import VOTES, Question, Votes, parse_rule
+from holdfast.core.votes import VOTES, Votes, parse_rule
 from holdfast.people.campaigns import KINDS, Campaign, get_campaign
 from holdfast.people.database import Database
 from holdfast.people.sources import Shelf
@@ -101,7 +101,7 @@ def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int
 
 def rule_of(campaign: Campaign) -> str:
     """Return the campaign's rule; a kind with one question uses that one where the rule names another kind's."""
-    questions = _questions(campaign)
+    questions = KINDS[campaign.kind]
     try:
         return parse_rule(campaign.settings.rule or "|".join(question.id for question in questions), questions).text
     except UserError:
@@ -124,12 +124,6 @@ def person_names(connection: Connection, campaign_id: int) -> dict[int, str]:
     return {number: row.name for number, row in enumerate(connection.execute(query), start=1)}
 
 
-def _questions(campaign: Campaign) -> tuple[Question, ...]:
-    return tuple(
-        Question(question.id, question.text, question.answers, question.tolerance) for question in KINDS[campaign.kind]
-    )
-
-
 def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> Votes:
     facts = {
         "images": images,  # to be judged, whether somebody has yet or not
@@ -140,7 +134,7 @@ def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> V
     }
     settings = campaign.settings
     return Votes(
-        table, campaign.name, campaign.kind, _questions(campaign), rule_of(campaign), settings.at_least,
+        table, campaign.name, campaign.kind, KINDS[campaign.kind], rule_of(campaign), settings.at_least,
         settings.people_per_image, facts,
     )  # fmt: skip
 

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select, update
 
 from holdfast.core.errors import UserError
+from holdfast.core.votes import VoteQuestion
 from holdfast.people.assignment import shown
-from holdfast.people.campaigns import KINDS, Question, get_campaign
+from holdfast.people.campaigns import KINDS, get_campaign
 from holdfast.people.database import insert_new
 from holdfast.people.identity import is_token
 from holdfast.people.tables import campaigns, items, places, tasks, votes
@@ -79,7 +80,7 @@ def cast(
         raise UserError("this vote's key was used for another vote; take a new one")
 
 
-def _check_answers(answers: Mapping[str, str], questions: Sequence[Question]) -> None:
+def _check_answers(answers: Mapping[str, str], questions: Sequence[VoteQuestion]) -> None:
     allowed = {question.id: question.answers for question in questions}
     if unknown := [question for question in answers if question not in allowed]:
         raise UserError(f"there is no question {unknown[0]!r}; there is {', '.join(allowed)}")
@@ -131,7 +132,7 @@ def finish(connection: Connection, *, task_token: str, person_id: int, now: floa
     return outcome
 
 
-def _failure(rows: Sequence[Row[Any]], questions: Sequence[Question]) -> str:
+def _failure(rows: Sequence[Row[Any]], questions: Sequence[VoteQuestion]) -> str:
     """Return the kind of the first sentinel that failed; empty if none did."""
     answers = {row.id: row.answers for row in rows}
     for row in rows:
@@ -143,7 +144,7 @@ def _failure(rows: Sequence[Row[Any]], questions: Sequence[Question]) -> str:
     return ""
 
 
-def _agree(first: Mapping[str, str], other: Mapping[str, str], questions: Sequence[Question]) -> bool:
+def _agree(first: Mapping[str, str], other: Mapping[str, str], questions: Sequence[VoteQuestion]) -> bool:
     return all(
         abs(question.answers.index(first[question.id]) - question.answers.index(other[question.id]))
         <= question.tolerance

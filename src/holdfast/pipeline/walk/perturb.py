@@ -49,7 +49,7 @@ __all__ = ["PerturbSpec", "WalkOptions", "perturb"]
 
 
 @dataclass
-class _Work:
+class _ModelPasses:
     """What the passes over models share."""
 
     spec: PerturbSpec
@@ -105,7 +105,7 @@ def perturb(
         recorder = WalkRecorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
         chosen = tuple(sample for sample in collection.samples if only is None or sample.sample_id in only)
         frames = frozenset(sample.sample_id for sample in chosen[: spec.frames])
-        work = _Work(spec, setting, recorder, run, chosen, WalkWorker(spec, recorder, tested, frames), progress)
+        work = _ModelPasses(spec, setting, recorder, run, chosen, WalkWorker(spec, recorder, tested, frames), progress)
         for problem in collection.problems:
             work.summary.add(problem.sample_id, problem.message)
         if spec.retry_errors:
@@ -140,7 +140,7 @@ def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, r
     }
 
 
-def _clear(work: _Work, tested: Sequence[Tested]) -> None:
+def _clear(work: _ModelPasses, tested: Sequence[Tested]) -> None:
     """Drop rows that a planned one replaces, those that lack what is asked for now, and details without a row."""
     predictions, details = work.run.predictions, work.recorder.details
     if predictions.paths():
@@ -150,7 +150,7 @@ def _clear(work: _Work, tested: Sequence[Tested]) -> None:
         parts.drop_ids(parts.stored_ids() - kept)
 
 
-def _superseded(work: _Work, tested: Sequence[Tested]) -> set[str]:
+def _superseded(work: _ModelPasses, tested: Sequence[Tested]) -> set[str]:
     """Return stored rows that stand for a planned one: the image, its label or the model has changed since."""
     models = {model.classifier.name: model for model in tested}
     samples = {sample.sample_id: sample for sample in work.samples}
@@ -167,7 +167,7 @@ def _superseded(work: _Work, tested: Sequence[Tested]) -> set[str]:
     }
 
 
-def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
+def _incomplete(work: _ModelPasses, tested: Sequence[Tested]) -> set[str]:
     """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
     spec, details = work.spec, work.recorder.details
     walks = details.walks.rows(["row_id", "validated", "image"]).to_pylist()
@@ -190,7 +190,7 @@ def _incomplete(work: _Work, tested: Sequence[Tested]) -> set[str]:
     return lacking & set().union(*ids.values())
 
 
-def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
+def _walk_all(work: _ModelPasses, tested: Sequence[Tested], executor: Executor | None) -> None:
     """Walk against every model."""
     stored = work.recorder.stored = work.run.predictions.stored_ids()
     owed = []
@@ -206,7 +206,7 @@ def _walk_all(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
     _walk_shards(work, owed, "walk", 0, executor)
 
 
-def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) -> None:
+def _baseline(work: _ModelPasses, tested: Sequence[Tested], executor: Executor | None) -> None:
     """Walk in a random direction, as far as the validated walks went."""
     stored = work.run.predictions.stored_ids()
     lengths = {
@@ -228,7 +228,9 @@ def _baseline(work: _Work, tested: Sequence[Tested], executor: Executor | None) 
     _walk_shards(work, owed, "baseline", unwalked, executor)
 
 
-def _walk_shards(work: _Work, owed: Sequence[WalkShard], step: str, done: int, executor: Executor | None) -> None:
+def _walk_shards(
+    work: _ModelPasses, owed: Sequence[WalkShard], step: str, done: int, executor: Executor | None
+) -> None:
     """Walk what each model owes; ``done`` samples of this step need no walk.
 
     In this process, batches stay full from a model's first sample to its last; elsewhere, samples are cut into shards.

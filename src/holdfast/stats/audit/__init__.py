@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import UserError
 from holdfast.stats.audit import counts, percentages, ratios, regressions, squares
 from holdfast.stats.audit.claims import check_claims, printed_twice
-from holdfast.stats.audit.printed import Finding, Printed, read_table
+from holdfast.stats.audit.printed import AuditFinding, Printed, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Finding", "audit", "check_claims", "read_table"]
+__all__ = ["AuditFinding", "audit", "check_claims", "read_table"]
 
 
 def audit(
@@ -23,7 +23,7 @@ def audit(
     reference: pd.DataFrame | None = None,
     n: int | None = None,
     also: Mapping[str, pd.DataFrame] | None = None,
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """What in a printed table cannot be true, or was not computed as its formulas say.
 
     Columns are recognised by their names (``standard_accuracy`` or ``sa``, ``perturbed_accuracy`` or ``pa``, ``fmr``,

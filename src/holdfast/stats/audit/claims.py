@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
-from holdfast.stats.audit.printed import Figure, Finding, Interval, Printed, figure
+from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber, figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ COLUMNS = ("text", "value", "table", "how")
 _CALL = re.compile(r"^\s*(\w+)\s*\(([^()]*)\)\s*$")
 
 
-def printed_twice(table: Printed, others: Sequence[Printed]) -> Iterator[Finding]:
+def printed_twice(table: Printed, others: Sequence[Printed]) -> Iterator[AuditFinding]:
     """Yield cells whose row and column have the same names in another table, and whose figures cannot be one number."""
     for other in others:
         shared = [column for column in table.numeric if column in other.numeric and column not in table.labels]
@@ -28,7 +28,7 @@ def printed_twice(table: Printed, others: Sequence[Printed]) -> Iterator[Finding
                 ours, theirs = table.figure(row, column), other.figure(same[0], column)
                 if ours and theirs and not _one_number(ours, theirs):
                     sentence = f"{ours.text} here, {theirs.text} in {other.name}."
-                    yield Finding("printed_twice", table.place(row, column), ours.text, theirs.text, sentence)
+                    yield AuditFinding("printed_twice", table.place(row, column), ours.text, theirs.text, sentence)
 
 
 def _names_agree(table: Printed, row: int, other: Printed, entry: int) -> bool:
@@ -39,12 +39,12 @@ def _names_agree(table: Printed, row: int, other: Printed, entry: int) -> bool:
     return bool(pairs) and all(ours == theirs for ours, theirs in pairs)
 
 
-def _one_number(ours: Figure, theirs: Figure) -> bool:
+def _one_number(ours: PrintedNumber, theirs: PrintedNumber) -> bool:
     """Return whether both may be one number, also where one table prints percent and the other fractions."""
     return any(ours.cut_or_rounded.meets(theirs.cut_or_rounded * scale) for scale in (1.0, 100.0, 0.01))
 
 
-def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[AuditFinding]:
     """Return the claims that do not follow from their tables.
 
     Args:
@@ -70,7 +70,7 @@ def check_claims(claims: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> li
         if not any((derived * scale).meets(stated.cut_or_rounded) for scale in (1.0, 100.0, 0.01)):
             expected = f"{derived.middle:.{max(stated.decimals, 0)}f}"
             sentence = f"“{text}” says {value}; {how} of {name} is {expected}."
-            slips.append(Finding("claim_off", where, value, expected, sentence))
+            slips.append(AuditFinding("claim_off", where, value, expected, sentence))
     return slips
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, floor
 
-from holdfast.stats.audit.printed import MEANS, SLACK, Figure, Finding, Interval, Printed
+from holdfast.stats.audit.printed import MEANS, SLACK, AuditFinding, Interval, Printed, PrintedNumber
 from holdfast.stats.walks.fmr import recover_counts
 
 
@@ -32,7 +32,7 @@ def _plausible(table: Printed, column: str) -> bool:
     return bool(values) and min(values) >= 0 and max(values) <= 100
 
 
-def whole_counts(table: Printed, n: int | None) -> Iterator[Finding]:
+def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
     """A share of n images is a whole number of them (GRIM)."""
     for row, size in enumerate(_sizes(table, n)):
         if not size:
@@ -43,7 +43,7 @@ def whole_counts(table: Printed, n: int | None) -> Iterator[Finding]:
             if printed and not possible(printed, size, percent=table.percent(column)):
                 impossible = True
                 expected = _nearest(printed, size, table.percent(column))
-                yield Finding(
+                yield AuditFinding(
                     "impossible_count",
                     table.place(row, column),
                     printed.text,
@@ -54,18 +54,18 @@ def whole_counts(table: Printed, n: int | None) -> Iterator[Finding]:
             yield from _impossible_fmr(table, row, size)
 
 
-def possible(printed: Figure, size: int, *, percent: bool) -> bool:
+def possible(printed: PrintedNumber, size: int, *, percent: bool) -> bool:
     """Whether some whole count of ``size`` images prints so."""
     span = printed.rounded * (size / (100 if percent else 1))
     return ceil(span.low - SLACK * size) <= floor(span.high + SLACK * size)
 
 
-def _nearest(printed: Figure, size: int, percent: bool) -> str:
+def _nearest(printed: PrintedNumber, size: int, percent: bool) -> str:
     unit = 100 if percent else 1
     return f"{round(printed.value / unit * size) / size * unit:.{printed.decimals}f}"
 
 
-def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[Finding]:
+def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[AuditFinding]:
     """FMR of whole counts: right, validated, and right among the validated."""
     figures = {role: table.figure(row, table.having(role).get("")) for role in ("sa", "vr", "fmr")}
     sa, vr, fmr = figures["sa"], figures["vr"], figures["fmr"]
@@ -73,7 +73,7 @@ def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[Finding]:
         return
     texts = [f"{figure.value:.{figure.decimals}f}" for figure in (sa, vr, fmr)]
     if not recover_counts(size, standard_accuracy=texts[0], validation_rate=texts[1], fmr=texts[2]):
-        yield Finding(
+        yield AuditFinding(
             "impossible_count",
             table.place(row, table.having("fmr")[""]),
             fmr.text,
@@ -82,7 +82,7 @@ def _impossible_fmr(table: Printed, row: int, size: int) -> Iterator[Finding]:
         )
 
 
-def totals(table: Printed, n: int | None) -> Iterator[Finding]:
+def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
     """A total pools the images of its classes; the mean of the classes' values is another number."""
     rows = [row for row in table.rows if not table.is_total(row) and not table.is_total(row, MEANS)]
     sizes = _sizes(table, n)
@@ -104,7 +104,7 @@ def totals(table: Printed, n: int | None) -> Iterator[Finding]:
             is_mean = mean.meets(printed.rounded)
             why = "is the mean of the rows above" if is_mean else "is neither pooled nor the mean of the rows above"
             expected = f"{pooled.middle:.{printed.decimals}f}"
-            yield Finding(
+            yield AuditFinding(
                 "total_is_mean" if is_mean else "total_off",
                 table.place(total, column),
                 printed.text,
@@ -137,6 +137,6 @@ def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, 
     return pooled.over(whole) if whole else pooled
 
 
-def _weighted(figures: list[Figure | None], weights: list[float]) -> Interval | None:
+def _weighted(figures: list[PrintedNumber | None], weights: list[float]) -> Interval | None:
     known = [figure.rounded * weight for figure, weight in zip(figures, weights, strict=True) if figure]
     return sum(known, Interval(0, 0)) * (1 / sum(weights)) if len(known) == len(weights) else None

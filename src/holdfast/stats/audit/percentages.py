@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.stats.audit.printed import Finding, Interval, Printed
+from holdfast.stats.audit.printed import AuditFinding, Interval, Printed
 
 
-def t_in_p(table: Printed) -> Iterator[Finding]:
+def t_in_p(table: Printed) -> Iterator[AuditFinding]:
     """A p column that holds t = estimate / standard error, and a t column that does not."""
     from scipy.stats import norm
 
@@ -30,16 +30,16 @@ def t_in_p(table: Printed) -> Iterator[Finding]:
                 sentence = f"{p.text} in the p column {why}: a t-value" + (
                     f"; p is about {expected}." if ratio else "."
                 )
-                yield Finding("t_in_p", table.place(row, columns["p"]), p.text, expected, sentence)
+                yield AuditFinding("t_in_p", table.place(row, columns["p"]), p.text, expected, sentence)
         if t and ratio and columns["t"]:
             size = Interval(abs(t.value) - t.half, abs(t.value) + t.half)
             if not ratio.meets(size):
                 expected = f"{ratio.middle:.{max(t.decimals, 0)}f}"
                 sentence = f"t = {t.text} is not estimate / standard error = {expected}."
-                yield Finding("t_off", table.place(row, columns["t"]), t.text, expected, sentence)
+                yield AuditFinding("t_off", table.place(row, columns["t"]), t.text, expected, sentence)
 
 
-def wrong_denominator(table: Printed) -> Iterator[Finding]:
+def wrong_denominator(table: Printed) -> Iterator[AuditFinding]:
     """A change in percent is a share of what was there before."""
     before, after, change = (next(iter(table.having(role).values()), None) for role in ("before", "after", "change"))
     if not (before and after and change):
@@ -57,7 +57,7 @@ def wrong_denominator(table: Printed) -> Iterator[Finding]:
         expected = f"{right.middle:.{printed.decimals}f}"
         known = wrong.meets(size)
         why = f"divides by {new.text}" if known else "is neither share of the two"
-        yield Finding(
+        yield AuditFinding(
             "wrong_denominator" if known else "change_off",
             table.place(row, change),
             printed.text,

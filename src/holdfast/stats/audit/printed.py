@@ -19,7 +19,7 @@ MAX_BYTES = 20_000_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One thing that is wrong.
 
     Attributes:
@@ -77,7 +77,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PrintedNumber:
     """A printed number: its text, its value, and how many decimals it was rounded to."""
 
     text: str
@@ -109,7 +109,7 @@ class Figure:
 _NUMBER = re.compile(r"^[+-]?(\d+(?:\.(\d*))?|\.(\d+))(e[+-]?\d+)?$", re.IGNORECASE)
 
 
-def figure(text: str) -> Figure | None:
+def figure(text: str) -> PrintedNumber | None:
     """Read "92.30", "1,246", "28.5 %", "−0.12"; None for anything that is not one number."""
     plain = text.strip().replace("−", "-").replace(",", "").rstrip("%*").strip()
     match = _NUMBER.match(plain)
@@ -117,7 +117,7 @@ def figure(text: str) -> Figure | None:
         return None
     decimals = len(match.group(2) or match.group(3) or "")
     exponent = int(match.group(4)[1:]) if match.group(4) else 0
-    return Figure(text.strip(), float(plain), decimals - exponent)
+    return PrintedNumber(text.strip(), float(plain), decimals - exponent)
 
 
 _ROLES: tuple[tuple[str, frozenset[str]], ...] = tuple(
@@ -233,14 +233,14 @@ class Printed:
             usual[column] = most if lost_zeros else -1
         return usual
 
-    def figure(self, row: int, column: str | None) -> Figure | None:
+    def figure(self, row: int, column: str | None) -> PrintedNumber | None:
         """The number in a cell, with the decimals it was printed with; None if there is none."""
         if column is None or column not in self.columns:
             return None
         number = figure(self.columns[column][row])
         if number is None:
             return None
-        return Figure(number.text, number.value, max(number.decimals, self._usual_decimals.get(column, -1)))
+        return PrintedNumber(number.text, number.value, max(number.decimals, self._usual_decimals.get(column, -1)))
 
     def label(self, row: int) -> str:
         """What the row is called."""
@@ -277,7 +277,7 @@ class Printed:
         return any(self.percent(column) for column in self.others)
 
 
-def _share_significant_digits(figures: list[Figure | None], most: int) -> bool:
+def _share_significant_digits(figures: list[PrintedNumber | None], most: int) -> bool:
     """Return whether a column was printed to a number of significant digits: 0.1004 beside 0.04867 lost no zero."""
     known = [entry for entry in figures if entry and entry.value]
     shorter = [entry for entry in known if entry.decimals < most]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.stats.audit.printed import Finding, Interval, Printed
+from holdfast.stats.audit.printed import AuditFinding, Interval, Printed
 
 
-def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
     """FMR = PA / SA. Without SA, all pairs of a row must imply the same one."""
     pairs = {
         prefix: (table.having("pa")[prefix], fmr)
@@ -37,7 +37,7 @@ def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, 
 
 def _with_standard(
     table: Printed, row: int, pairs: dict[str, tuple[str, str]], standard: dict[str, Interval]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     for prefix, (pa, fmr) in pairs.items():
         upper, printed = table.figure(row, pa), table.figure(row, fmr)
         lower = standard.get(prefix, standard.get(""))
@@ -46,7 +46,7 @@ def _with_standard(
         ratio = upper.rounded.over(lower) * (100 if table.percent(fmr) else 1)
         if not ratio.meets(printed.rounded):
             expected = f"{ratio.middle:.{printed.decimals}f}"
-            yield Finding(
+            yield AuditFinding(
                 "fmr_not_ratio",
                 table.place(row, fmr),
                 printed.text,
@@ -55,7 +55,7 @@ def _with_standard(
             )
 
 
-def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Iterator[AuditFinding]:
     implied: dict[str, Interval] = {}
     for pa, fmr in pairs.values():
         upper, printed = table.figure(row, pa), table.figure(row, fmr)
@@ -69,7 +69,7 @@ def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Ite
         rest = _common([other for key, other in implied.items() if key != fmr])
         assert rest is not None
         text = table.columns[fmr][row]
-        yield Finding(
+        yield AuditFinding(
             "fmr_not_ratio",
             table.place(row, fmr),
             text,
@@ -79,7 +79,7 @@ def _implied(table: Printed, row: int, pairs: dict[str, tuple[str, str]]) -> Ite
         )
         return
     span = ", ".join(f"{interval.middle:.2f}" for interval in implied.values())
-    yield Finding(
+    yield AuditFinding(
         "fmr_not_ratio",
         table.place(row, "FMR"),
         "",
@@ -95,7 +95,7 @@ def _common(intervals: list[Interval]) -> Interval | None:
     return shared
 
 
-def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
     """A row that quotes the total of another table: the two must then have been made with the same settings."""
     if reference is None:
         return
@@ -109,7 +109,7 @@ def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[Findi
             same = all(a and b and abs(a.value - b.value) < 1e-12 for a, b in zip(ours, theirs, strict=True))
             if same and not table.is_total(row):
                 figures = ", ".join(figure.text for figure in ours if figure)
-                yield Finding(
+                yield AuditFinding(
                     "repeated_total",
                     table.place(row, table.having(shared[0])[""]),
                     figures,

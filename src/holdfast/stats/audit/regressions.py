@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TypeVar
 
-from holdfast.stats.audit.printed import Finding, Interval, Printed, figure
+from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, figure
 
 DEGREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100, 200, 500, 2000, 10**6)
 LEVELS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
@@ -30,7 +30,7 @@ _BOUND = re.compile(r"^\s*([<‹≤>›≥])\s*=?\s*(.+)$")
 Choice = TypeVar("Choice")
 
 
-def regression_slips(table: Printed) -> Iterator[Finding]:
+def regression_slips(table: Printed) -> Iterator[AuditFinding]:
     """Yield what is wrong in a table of estimates with standard errors, t, p, intervals or stars."""
     yield from _signs(table)
     yield from _probabilities(table)
@@ -76,7 +76,7 @@ def _best_choice(
     return (choices[best], misses[best]) if fitting >= max(MOST * len(rows), FEWEST - 1) else None
 
 
-def _probabilities(table: Printed) -> Iterator[Finding]:
+def _probabilities(table: Printed) -> Iterator[AuditFinding]:
     """Check that p is the two-sided tail of t with one number of degrees of freedom for the whole table."""
     from scipy.stats import t as student
 
@@ -107,7 +107,7 @@ def _probabilities(table: Printed) -> Iterator[Finding]:
             continue  # a t-value in the p column, which another check names
         expected = f"{tail(row, df).middle:.2g}"
         sentence = f"p = {text} does not follow from t = {printed[row][0].middle:.3g}; that gives about {expected}."
-        yield Finding("p_off", table.place(row, column), text, expected, sentence)
+        yield AuditFinding("p_off", table.place(row, column), text, expected, sentence)
 
 
 def _t_and_p(table: Printed, row: int) -> tuple[Interval, Interval] | None:
@@ -115,7 +115,7 @@ def _t_and_p(table: Printed, row: int) -> tuple[Interval, Interval] | None:
     return (size, p) if size and p else None
 
 
-def _signs(table: Printed) -> Iterator[Finding]:
+def _signs(table: Printed) -> Iterator[AuditFinding]:
     """The estimate and its t have one sign, where signs of t are printed at all."""
     estimates, ts = table.having("estimate").get(""), table.having("t").get("")
     if not (estimates and ts):
@@ -127,10 +127,10 @@ def _signs(table: Printed) -> Iterator[Finding]:
             continue
         if abs(estimate.value) > estimate.half and abs(t.value) > t.half:
             sentence = f"The estimate {estimate.text} and its t = {t.text} have different signs."
-            yield Finding("sign_off", table.place(row, estimates), estimate.text, "", sentence)
+            yield AuditFinding("sign_off", table.place(row, estimates), estimate.text, "", sentence)
 
 
-def _intervals(table: Printed) -> Iterator[Finding]:
+def _intervals(table: Printed) -> Iterator[AuditFinding]:
     """An interval holds its estimate; one of a regression is the estimate ± one factor times its standard error."""
     lows, highs = table.having("low").get(""), table.having("high").get("")
     estimates, errors = table.having("estimate").get(""), table.having("se").get("")
@@ -144,7 +144,7 @@ def _intervals(table: Printed) -> Iterator[Finding]:
             continue
         if value and (value.rounded.high < low.rounded.low or value.rounded.low > high.rounded.high):
             sentence = f"{value.text} is outside its own interval, {low.text} to {high.text}."
-            yield Finding("outside_interval", table.place(row, value_column or lows), value.text, "", sentence)
+            yield AuditFinding("outside_interval", table.place(row, value_column or lows), value.text, "", sentence)
             continue
         error = table.figure(row, errors)
         if estimates and value and error and error.rounded.low > 0:
@@ -160,7 +160,7 @@ def _ends(
     columns: tuple[str, str],
     estimates: str | None,
     errors: str | None,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Find the factor that fits most ends, and report the ends that it does not fit."""
     ends = [(row, side) for row in centred for side in (0, 1)]
     candidates = sorted({edge for row in centred for factor in centred[row] for edge in (factor.low, factor.high)})
@@ -181,10 +181,10 @@ def _ends(
             f"{end.text} is not {estimate.text} {'−+'[side]} {chosen[0]:.3g} × {error.text} = {expected}, "
             "as the table's other ends are."
         )
-        yield Finding("interval_off", table.place(row, columns[side]), end.text, expected, sentence)
+        yield AuditFinding("interval_off", table.place(row, columns[side]), end.text, expected, sentence)
 
 
-def _stars(table: Printed) -> Iterator[Finding]:
+def _stars(table: Printed) -> Iterator[AuditFinding]:
     """More stars mean a smaller p, by one of the usual conventions."""
     column = next((name for name, (_, role) in table.roles.items() if role == "stars"), None)
     estimates = table.having("estimate").get("")
@@ -209,4 +209,4 @@ def _stars(table: Printed) -> Iterator[Finding]:
         text = "*" * marks[row] or "no star"
         expected = "*" * sum(known[row].high <= limit for limit in chosen[0]) if chosen else ""
         sentence = f"{text} does not go with its p; by the table's own convention it is {expected or 'no star'}."
-        yield Finding("stars_off", table.place(row, source), text, expected, sentence)
+        yield AuditFinding("stars_off", table.place(row, source), text, expected, sentence)

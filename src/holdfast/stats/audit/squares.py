@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, sqrt
 
-from holdfast.stats.audit.printed import Figure, Finding, Interval, Printed
+from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, PrintedNumber
 
 FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
 CONVINCING = 50  # times likelier if cut than if rounded: fewer than 1 in 50 rounded tables look so
@@ -13,7 +13,7 @@ ENOUGH_CELLS = 4  # fewer can agree on a wrong μ by chance
 CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding allows
 
 
-def variances(table: Printed) -> Iterator[Finding]:
+def variances(table: Printed) -> Iterator[AuditFinding]:
     """σ² = Σ squares / n; a printed one that fits n − 1 only is another formula."""
     for row in table.rows:
         variance = _variance(table, row)
@@ -29,10 +29,10 @@ def variances(table: Printed) -> Iterator[Finding]:
             why = f"it divides the {count} squares by {count - 1}, not by {count}; that gives {expected}"
         else:
             kind, why = "variance_off", f"the {count} squares divided by {count} give {expected}"
-        yield Finding(kind, table.place(row, column), printed.text, expected, f"Variance {printed.text}: {why}.")
+        yield AuditFinding(kind, table.place(row, column), printed.text, expected, f"Variance {printed.text}: {why}.")
 
 
-def _variance(table: Printed, row: int) -> tuple[str, Figure, Interval, int] | None:
+def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, int] | None:
     """(column, printed variance, sum of the row's squares in its unit, how many)."""
     columns = list(table.having("variance").values())
     printed = table.figure(row, columns[0]) if len(columns) == 1 else None
@@ -48,7 +48,7 @@ def _variance(table: Printed, row: int) -> tuple[str, Figure, Interval, int] | N
     return columns[0], printed, total * scale, len(cells)
 
 
-def cut_variances(table: Printed) -> Iterator[Finding]:
+def cut_variances(table: Printed) -> Iterator[AuditFinding]:
     """Variances cut rather than rounded: judged over all rows, since the squares' own rounding blurs each one."""
     from scipy.stats import norm
 
@@ -74,7 +74,7 @@ def cut_variances(table: Printed) -> Iterator[Finding]:
         return
     row, value, printed = should_have[0]
     names = ", ".join(table.label(place) for place, _, _ in should_have)
-    yield Finding(
+    yield AuditFinding(
         "variance_cut",
         table.place(row, next(iter(table.having("variance").values()))),
         printed.text,
@@ -84,7 +84,7 @@ def cut_variances(table: Printed) -> Iterator[Finding]:
     )
 
 
-def scores(table: Printed) -> Iterator[Finding]:
+def scores(table: Printed) -> Iterator[AuditFinding]:
     """S = 1 − (σ²cross + σ²inner): variances side by side, or in the rows that share a name and a score."""
     columns = table.having("score")
     spread = [column for column, (_, role) in table.roles.items() if role == "variance" and column in table.numeric]
@@ -105,7 +105,7 @@ def scores(table: Printed) -> Iterator[Finding]:
         if not score.meets(printed.cut_or_rounded):
             expected = f"{1 - sum(figure.value for figure in parts):.{printed.decimals}f}"
             sum_text = " + ".join(figure.text for figure in parts)
-            yield Finding(
+            yield AuditFinding(
                 "score_off",
                 table.place(rows[0], column),
                 printed.text,
@@ -114,7 +114,7 @@ def scores(table: Printed) -> Iterator[Finding]:
             )
 
 
-def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
     """Squares (C − μ)² against the accuracies C of a second table: one μ must fit all cells of a model."""
     if reference is None or not table.having("variance"):
         return
@@ -141,7 +141,7 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Fi
             # Most cells fit a μ beside the true one now and then: only a clear distance proves two.
             if max(mu.low - several[0][1].high, several[0][1].low - mu.high) > CLEARLY_APART:
                 first = several[0][1].middle
-                yield Finding(
+                yield AuditFinding(
                     "two_mu",
                     table.place(row, table.others[0]),
                     f"{mu.middle:.4f}",
@@ -182,18 +182,20 @@ def _best_mu(table: Printed, row: int, reference: Printed, other: int) -> tuple[
     return other, best, fitting
 
 
-def _fraction(accuracy: Figure, table: Printed, column: str) -> Interval:
+def _fraction(accuracy: PrintedNumber, table: Printed, column: str) -> Interval:
     return accuracy.rounded * (0.01 if table.percent(column) else 1.0)
 
 
-def _deviation(square: Figure, table: Printed) -> Interval:
+def _deviation(square: PrintedNumber, table: Printed) -> Interval:
     """|C − μ| from its printed square, which may be a percentage, rounded or cut."""
     scale = 0.01 if table.squares_in_percent else 1.0
     span = square.cut_or_rounded * scale
     return Interval(sqrt(max(span.low, 0.0)), sqrt(max(span.high, 0.0)))
 
 
-def _stray_cell(table: Printed, row: int, column: str, accuracy: Figure | None, mu: Interval) -> Iterator[Finding]:
+def _stray_cell(
+    table: Printed, row: int, column: str, accuracy: PrintedNumber | None, mu: Interval
+) -> Iterator[AuditFinding]:
     square = table.figure(row, column)
     if square is None or accuracy is None:
         return
@@ -202,7 +204,7 @@ def _stray_cell(table: Printed, row: int, column: str, accuracy: Figure | None, 
     expected = f"{(c - mu.middle) ** 2 * (100 if percent else 1):.{square.decimals}f}"
     half = accuracy.half / (100 if accuracy.value > 1 else 1)
     if _deviation(square, table).meets(Interval(c - half, c + half)):
-        yield Finding(
+        yield AuditFinding(
             "square_of_accuracy",
             table.place(row, column),
             square.text,
@@ -211,7 +213,7 @@ def _stray_cell(table: Printed, row: int, column: str, accuracy: Figure | None, 
             f"μ = {mu.middle:.4f} it is {expected}.",
         )
     else:
-        yield Finding(
+        yield AuditFinding(
             "square_off",
             table.place(row, column),
             square.text,
@@ -220,7 +222,7 @@ def _stray_cell(table: Printed, row: int, column: str, accuracy: Figure | None, 
         )
 
 
-def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[Finding]:
+def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
     """Without the accuracies: a square that would mean an accuracy near zero where nobody else loses anything.
 
     Such a cell is at least 25 %, twice the model's own other part, and twenty times every other row of its part.
@@ -241,7 +243,7 @@ def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[Fin
                 continue
             if square.value > 20 * max(around) and square.value > 2 * max(other_part):
                 accuracy = sqrt(square.value / unit)
-                yield Finding(
+                yield AuditFinding(
                     "suspected_square",
                     table.place(row, column),
                     square.text,

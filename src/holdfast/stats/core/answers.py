@@ -30,7 +30,7 @@ COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CountedEstimate:
     """A number with its 95 % interval and how many photos or rows it is of."""
 
     value: float

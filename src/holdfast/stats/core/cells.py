@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.answers import Answers, Estimate, from_counts, numbered_column
+from holdfast.stats.core.answers import Answers, CountedEstimate, from_counts, numbered_column
 from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, sums
 from holdfast.stats.core.reduce import Counts, Outcome
 
@@ -148,19 +148,21 @@ class _Groups:
     high: Floats
 
 
-def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[str, str], Estimate]:
+def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[str, str], CountedEstimate]:
     """Return (trained_on, condition) → accuracy."""
     groups = _accuracies(answers, _group(answers)[0], _group(answers)[1], average)
     return {
-        key: Estimate(float(groups.value[at]), float(groups.low[at]), float(groups.high[at]), int(groups.n[at].sum()))
+        key: CountedEstimate(
+            float(groups.value[at]), float(groups.low[at]), float(groups.high[at]), int(groups.n[at].sum())
+        )
         for at, key in enumerate(groups.keys)
     }
 
 
-def pooled_accuracy(answers: Answers) -> Estimate:
+def pooled_accuracy(answers: Answers) -> CountedEstimate:
     """Return the accuracy over all cells, every class alike."""
     group = _accuracies(answers, np.zeros(len(answers.n), np.intp), [("", "")], "macro")
-    return Estimate(float(group.value[0]), float(group.low[0]), float(group.high[0]), int(group.n.sum()))
+    return CountedEstimate(float(group.value[0]), float(group.low[0]), float(group.high[0]), int(group.n.sum()))
 
 
 def pooled_influence(answers: Answers) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.answers import Answers, Estimate
+from holdfast.stats.core.answers import Answers, CountedEstimate
 from holdfast.stats.core.bootstrap import (
     RESAMPLES,
     Codes,
@@ -291,7 +291,7 @@ class Spread:
         ]
         return np.asarray(sum(drawn))
 
-    def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> CountedEstimate:
         """Return the spread with its interval.
 
         Its upper end is never below what would still be likely had no photo changed at all: a share of
@@ -305,7 +305,7 @@ class Spread:
         )  # fmt: skip
         unseen = float(self.value(-self.scale * (1 - 0.025 ** (1 / self.size))))
         high = min(max(high, unseen), float(self.value(-self.scale)))
-        return Estimate(self.plain, min(low, high), high, self.design.photos)
+        return CountedEstimate(self.plain, min(low, high), high, self.design.photos)
 
     def variance(self, part: Part) -> float:
         """Return the spread of one part as a variance; NaN where there is none."""
@@ -330,13 +330,13 @@ class Spread:
         return float(np.sqrt(np.maximum(parts, 0)).sum() if self.by_class else parts.sum())
 
 
-def mean_accuracy(design: Design) -> Estimate:
+def mean_accuracy(design: Design) -> CountedEstimate:
     """Return the mean over the cross conditions, with Wilson's interval on the effective number of photos."""
     value = float(design.accuracy[design.cross].mean())
     variance = float((design.influence[:, design.cross].mean(axis=1) ** 2).sum())
     size = np.array(value * (1 - value) / variance if variance > 1e-15 else design.photos)
     low, high = wilson_at(value * size, size, Z)
-    return Estimate(value, float(low), float(high), design.photos)
+    return CountedEstimate(value, float(low), float(high), design.photos)
 
 
 def score_influence(design: Design) -> dict[str, Floats]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.core.votes import Question, Votes, parse_rule
+from holdfast.core.votes import VoteQuestion, Votes, parse_rule
 from holdfast.stats.core.cells import wilson
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _repeats(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
     return pairs.assign(holds=same)
 
 
-def _near(question: Question, said: str, other_answer: str) -> bool:
+def _near(question: VoteQuestion, said: str, other_answer: str) -> bool:
     if said == other_answer:
         return True
     places = [question.answers.index(answer) for answer in (said, other_answer) if answer in question.answers]

@@ -205,7 +205,7 @@ def _own(progress: dict[str, Any], person_id: int) -> dict[str, int]:
     return {"sets": mine.get("finished", 0), "open": mine.get("open", 0), "left": left, "images": progress["images"]}
 
 
-def _explain(campaign: campaigns.Campaign, example: assignment.TrainingPicture) -> str:
+def _explain(campaign: campaigns.Campaign, example: assignment.PracticePicture) -> str:
     """Return why the right answers to a picture to learn from are right."""
     if campaign.kind == "naturalness":
         grades = next(iter(example.expected.values()))

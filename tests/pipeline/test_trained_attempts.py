@@ -51,7 +51,7 @@ class Twice:
                     if one.pid is not None:
                         one.kill()
             found = [answers.get(timeout=5) for _ in range(2)]
-            assert found[0][1].rows == found[1][1].rows and not found[0][1].trouble and not found[1][1].trouble
+            assert found[0].rows == found[1].rows and not found[0].trouble and not found[1].trouble
             yield found[0]
 
     def close(self) -> None:

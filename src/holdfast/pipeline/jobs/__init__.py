@@ -4,6 +4,6 @@
 jobs that are owed, here or on other machines, and writes the rows. ``failures`` decides which errors become rows and
 which stop the command. ``row_ids`` hashes row ids quickly. docs/adding/rows.md shows how a verb uses them.
 
-``eval``, ``ask``, ``mask``, ``segment`` with given models and parts of ``mine`` are built so; ``synth`` uses the plan
-only. ``perturb``, ``train`` and ``generate`` still have planners of their own.
+``eval``, ``ask``, ``mask``, ``segment``, ``train``, ``detect`` and parts of ``mine`` are built so; ``synth`` uses the
+plan only. ``perturb`` and ``generate`` still have planners of their own.
 """

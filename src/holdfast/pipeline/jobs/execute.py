@@ -155,24 +155,26 @@ class _Rows:
         self._table, self._details = table, details
         common = {"run_id": table.folder.parent.resolve().name, "schema_version": SCHEMA_VERSION}
         self._common = {name: value for name, value in common.items() if name in table.schema.names}
+        self._start = 0.0
         self._forget()
 
     def _forget(self) -> None:
-        self._start = time.monotonic()
         self._rows: list[Row] = []
         self._batches: list[pa.RecordBatch] = []
         self._beside: dict[str, list[Row]] = {name: [] for name in self._details}
 
     def seconds(self) -> float:
-        """Return the seconds since the last part was written; 0 where nothing waits."""
+        """Return for how many seconds rows have waited to be written; 0 where none waits."""
         return time.monotonic() - self._start if self._rows or self._batches else 0.0
 
     def add(self, output: Made) -> None:
         """Take a row with its details, many rows, or notes."""
-        if isinstance(output, Summary):
-            self.summary.merge(output)
-        elif isinstance(output, pa.Table):
-            self._batches += output.to_batches()
+        if not self._rows and not self._batches:
+            self._start = time.monotonic()
+        if isinstance(made, Summary):
+            self.summary.merge(made)
+        elif isinstance(made, pa.Table):
+            self._batches += made.to_batches()
         else:
             for name, rows in self._beside.items():
                 rows += output.pop(name, ())

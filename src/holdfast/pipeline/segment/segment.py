@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
-from holdfast.core.schema import SCHEMA_VERSION, row_id
+from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import read_label_file
-from holdfast.engine import Executor, LocalExecutor, core_count, share_of
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
+from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import Row, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
@@ -28,16 +29,19 @@ from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing
 from holdfast.pipeline.segment.training import SegmentTrainingWorker
 from holdfast.pipeline.specs import SegmentSpec as SegmentSpec
-from holdfast.pipeline.train.pictures import Renderer, Team, showing, tensors_of
+from holdfast.pipeline.train.pictures import Renderer, Showing, Team, showing
 from holdfast.pipeline.train.plan import conditions_of, content_of
 from holdfast.pipeline.train.train import TrainingKind, train
-from holdfast.pipeline.train.worker import TESTED
+from holdfast.pipeline.train.worker import TESTED, picture_rows, team_of
 from holdfast.scenarios import Condition
 from holdfast.store import Run, writing
 
 __all__ = ["SegmentSpec", "segment"]
 
-SEGMENTERS = TrainingKind("segment", networks.resolve, networks.build, SegmentTrainingWorker)
+SEGMENTERS = TrainingKind(
+    "segment", networks.resolve, networks.build, SegmentTrainingWorker,
+    details=lambda run: {testing.DETAILS: testing.details(run)},
+)  # fmt: skip
 
 
 def segment(
@@ -98,11 +102,11 @@ def _evaluate(
             scope=_scope(tested, conditions.values(), jobs), retry=spec.retry_errors,
             details={testing.DETAILS: testing.details(run.path)}, progress=progress,
         )  # fmt: skip
-        worker = SegmentWorker(spec, prepared, run.path.absolute())
+        worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute())
         size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
-        model_summary = execute(
-            todo, worker, executor, step="segment", size=size, known=Segmenters(tested), samples=collection.samples,
-            donors=prepared.pool.samples, progress=progress,
+        made = execute(
+            todo, worker, executor, step="segment", size=size, known=Segmenters(tested, team_of(spec)),
+            samples=collection.samples, donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
         summary.merge(model_summary)
     return run, summary
@@ -144,15 +148,15 @@ class Shown:
 SegmentJob = Job[Shown, int]
 
 
-def _key(spec: SegmentSpec, prepared: Prepared, shown: Shown, model: str) -> dict[str, Any]:
+def _key(spec: SegmentSpec, dataset: str, shown: Showing, model: str) -> dict[str, Any]:
     own = {"task": spec.task, "protocol": spec.protocol}
-    return row_key(spec, prepared.collection.name, shown.sample, shown.rendered_as, model) | own
+    return row_key(spec, dataset, *shown, model) | own
 
 
 def _row_id(spec: SegmentSpec, prepared: Prepared, tested: Sequence[testing.TestedSegmenter], shown: Shown) -> str:
     model = tested[shown.place]
-    image, mask = content_of(spec, prepared, shown.sample, shown.rendered_as)
-    key = _key(spec, prepared, shown, model.segmenter.name)
+    image, mask = content_of(spec, prepared, shown.sample, shown.made)
+    key = _key(spec, prepared.collection.name, (shown.sample, shown.made), model.segmenter.name)
     return row_id(key, image=image, mask=mask, model=model.fingerprint)
 
 
@@ -174,58 +178,35 @@ class Segmenters:
     """What a process needs to segment: the models, and who renders pictures for them."""
 
     tested: list[testing.TestedSegmenter]
-    team: Team | None = None
+    team: Team
 
 
 class SegmentWorker:
     """Shows pictures to segmenters and counts pixels."""
 
-    def __init__(self, spec: SegmentSpec, prepared: Prepared, run: Path) -> None:
+    def __init__(self, spec: SegmentSpec, collection: Collection, pool: DonorPool, run: Path) -> None:
         self.name = f"one of {', '.join(spec.models)}"
-        self.spec = spec
-        self.prepared = prepared
-        self.run_path = run
+        self.spec, self.collection, self.pool, self.run_path = spec, collection, pool, run
 
     def load(self) -> Segmenters:
         """Load the models."""
-        return Segmenters(_load(self.spec, self.prepared.collection))
+        return Segmenters(_load(self.spec, self.collection), team_of(self.spec))
 
     def fingerprints(self, segmenters: Segmenters) -> list[str]:
         """Return what row ids depend on."""
         return [model.fingerprint for model in segmenters.tested]
 
-    def run(self, segmenters: Segmenters, jobs: Sequence[SegmentJob]) -> Iterator[dict[str, Any]]:
+    def run(self, segmenters: Segmenters, jobs: Sequence[SegmentJob]) -> Iterator[Row]:
         """Yield a row per picture, with the counts of its classes."""
-        spec = self.spec
-        if segmenters.team is None:
-            segmenters.team = Team(share_of(spec.renderers) if spec.renderers else core_count())
-        size = spec.settled().size
+        spec, classes = self.spec, self.collection.classes
         renderer = Renderer(
-            self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=segmenters.team
+            self.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=segmenters.team
         )
         for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
-            yield from self._rows(segmenters.tested[place], list(alike), renderer)
-
-    def _rows(
-        self, model: testing.TestedSegmenter, jobs: Sequence[SegmentJob], renderer: Renderer
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of one model under one condition."""
-        collection = self.prepared.collection
-        shown = {job.item.sample.sample_id: job.item for job in jobs}
-        ids = {job.item.sample.sample_id: job.ids[0] for job in jobs}
-        folder = testing.pictures_folder(self.run_path)
-        kept = {name: folder / f"{ids[name]}.png" for name in testing.chosen(collection) if name in ids}
-        pictures = tensors_of(
-            renderer,
-            [(picture.sample, picture.rendered_as) for picture in shown.values()],
-            collection.classes,
-            masks=True,
-        )
-        outcomes: Iterable[tuple[Sample, dict[str, Any]]] = chain(
-            ((sample, {"status": status, "error": error}) for sample, status, error in pictures.failed),
-            testing.outcomes(model, pictures, collection.classes, ids, kept),
-        )
-        for sample, outcome in outcomes:
-            key = _key(self.spec, self.prepared, shown[sample.sample_id], model.segmenter.name)
-            known = {"row_id": ids[sample.sample_id], "run_id": Run(self.run_path).run_id}
-            yield key | {"label": sample.label, "schema_version": SCHEMA_VERSION} | known | outcome
+            model = segmenters.tested[place]
+            shown = [((job.item.sample, job.item.made), job.ids[0]) for job in alike]
+            answers = testing.counted(model, self.collection, self.run_path)
+            for made_of, row in picture_rows(renderer, shown, classes, answers, masks=True):
+                yield (
+                    _key(spec, self.collection.name, made_of, model.segmenter.name) | {"label": made_of[0].label} | row
+                )

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError, half_may_work, stop_or_sentence
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.protocols import Segmenter
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Sample
 from holdfast.data.labels import map_labels
 from holdfast.data.writers import encode_image
+from holdfast.pipeline.jobs.execute import Row
+from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.segment.counting import Map, count, truth_map
 from holdfast.pipeline.train.pictures import Tensors
+from holdfast.pipeline.train.worker import Answers
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.store import Parts
 
@@ -90,67 +92,56 @@ def own(segmenter: Segmenter, classes: Sequence[str]) -> TestedSegmenter:
     return TestedSegmenter(segmenter, np.arange(len(classes) + 1, dtype=np.uint8), segmenter.fingerprint)
 
 
-def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | str]:
-    """Return class maps, or why there is none; a batch that fails is repeated one picture at a time."""
-    try:
+def answers(tested: TestedSegmenter, images: Sequence[Image]) -> list[Map | SampleError]:
+    """Return the class map of each picture, or why there is none."""
+
+    def ask(images: Sequence[Image]) -> list[Map]:
         maps = tested.segmenter.segment(images)
-        for predicted, image in zip(maps, images, strict=True):
-            if predicted.shape != image.shape[:2] or predicted.max(initial=0) >= len(tested.places):
-                raise SampleError(f"the model answered with a map of shape {predicted.shape}, or with unknown classes")
-        return [tested.places[predicted] for predicted in maps]
-    except Exception as error:
-        if len(images) > 1 and half_may_work(error):
-            return [answer for image in images for answer in answers(tested, [image])]
-        return [stop_or_sentence(error)]
+        for answer, image in zip(maps, images, strict=True):
+            if answer.shape != image.shape[:2] or answer.max(initial=0) >= len(tested.places):
+                raise SampleError(f"the model answered with a map of shape {answer.shape}, or with unknown classes")
+        return [tested.places[answer] for answer in maps]
+
+    return answer_each(ask, images)
 
 
-def outcomes(
-    tested: TestedSegmenter,
-    pictures: Tensors,
-    classes: Sequence[str],
-    ids: Mapping[str, str],
-    shown: Mapping[str, Path],
-) -> Iterator[tuple[Sample, dict[str, Any]]]:
-    """Yield for every sample the outcome columns of its row, and under ``DETAILS`` its counts.
+def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answers:
+    """Return how a segmenter's answers become outcome columns, and under ``DETAILS`` its counts.
 
     ``prediction`` is the class with the most pixels, background apart; ``correct`` says whether the labelled class
-    reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here.
-
-    Args:
-        tested: the model.
-        pictures: with masks.
-        classes: of the dataset.
-        ids: sample → row.
-        shown: sample → file to keep a picture in.
+    reaches an IoU of ``FOUND``. Answers among the dataset's classes only, and confidences, do not exist here. Pictures
+    of a few samples are kept in the run.
     """
-    assert pictures.masks is not None
-    names = (BACKGROUND, *classes)
-    images = [np.ascontiguousarray(picture.transpose(1, 2, 0)) for picture in pictures.images.numpy()]
-    masks, places = pictures.masks.numpy(), (pictures.labels + 1).tolist()
-    for at, answer in enumerate(answers(tested, images)):
-        sample = pictures.samples[at]
-        facts = dict(pictures.facts[at])
-        if isinstance(answer, str):
-            yield sample, facts | {"status": "error", "error": answer}
-            continue
-        truth = truth_map(masks[at], places[at])
-        counts = count(truth, answer)
-        objects = {place: count["predicted"] for place, count in counts.items() if place}
-        most = max(objects, key=lambda place: (objects[place], -place), default=0)
-        labelled = counts.get(places[at])
-        row = ids[sample.sample_id]
-        if sample.sample_id in shown:
-            write_atomic(shown[sample.sample_id], shown_beside(images[at], truth, answer))
-        yield (
-            sample,
-            facts
-            | {
-                "prediction": names[most] if most and objects[most] else None,
-                "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
-                "status": "ok",
-                DETAILS: [{"row_id": row, "class": names[place]} | count for place, count in counts.items()],
-            },
-        )
+    names = (BACKGROUND, *collection.classes)
+    shown = set(chosen(collection))
+
+    def outcomes(pictures: Tensors, ids: Mapping[str, str]) -> Iterator[tuple[Sample, Row]]:
+        assert pictures.masks is not None
+        images = [np.ascontiguousarray(image.transpose(1, 2, 0)) for image in pictures.images.numpy()]
+        masks, places = pictures.masks.numpy(), (pictures.labels + 1).tolist()
+        for at, answer in enumerate(answers(tested, images)):
+            sample, facts = pictures.samples[at], dict(pictures.facts[at])
+            if isinstance(answer, SampleError):
+                yield sample, facts | {"status": "error", "error": str(answer)}
+                continue
+            truth, row_id = truth_map(masks[at], places[at]), ids[sample.sample_id]
+            if sample.sample_id in shown:
+                write_atomic(pictures_folder(run) / f"{row_id}.png", shown_beside(images[at], truth, answer))
+            yield sample, facts | _outcome(count(truth, answer), names, places[at], row_id)
+
+    return outcomes
+
+
+def _outcome(counts: Mapping[int, Mapping[str, int]], names: Sequence[str], label: int, row_id: str) -> Row:
+    objects = {place: counted["predicted"] for place, counted in counts.items() if place}
+    most = max(objects, key=lambda place: (objects[place], -place), default=0)
+    labelled = counts.get(label)
+    return {
+        "prediction": names[most] if most and objects[most] else None,
+        "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
+        "status": "ok",
+        DETAILS: [{"row_id": row_id, "class": names[place]} | counted for place, counted in counts.items()],
+    }
 
 
 def chosen(collection: Collection) -> list[str]:

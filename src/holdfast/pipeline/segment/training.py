@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from holdfast.core.errors import out_of_memory
-from holdfast.core.files import safe_part
-from holdfast.core.schema import SEGMENTS
-from holdfast.models.torch_segmenter import TorchSegmenter
 from holdfast.pipeline.segment import networks, testing
-from holdfast.pipeline.train.fitting import MOVES, Fit, on_device
-from holdfast.pipeline.train.pictures import RenderedSource, Source, bytes_of, showing, tensors_of
-from holdfast.pipeline.train.plan import TrainingJob, ids_of, tested_on
-from holdfast.pipeline.train.worker import TESTED, TrainingWorker
-from holdfast.scenarios import Condition
-from holdfast.store import write_table
+from holdfast.pipeline.train.fitting import MOVES, Fit
+from holdfast.pipeline.train.plan import TrainingJob, TrainingTest
+from holdfast.pipeline.train.worker import Answers, TrainingResources, TrainingWorker
 from holdfast.training import augment
 from holdfast.training.saving import DRAWN_WORLD
 
@@ -103,57 +95,17 @@ class SegmentTrainingWorker(TrainingWorker):
     """Trains and tests segmenters one after the other."""
 
     fitting = SegmentFit
+    masks = True
 
-    def _source(self, job: TrainingJob) -> tuple[Source, Sequence[Any], int]:
-        import torch
-
-        size = self.spec.settled().size
-        shown = showing(self.prepared.collection.samples, job.condition)
-        renderer = self._renderer(size)
-        if 4 * bytes_of(len(shown), size) // 3 > self.memory:
-            place = {name: number for number, name in enumerate(self.classes)}
-            labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return RenderedSource(renderer, shown, labels, masks=True), [sample for sample, _ in shown], 0
-        if job.trained_on not in self._held:
-            self._held.clear()
-            self._held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=True)
-        held = self._held[job.trained_on]
-        assert held.masks is not None
-        pictures = torch.cat([held.images, held.masks[:, None].to(torch.uint8)], 1)
-        return on_device(pictures, held.labels, self.device), held.samples, len(held.failed)
-
-    def _load(self, job: TrainingJob) -> TorchSegmenter:
-        segmenter = networks.load(job.architecture, self.run / "models" / job.folder, device=self.device)
+    def model(self, resources: TrainingResources, job: TrainingJob) -> testing.TestedSegmenter:
+        """Load the trained segmenter, to be tested."""
+        segmenter = networks.load(job.architecture, self.run_path / "models" / job.folder, device=resources.device)
         segmenter.batch_size = max(16, self.spec.settled().batch_size)
-        return segmenter
+        return testing.own(segmenter, self.classes)
 
-    def _rows(self, job: TrainingJob, condition: Condition, model: Any) -> Iterator[dict[str, Any]]:
-        shown = tested_on(job, condition, self.prepared.collection.samples)
-        ids = dict(
-            zip((sample.sample_id for sample, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True)
-        )
-        made_of = {sample.sample_id: rendered_as for sample, rendered_as in shown}
-        tested = testing.own(model, self.classes)
-        folder = testing.pictures_folder(self.run)
-        kept = {
-            sample_id: folder / f"{ids[sample_id]}.png"
-            for sample_id in testing.chosen(self.prepared.collection)
-            if sample_id in ids
-        }
-        renderer = self._renderer(self.spec.settled().size, hashed=True)
-        for start in range(0, len(shown), TESTED):
-            pictures = tensors_of(renderer, shown[start : start + TESTED], self.classes, masks=True)
-            outcomes = [(sample, {"status": status, "error": error}) for sample, status, error in pictures.failed]
-            outcomes += list(testing.outcomes(tested, pictures, self.classes, ids, kept))
-            for sample, outcome in outcomes:
-                yield self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id]) | outcome
-
-    def _write(self, job: TrainingJob, condition: str, rows: list[dict[str, Any]]) -> None:
-        # The details first: a row that is there has its counts.
-        counted = [count for row in rows for count in row.pop(testing.DETAILS, [])]
-        file = testing.details(self.run).folder / f"part-{job.name}--{safe_part(condition)}.parquet"
-        write_table(file, pa.Table.from_pylist(counted, schema=SEGMENTS))
-        super()._write(job, condition, rows)
+    def answers(self, job: TrainingTest, model: testing.TestedSegmenter) -> Answers:
+        """Return how class maps become outcome columns and counted pixels."""
+        return testing.counted(model, self.collection, self.run_path)
 
 
 def at_size_of(scores: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:

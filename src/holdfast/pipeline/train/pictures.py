@@ -327,6 +327,6 @@ class RenderedSource:
 Source = InMemory | RenderedSource
 
 
-def bytes_of(count: int, size: int) -> int:
+def bytes_of(count: int, size: int, channels: int = 3) -> int:
     """Return the bytes that so many pictures take as tensors."""
-    return count * 3 * size * size
+    return count * channels * size * size

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part
@@ -16,6 +19,7 @@ from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
 from holdfast.pipeline.evaluate.rows import row_key
+from holdfast.pipeline.jobs.plan import Job, Scope
 from holdfast.pipeline.samples import Prepared, stored_conditions
 from holdfast.pipeline.specs import TrainSpec as TrainSpec
 from holdfast.pipeline.specs.training import EACH as EACH
@@ -180,9 +184,36 @@ def content_of(spec: TrainSpec, prepared: Prepared, sample: Sample, condition: C
     return [image, prepared.masks[sample.sample_id] if masked else ""]
 
 
-def tested_on(job: TrainingJob, condition: Condition, samples: Sequence[Sample]) -> list[Showing]:
-    """Return the pictures of a job's fold under a condition."""
-    return [shown for shown in showing(samples, condition) if shown[0].fold == job.fold]
+class TestedPicture(NamedTuple):
+    """A picture that a trained network is tested on, under a condition by its name in the table."""
+
+    condition: str
+    sample: Sample
+    made: Condition
+
+
+@dataclass(frozen=True)
+class TrainingJobs:
+    """Every training, with the pictures of its fold that it is tested on."""
+
+    trainings: Sequence[TrainingJob]
+    samples: Sequence[Sample]
+
+    def __len__(self) -> int:
+        return len(self.trainings)
+
+    def __iter__(self) -> Iterator[TrainingTest]:
+        for training in self.trainings:
+            parts = [
+                TestedPicture(name, sample, made)
+                for name, condition in training.tested
+                for sample, made in showing(self.samples, condition)
+                if sample.fold == training.fold
+            ]
+            yield Job(training, parts)
+
+
+TrainingTest = Job[TrainingJob, TestedPicture]
 
 
 def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> dict[str, Any]:
@@ -191,11 +222,25 @@ def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> d
     return row_key(spec, dataset, *shown, job.architecture.name) | own
 
 
-def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingJob, shown: Sequence[Showing]) -> list[str]:
-    """Return the ids of a job's rows, known before it is trained."""
+def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingTest) -> list[str]:
+    """Return the ids of the rows of a job's test, known before it is trained."""
     ids = []
-    for pair in shown:
-        image, mask = content_of(spec, prepared, *pair)
-        key = key_of(spec, prepared.collection.name, job, pair)
-        ids.append(row_id(key, image=image, mask=mask, model=job.identity))
+    for _, sample, made in job.parts:
+        image, mask = content_of(spec, prepared, sample, made)
+        key = key_of(spec, prepared.collection.name, job.item, (sample, made))
+        ids.append(row_id(key, image=image, mask=mask, model=job.item.identity))
     return ids
+
+
+def scope_of(spec: TrainSpec, dataset: str, jobs: TrainingJobs) -> Scope:
+    """Return the scope of a training: stored rows of the same networks, folds and conditions, whatever the sample."""
+    columns = ("model", "trained_on", "fold", "condition", "variant", "parameters")
+
+    @functools.cache
+    def asked() -> set[tuple[Any, ...]]:
+        keys = (key_of(spec, dataset, job.item, (sample, made)) for job in jobs for _, sample, made in job.parts)
+        return {tuple(key[name] for name in columns) for key in keys}
+
+    names = sorted({training.architecture.name for training in jobs.trainings})
+    rows = pc.field("model").isin(names)
+    return Scope(rows, columns, lambda row: tuple(row[name] for name in columns) in asked())

@@ -1,28 +1,25 @@
-"""What a process does with the jobs it is given: pictures once for all of them, training, and the rows of the test."""
+"""Train networks, and test them on pictures: one row per picture."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from holdfast.core.errors import HoldfastError, first_line, raise_machine_trouble
-from holdfast.core.files import safe_part
+from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
-from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
-from holdfast.core.types import LabelSpace
+from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.engine import core_count, share_of
 from holdfast.models import local_dir, python
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
-from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import Prepared
+from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.jobs.execute import Row
+from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.train.fitting import Fit, on_device, places_of, trained_as
 from holdfast.pipeline.train.pictures import (
     RenderedSource,
@@ -35,9 +32,8 @@ from holdfast.pipeline.train.pictures import (
     showing,
     tensors_of,
 )
-from holdfast.pipeline.train.plan import TrainingJob, TrainSpec, ids_of, key_of, tested_on
-from holdfast.scenarios import Condition
-from holdfast.store import write_json, write_table
+from holdfast.pipeline.train.plan import TrainingJob, TrainingTest, TrainSpec, key_of
+from holdfast.store import write_json
 
 if TYPE_CHECKING:
     import torch
@@ -48,35 +44,33 @@ OF_MACHINE = 0.25
 TESTED = 256
 """Pictures that are tested at once: as many as a small memory holds at 224 pixels."""
 
+Answers = Callable[[Tensors, Mapping[str, str]], Iterable[tuple[Sample, Row]]]
+"""Returns the outcome columns for each picture, given the pictures and the row id of each sample."""
 
-@dataclass(frozen=True)
-class OwedJob:
-    """A job and the conditions, by their names in the table, whose rows are not there yet."""
 
-    job: TrainingJob
-    conditions: tuple[tuple[str, Condition], ...]
+@dataclass
+class TrainingResources:
+    """What a process holds: its device, who makes pictures, and the pictures of one condition by its name."""
+
+    device: str
+    team: Team
+    held: dict[str, Tensors] = field(default_factory=dict)
 
 
 class TrainingWorker:
-    """Trains and tests jobs one after the other; the pictures of a condition serve all jobs that train on it.
-
-    Travels to other processes without what it holds.
-    """
+    """Trains and tests classifiers one after the other; the pictures of a condition serve all jobs that train on it."""
 
     fitting: type[Fit] = Fit
+    masks = False  # whether networks learn where the object is
+    name = "training"
 
-    def __init__(self, spec: TrainSpec, prepared: Prepared, run: Path, device: str, watch: Any = None) -> None:
-        self.spec = spec
-        self.prepared = prepared
-        self.run = run
-        self.device = device
-        self.classes = prepared.collection.classes
-        self._watch = watch
-        self._held: OrderedDict[str, Tensors] = OrderedDict()
-        self._team: Team | None = None
+    def __init__(self, spec: TrainSpec, collection: Collection, pool: DonorPool, run: Path, device: str) -> None:
+        self.spec, self.collection, self.pool = spec, collection, pool
+        self.run_path, self.device, self.classes = run, device, collection.classes
+        self.watch: Callable[[int, int], None] | None = None  # told (epochs done, epochs), in this process only
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watch": None, "_held": OrderedDict(), "_team": None}
+        return {**self.__dict__, "watch": None}
 
     @property
     def memory(self) -> int:
@@ -84,128 +78,116 @@ class TrainingWorker:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
-    def __call__(self, jobs: Sequence[OwedJob]) -> tuple[int, Summary]:
-        """Do these jobs and write models, curves and rows; return how many jobs, and what they made."""
+    def load(self) -> TrainingResources:
+        """Return resources without pictures, on the device of the machine that does the work."""
         import torch
 
-        self.device = resolve_device(self.device)  # that of the machine which does the work
-        if self.device.startswith("cuda:"):
-            torch.cuda.set_device(torch.device(self.device))
-        summary = Summary()
-        for owed in jobs:
-            summary.merge(self._do(owed))
-        return len(jobs), summary
+        device = resolve_device(self.device)
+        if device.startswith("cuda:"):
+            torch.cuda.set_device(torch.device(device))
+        return TrainingResources(device, team_of(self.spec))
 
-    def _do(self, owed: OwedJob) -> Summary:
-        """Train, then test under each condition that is owed; a failure stays with its job."""
-        job, summary = owed.job, Summary()
-        model: Any = None
-        message = ""
+    def fingerprints(self, resources: TrainingResources) -> list[str]:
+        """Return nothing: all weights are made here."""
+        return []
+
+    def run(self, resources: TrainingResources, jobs: Sequence[TrainingTest]) -> Iterator[Row]:
+        """Train the network of each job, and yield the rows of its test; a failure stays with its job."""
+        for job in jobs:
+            (model,) = answer_each(lambda trainings: [self._trained(resources, trainings[0])], [job.item])
+            tested = list(zip(job.parts, job.ids, strict=True))
+            if isinstance(model, SampleError):
+                write_json(self._record(job.item), self._about(job.item) | {"status": "error", "error": str(model)})
+                failed = {"status": "error", "error": f"{job.item.name} has no model: {model}"[:500]}
+                for part, row_id in tested:
+                    yield self._row(job.item, (part.sample, part.made)) | {"row_id": row_id} | failed
+                continue
+            renderer = self._renderer(resources, hashed=True)
+            answers = self.answers(job, model)
+            for _, alike in groupby(tested, key=lambda pair: pair[0].condition):
+                shown = [((part.sample, part.made), row_id) for part, row_id in alike]
+                for start in range(0, len(shown), TESTED):
+                    pictures = shown[start : start + TESTED]
+                    rows = picture_rows(renderer, pictures, self.classes, answers, masks=self.masks)
+                    yield from (self._row(job.item, made_of) | row for made_of, row in rows)
+
+    def _trained(self, resources: TrainingResources, job: TrainingJob) -> Any:
+        """Return the model of a job, trained now or before."""
         try:
-            self._model(job)
-            model = self._load(job)
-        except Exception as error:
-            message = _reason(error)
-            write_json(self._record(job), self._about(job) | {"status": "error", "error": message})
-        for name, condition in owed.conditions:
-            try:
-                rows = list(self._rows(job, condition, model)) if model else self._failed(owed, name, message)
-            except Exception as error:
-                rows = self._failed(owed, name, _reason(error))
-            self._write(job, name, rows)
-            summary.count(rows if model else [row | {"sample_id": job.name} for row in rows])
-        return summary
+            facts = trained_as(self.run_path / "models" / job.folder, job.identity)
+            if facts is None or not self._record(job).is_file():
+                self._train(resources, job, facts)
+            return self.model(resources, job)
+        except UserError as error:  # such as a class without pictures: other jobs can still be trained
+            raise SampleError(str(error)) from error
 
-    def _failed(self, owed: OwedJob, name: str, message: str) -> list[dict[str, Any]]:
-        """Return every row that a job owes under a condition, with the reason why there is no answer."""
-        job = owed.job
-        shown = tested_on(job, dict(owed.conditions)[name], self.prepared.collection.samples)
-        ids = ids_of(self.spec, self.prepared, job, shown)
-        failed = {"status": "error", "error": message}
-        return [self._row(job, showing, identity) | failed for showing, identity in zip(shown, ids, strict=True)]
-
-    def _model(self, job: TrainingJob) -> None:
-        """Find or train the model of a job, in its folder."""
-        facts = trained_as(self.run / "models" / job.folder, job.identity)
-        if facts is not None and self._record(job).is_file():
-            return
-        source, samples, left_out = self._source(job)
+    def _train(self, resources: TrainingResources, job: TrainingJob, facts: dict[str, Any] | None) -> None:
+        """Train the model of a job in its folder, unless its facts are there, and record the job."""
+        source, samples, left_out = self._source(resources, job)
         places = places_of(samples, job, self.classes, self.spec)
-        fitting = self.fitting(self.spec, job, self.classes, source, places, self.run, self.device, self._watch)
-        facts = facts or fitting.train()
+        if facts is None:
+            facts = self.fitting(
+                self.spec, job, self.classes, source, places, self.run_path, resources.device, self.watch
+            ).train()
         tested = sum(sample.fold == job.fold for sample in samples)
         known = {key: facts[key] for key in _FACTS}
         done = {"validation": facts["validation_accuracy"], "test_images": tested, "left_out": left_out}
         balance = json.dumps(facts["class_balance"], ensure_ascii=False)
         write_json(self._record(job), self._about(job) | known | done | {"class_balance": balance, "status": "ok"})
 
-    def _source(self, job: TrainingJob) -> tuple[Source, Sequence[Any], int]:
+    def _source(self, resources: TrainingResources, job: TrainingJob) -> tuple[Source, Sequence[Sample], int]:
         """Return the pictures of a job's condition, their samples, and how many could not be made."""
         import torch
 
-        size = self.spec.settled().size
-        shown = showing(self.prepared.collection.samples, job.condition)
-        renderer = self._renderer(size)
-        if bytes_of(len(shown), size) > self.memory:
+        shown = showing(self.collection.samples, job.condition)
+        renderer = self._renderer(resources)
+        if bytes_of(len(shown), renderer.size, channels=4 if self.masks else 3) > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
-            return RenderedSource(renderer, shown, labels), [sample for sample, _ in shown], 0
-        if job.trained_on not in self._held:
+            return RenderedSource(renderer, shown, labels, self.masks), [sample for sample, _ in shown], 0
+        if job.trained_on not in resources.held:
             # The others go first: two conditions need not fit at once.
-            self._held.clear()
-            self._held[job.trained_on] = tensors_of(renderer, shown, self.classes)
-        held = self._held[job.trained_on]
-        return on_device(held.images, held.labels, self.device), held.samples, len(held.failed)
+            resources.held.clear()
+            resources.held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=self.masks)
+        held = resources.held[job.trained_on]
+        pictures = held.images
+        if held.masks is not None:
+            pictures = torch.cat([pictures, held.masks[:, None].to(torch.uint8)], 1)
+        return on_device(pictures, held.labels, resources.device), held.samples, len(held.failed)
 
-    def _renderer(self, size: int, *, hashed: bool = False) -> Renderer:
+    def _renderer(self, resources: TrainingResources, *, hashed: bool = False) -> Renderer:
         spec = self.spec
-        self._team = self._team or Team(share_of(spec.renderers) if spec.renderers else core_count())
-        return Renderer(self.prepared.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=self._team)
+        size = spec.settled().size
+        return Renderer(self.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=resources.team)
 
-    def _load(self, job: TrainingJob) -> Any:
+    def model(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Load the trained model, to be tested."""
-        folder, architecture = self.run / "models" / job.folder, job.architecture
-        if architecture.library == "python":
-            name = Name("python", architecture.architecture, str(folder / "model.safetensors"))
-            return python.load(name, device=self.device)
-        return local_dir.load(Name("local-dir", str(folder)), device=self.device)
+        folder = self.run_path / "models" / job.folder
+        return local_dir.load(Name("local-dir", str(folder)), device=resources.device)
 
-    def _rows(self, job: TrainingJob, condition: Condition, classifier: TorchClassifier) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a model's test on its fold under one condition."""
-        shown = tested_on(job, condition, self.prepared.collection.samples)
-        ids = dict(
-            zip((sample.sample_id for sample, _ in shown), ids_of(self.spec, self.prepared, job, shown), strict=True)
-        )
-        made_of = {sample.sample_id: rendered_as for sample, rendered_as in shown}
-        space = LabelSpace(tuple(self.classes))
-        label_map = map_labels(self.classes, {}, space)
-        renderer = self._renderer(classifier.preprocessing.size[0], hashed=True)
-        for start in range(0, len(shown), TESTED):
-            pictures = tensors_of(renderer, shown[start : start + TESTED], self.classes)
-            for sample, status, error in pictures.failed:
-                row = self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id])
-                yield row | {"status": status, "error": error}
-            if not len(pictures):
-                continue
-            probabilities = classifier.predict_prepared(list(_as_loaded(pictures.images, classifier)))
-            columns = outcomes(probabilities, label_map, [sample.label for sample in pictures.samples])
-            for place, sample in enumerate(pictures.samples):
-                row = self._row(job, (sample, made_of[sample.sample_id]), ids[sample.sample_id])
-                outcome = {name: values[place] for name, values in columns.items()}
-                yield row | dict(pictures.facts[place]) | outcome
+    def answers(self, job: TrainingTest, model: Any) -> Answers:
+        """Return how a model's answers to pictures become outcome columns."""
+        label_map = map_labels(self.classes, {}, LabelSpace(tuple(self.classes)))
 
-    def _row(self, job: TrainingJob, shown: Showing, identity: str) -> dict[str, Any]:
-        key = key_of(self.spec, self.prepared.collection.name, job, shown)
-        known = {"row_id": identity, "run_id": self.run.resolve().name, "schema_version": SCHEMA_VERSION}
-        return key | {"label": shown[0].label} | known
+        def classified(pictures: Tensors, ids: Mapping[str, str]) -> Iterator[tuple[Sample, Row]]:
+            def ask(places: Sequence[int]) -> list[Row]:
+                probabilities = model.predict_prepared(list(_as_loaded(pictures.images[list(places)], model)))
+                labels = [pictures.samples[place].label for place in places]
+                columns = outcomes(probabilities, label_map, labels)
+                return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    def _write(self, job: TrainingJob, condition: str, rows: list[dict[str, Any]]) -> None:
-        # A file a job and condition: writing it again replaces what was measured before something changed.
-        file = self.run / "predictions" / f"part-{job.name}--{safe_part(condition)}.parquet"
-        write_table(file, pa.Table.from_pylist(rows, schema=PREDICTIONS))
+            for place, answer in enumerate(answer_each(ask, range(len(pictures)))):
+                failed = isinstance(answer, SampleError)
+                outcome = {"status": "error", "error": str(answer)} if failed else answer
+                yield pictures.samples[place], dict(pictures.facts[place]) | outcome
+
+        return classified
+
+    def _row(self, job: TrainingJob, shown: Showing) -> Row:
+        return key_of(self.spec, self.collection.name, job, shown) | {"label": shown[0].label}
 
     def _record(self, job: TrainingJob) -> Path:
-        return self.run / "jobs" / job.folder / "job.json"
+        return self.run_path / "jobs" / job.folder / "job.json"
 
     def _about(self, job: TrainingJob) -> dict[str, Any]:
         return {
@@ -217,11 +199,37 @@ class TrainingWorker:
 _FACTS = ("epochs", "best_epoch", "train_images", "validation_images", "pieces", "device", "seconds")
 
 
-def _reason(error: Exception) -> str:
-    """Return why a job has no answers; raise trouble of the machine, for which no job is to blame."""
-    raise_machine_trouble(error)
-    message = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {first_line(error)}"
-    return message[:500]
+def team_of(spec: TrainSpec) -> Team:
+    """Return as many processes that make pictures as a specification asks for; this machine's share of them."""
+    return Team(share_of(spec.renderers) if spec.renderers else core_count())
+
+
+def picture_rows(
+    renderer: Renderer,
+    shown: Sequence[tuple[Showing, str]],
+    classes: Sequence[str],
+    answers: Answers,
+    *,
+    masks: bool = False,
+) -> Iterator[tuple[Showing, Row]]:
+    """Make pictures of one condition, show them to a model, and yield each with its row's id and outcome columns.
+
+    Args:
+        renderer: makes the pictures.
+        shown: what is to be made, each with its row id.
+        classes: of the dataset.
+        answers: asks the model.
+        masks: whether pictures come with masks.
+    """
+    made_of = {showing[0].sample_id: showing for showing, _ in shown}
+    ids = {showing[0].sample_id: row_id for showing, row_id in shown}
+    pictures = tensors_of(renderer, [showing for showing, _ in shown], classes, masks=masks)
+    rows: list[tuple[Sample, Row]] = [
+        (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
+    ]
+    rows += answers(pictures, ids) if len(pictures) else ()
+    for sample, row in rows:
+        yield made_of[sample.sample_id], {"row_id": ids[sample.sample_id]} | row
 
 
 def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:

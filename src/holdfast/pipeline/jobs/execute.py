@@ -171,10 +171,10 @@ class _Rows:
         """Take a row with its details, many rows, or notes."""
         if not self._rows and not self._batches:
             self._start = time.monotonic()
-        if isinstance(made, Summary):
-            self.summary.merge(made)
-        elif isinstance(made, pa.Table):
-            self._batches += made.to_batches()
+        if isinstance(output, Summary):
+            self.summary.merge(output)
+        elif isinstance(output, pa.Table):
+            self._batches += output.to_batches()
         else:
             for name, rows in self._beside.items():
                 rows += output.pop(name, ())

@@ -104,11 +104,11 @@ def _evaluate(
         )  # fmt: skip
         worker = SegmentWorker(spec, prepared.collection, prepared.pool, run.path.absolute())
         size = min(TESTED, shard_size(todo.owed, executor, TESTED)) if elsewhere(executor) else TESTED
-        made = execute(
+        segmented = execute(
             todo, worker, executor, step="segment", size=size, known=Segmenters(tested, team_of(spec)),
             samples=collection.samples, donors=prepared.pool.samples, progress=progress,
         )  # fmt: skip
-        summary.merge(model_summary)
+        summary.merge(segmented)
     return run, summary
 
 
@@ -155,8 +155,8 @@ def _key(spec: SegmentSpec, dataset: str, shown: Showing, model: str) -> dict[st
 
 def _row_id(spec: SegmentSpec, prepared: Prepared, tested: Sequence[testing.TestedSegmenter], shown: Shown) -> str:
     model = tested[shown.place]
-    image, mask = content_of(spec, prepared, shown.sample, shown.made)
-    key = _key(spec, prepared.collection.name, (shown.sample, shown.made), model.segmenter.name)
+    image, mask = content_of(spec, prepared, shown.sample, shown.rendered_as)
+    key = _key(spec, prepared.collection.name, (shown.sample, shown.rendered_as), model.segmenter.name)
     return row_id(key, image=image, mask=mask, model=model.fingerprint)
 
 
@@ -204,7 +204,7 @@ class SegmentWorker:
         )
         for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
             model = segmenters.tested[place]
-            shown = [((job.item.sample, job.item.made), job.ids[0]) for job in alike]
+            shown = [((job.item.sample, job.item.rendered_as), job.ids[0]) for job in alike]
             answers = testing.counted(model, self.collection, self.run_path)
             for made_of, row in picture_rows(renderer, shown, classes, answers, masks=True):
                 yield (

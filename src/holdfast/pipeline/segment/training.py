@@ -103,6 +103,10 @@ class SegmentTrainingWorker(TrainingWorker):
         segmenter.batch_size = max(16, self.spec.settled().batch_size)
         return testing.own(segmenter, self.classes)
 
+    def tested_size(self, model: testing.TestedSegmenter) -> int:
+        """Return the width and height of the pictures that a model is tested on."""
+        return self.spec.settled().size
+
     def answers(self, job: TrainingTest, model: testing.TestedSegmenter) -> Answers:
         """Return how class maps become outcome columns and counted pixels."""
         return testing.counted(model, self.collection, self.run_path)

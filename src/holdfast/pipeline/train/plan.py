@@ -189,7 +189,7 @@ class TestedPicture(NamedTuple):
 
     condition: str
     sample: Sample
-    made: Condition
+    rendered_as: Condition
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ class TrainingJobs:
     def __iter__(self) -> Iterator[TrainingTest]:
         for training in self.trainings:
             parts = [
-                TestedPicture(name, sample, made)
+                TestedPicture(name, sample, rendered_as)
                 for name, condition in training.tested
-                for sample, made in showing(self.samples, condition)
+                for sample, rendered_as in showing(self.samples, condition)
                 if sample.fold == training.fold
             ]
             yield Job(training, parts)
@@ -225,9 +225,9 @@ def key_of(spec: TrainSpec, dataset: str, job: TrainingJob, shown: Showing) -> d
 def ids_of(spec: TrainSpec, prepared: Prepared, job: TrainingTest) -> list[str]:
     """Return the ids of the rows of a job's test, known before it is trained."""
     ids = []
-    for _, sample, made in job.parts:
-        image, mask = content_of(spec, prepared, sample, made)
-        key = key_of(spec, prepared.collection.name, job.item, (sample, made))
+    for _, sample, rendered_as in job.parts:
+        image, mask = content_of(spec, prepared, sample, rendered_as)
+        key = key_of(spec, prepared.collection.name, job.item, (sample, rendered_as))
         ids.append(row_id(key, image=image, mask=mask, model=job.item.identity))
     return ids
 
@@ -238,7 +238,11 @@ def scope_of(spec: TrainSpec, dataset: str, jobs: TrainingJobs) -> Scope:
 
     @functools.cache
     def asked() -> set[tuple[Any, ...]]:
-        keys = (key_of(spec, dataset, job.item, (sample, made)) for job in jobs for _, sample, made in job.parts)
+        keys = (
+            key_of(spec, dataset, job.item, (sample, rendered_as))
+            for job in jobs
+            for _, sample, rendered_as in job.parts
+        )
         return {tuple(key[name] for name in columns) for key in keys}
 
     names = sorted({training.architecture.name for training in jobs.trainings})

@@ -100,16 +100,16 @@ class TrainingWorker:
                 write_json(self._record(job.item), self._about(job.item) | {"status": "error", "error": str(model)})
                 failed = {"status": "error", "error": f"{job.item.name} has no model: {model}"[:500]}
                 for part, row_id in tested:
-                    yield self._row(job.item, (part.sample, part.made)) | {"row_id": row_id} | failed
+                    yield self._row(job.item, (part.sample, part.rendered_as)) | {"row_id": row_id} | failed
                 continue
-            renderer = self._renderer(resources, hashed=True)
+            renderer = self._renderer(resources, self.tested_size(model), hashed=True)
             answers = self.answers(job, model)
             for _, alike in groupby(tested, key=lambda pair: pair[0].condition):
-                shown = [((part.sample, part.made), row_id) for part, row_id in alike]
+                shown = [((part.sample, part.rendered_as), row_id) for part, row_id in alike]
                 for start in range(0, len(shown), TESTED):
                     pictures = shown[start : start + TESTED]
                     rows = picture_rows(renderer, pictures, self.classes, answers, masks=self.masks)
-                    yield from (self._row(job.item, made_of) | row for made_of, row in rows)
+                    yield from (self._row(job.item, shown) | row for shown, row in rows)
 
     def _trained(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Return the model of a job, trained now or before."""
@@ -140,7 +140,7 @@ class TrainingWorker:
         import torch
 
         shown = showing(self.collection.samples, job.condition)
-        renderer = self._renderer(resources)
+        renderer = self._renderer(resources, self.spec.settled().size)
         if bytes_of(len(shown), renderer.size, channels=4 if self.masks else 3) > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
@@ -155,15 +155,21 @@ class TrainingWorker:
             pictures = torch.cat([pictures, held.masks[:, None].to(torch.uint8)], 1)
         return on_device(pictures, held.labels, resources.device), held.samples, len(held.failed)
 
-    def _renderer(self, resources: TrainingResources, *, hashed: bool = False) -> Renderer:
+    def _renderer(self, resources: TrainingResources, size: int, *, hashed: bool = False) -> Renderer:
         spec = self.spec
-        size = spec.settled().size
         return Renderer(self.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=resources.team)
 
     def model(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Load the trained model, to be tested."""
-        folder = self.run_path / "models" / job.folder
+        folder, architecture = self.run_path / "models" / job.folder, job.architecture
+        if architecture.library == "python":
+            name = Name("python", architecture.architecture, str(folder / "model.safetensors"))
+            return python.load(name, device=resources.device)
         return local_dir.load(Name("local-dir", str(folder)), device=resources.device)
+
+    def tested_size(self, model: Any) -> int:
+        """Return the width and height of the pictures that a model is tested on."""
+        return int(model.preprocessing.size[0])
 
     def answers(self, job: TrainingTest, model: Any) -> Answers:
         """Return how a model's answers to pictures become outcome columns."""

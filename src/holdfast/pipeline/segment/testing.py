@@ -132,7 +132,7 @@ def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answe
     return outcomes
 
 
-def _outcome(counts: Mapping[int, Mapping[str, int]], names: Sequence[str], label: int, row_id: str) -> Row:
+def _outcome(counts: Mapping[int, dict[str, int]], names: Sequence[str], label: int, row_id: str) -> Row:
     objects = {place: counted["predicted"] for place, counted in counts.items() if place}
     most = max(objects, key=lambda place: (objects[place], -place), default=0)
     labelled = counts.get(label)
@@ -140,7 +140,7 @@ def _outcome(counts: Mapping[int, Mapping[str, int]], names: Sequence[str], labe
         "prediction": names[most] if most and objects[most] else None,
         "correct": bool(labelled and labelled["intersection"] >= FOUND * labelled["union"]),
         "status": "ok",
-        DETAILS: [{"row_id": row_id, "class": names[place]} | counted for place, counted in counts.items()],
+        DETAILS: [dict(counted, row_id=row_id) | {"class": names[place]} for place, counted in counts.items()],
     }
 
 

@@ -183,8 +183,7 @@ class TrainingWorker:
                 return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
             for place, answer in enumerate(answer_each(ask, range(len(pictures)))):
-                failed = isinstance(answer, SampleError)
-                outcome = {"status": "error", "error": str(answer)} if failed else answer
+                outcome = {"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer
                 yield pictures.samples[place], dict(pictures.facts[place]) | outcome
 
         return classified

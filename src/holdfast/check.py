@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast import api
 from holdfast.annotate import load_annotator
+from holdfast.api import live, live_data
 from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -74,8 +75,8 @@ class Check:
 
 
 def check(
-    model: str,
-    photos: str,
+    model: Any,
+    photos: Any,
     *,
     out: str | Path | None = None,
     masks: str | None = None,
@@ -84,13 +85,15 @@ def check(
     outcome: Outcome = "full",
     device: str = "auto",
     workers: int = 1,
+    transform: Any = None,
+    class_names: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Check:
     """Test one model on one set of photos under every condition, and judge it.
 
     Args:
-        model: name of the model.
-        photos: a folder with a folder per class, or any other data source.
+        model: name of the model, or the model itself (a network, a callable).
+        photos: a folder with a folder per class, any other data source, or a dataset in memory.
         out: folder of the automatic masks and of a run directory per model; an existing check is continued. By default
             ``checks/NAME_OF_THE_PHOTOS``.
         masks: folder of masks, with the same tree as the photos.
@@ -99,8 +102,17 @@ def check(
         outcome: count right answers over all outputs (full), or among the dataset's classes (restricted).
         device: auto, cpu, cuda, cuda:1 or mps.
         workers: number of processes that make masks; 0 starts one per core.
+        transform: for a network given as an object: turns a PIL image into the tensor that it takes.
+        class_names: for a model given as an object: the names of its outputs, in order.
         progress: called with the name of a step, how much of it is done, and its total.
     """
+    if not live_data.is_name(photos):
+        folder = Path(out) if out else live.make_temporary()
+        out = folder
+        photos, classes = live_data.write_data(photos, folder / "data")
+        class_names = class_names or classes or None
+    if not live_data.is_name(model):
+        (model,) = live.model_names(model, transform=transform, class_names=class_names)
     if Path(model).is_dir():
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
     collection = read(DataSpec(photos, masks=masks, limit=limit))

@@ -18,7 +18,7 @@ from holdfast.results import Results
 from holdfast.store import workplace
 
 
-@verb(EvaluateSpec)
+@verb(EvaluateSpec, temporary=True)
 def evaluate(
     spec: EvaluateSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
 ) -> Results:
@@ -27,7 +27,7 @@ def evaluate(
         return Results(_evaluate(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(PerturbSpec)
+@verb(PerturbSpec, temporary=True)
 def perturb(
     spec: PerturbSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
 ) -> Results:
@@ -36,14 +36,14 @@ def perturb(
         return Results(_perturb(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(AskSpec)
+@verb(AskSpec, temporary=True)
 def ask(spec: AskSpec, *, out: str | Path, progress: Progress = silent) -> Results:
     """Ask vision-language models what images show, and score classifiers on the same options."""
     with workplace(out) as (folder, _):
         return Results(_ask(spec, folder, progress=progress)[0])
 
 
-@verb(TrainSpec)
+@verb(TrainSpec, temporary=True)
 def train(
     spec: TrainSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
 ) -> Results:
@@ -52,7 +52,7 @@ def train(
         return Results(_train(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(SegmentSpec)
+@verb(SegmentSpec, temporary=True)
 def segment(
     spec: SegmentSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
 ) -> Results:
@@ -61,7 +61,7 @@ def segment(
         return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(DetectSpec)
+@verb(DetectSpec, temporary=True)
 def detect(spec: DetectSpec, *, out: str | Path, progress: Progress = silent) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.report.trained.detection import build_detection

@@ -9,6 +9,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.api import live
 from holdfast.core.errors import UserError
 from holdfast.core.extras import missing_extra
 from holdfast.core.names import unknown
@@ -20,12 +21,16 @@ HELP = {
     "out": "The folder to write; an existing run is continued.",
     "progress": "Called with the name of a step, how much of it is done, and its total.",
     "executor": "Where the work runs (``holdfast.engine.open_executor``); None: this machine.",
+    "transform": "For networks given as objects: turns a PIL image into the tensor that they take.",
+    "class_names": "For models given as objects: the names of their outputs, in order.",
 }
 """Arguments that are no options of a spec and mean the same everywhere."""
 
+_TEMPORARY = {"out": f"{HELP['out']} None: a temporary folder, and a line says where."}
+
 
 def verb(
-    spec: type[Spec], *, about: Mapping[str, str] | None = None, **defaults: Any
+    spec: type[Spec], *, about: Mapping[str, str] | None = None, temporary: bool = False, **defaults: Any
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return a decorator for a function of a spec: callers give the spec's options as keyword arguments.
 
@@ -34,6 +39,7 @@ def verb(
     Args:
         spec: its fields become arguments.
         about: name → help of the function's other arguments, besides ``HELP``.
+        temporary: whether ``out`` may be left out; the run then is in a temporary folder.
         **defaults: values that replace the spec's own defaults.
     """
     options = options_of(spec)
@@ -43,6 +49,10 @@ def verb(
         given = [_parameter(field, defaults.get(name, field.default)) for name, field in options.items()]
         if not any(parameter.kind is POSITIONAL for parameter in own):
             given[0] = given[0].replace(kind=POSITIONAL)
+        if temporary:
+            own = [item.replace(default=None) if item.name == "out" else item for item in own]
+        if "models" in options:
+            own += [inspect.Parameter(name, KEYWORD, default=None, annotation=Any) for name in live.ARGUMENTS]
         parameters = sorted([*own, *given], key=lambda item: (item.kind, item.default is not item.empty))
         signature = inspect.Signature(parameters, return_annotation=inspect.signature(function).return_annotation)
 
@@ -53,14 +63,17 @@ def verb(
             for name in values:
                 if name not in signature.parameters:
                     raise unknown(f"option of {function.__name__}", name, signature.parameters)
-            bound = signature.bind(*args, **values).arguments
+            bound = live.with_names(signature.bind(*args, **values).arguments, temporary=temporary)
             asked = defaults | {name: value for name, value in bound.items() if name in options}
             rest = {name: value for name, value in bound.items() if name not in options}
             return _run(function, make(spec, asked, verb=function.__name__), **rest)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__doc__ = _documented(
-            function, signature, {name: field.option for name, field in options.items()}, HELP | dict(about or {})
+            function,
+            signature,
+            {name: field.option for name, field in options.items()},
+            HELP | (_TEMPORARY if temporary else {}) | dict(about or {}),
         )
         return call
 
@@ -79,7 +92,9 @@ def _run(function: Callable[..., R], *args: Any, **values: Any) -> R:
 
 def _parameter(declared: Declared, default: Any) -> inspect.Parameter:
     annotation = declared.type
-    if declared.is_list:
+    if declared.name in ("data", "models"):
+        annotation = Any  # a name, several, or live objects: see ``live``
+    elif declared.is_list:
         annotation = str | Sequence[str]
     elif declared.option.is_path or declared.option.argument:
         annotation = declared.type | Path

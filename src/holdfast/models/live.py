@@ -1,0 +1,288 @@
+"""``live:NAME``: models that people hold in Python, kept by name in this process."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from holdfast.core.errors import UserError, first_line
+from holdfast.core.fingerprint import array_sha256, fingerprint
+from holdfast.core.names import Name
+from holdfast.core.types import LabelSpace
+from holdfast.models import label_spaces, timm
+from holdfast.models.options import checked
+from holdfast.models.python import PythonClassifier
+from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, weights_sha256
+from holdfast.registry import unknown
+
+_DEPTH = 3  # how far attributes are followed in search of weights
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """A network or a callable, with what has to be known about it.
+
+    Attributes:
+        target: a ``torch.nn.Module``, an exported program of torch, a pipeline of transformers, a callable on a list
+            of HWC uint8 RGB images, or an object with ``predict_proba`` or ``predict``.
+        transform: turns a PIL image into the CHW tensor that a network takes; None: what the network itself says.
+        labels: the names of its outputs, in order; None: what it says itself.
+    """
+
+    target: Any
+    transform: Callable[..., Any] | None = None
+    labels: Sequence[str] | None = None
+
+
+_MODELS: dict[str, LiveModel] = {}
+
+
+def keep(model: Any, name: str = "", *, transform: Any = None, labels: Sequence[str] | None = None) -> str:
+    """Keep a model in this process and return its name, ``live:NAME``; an object of the same name is replaced."""
+    if not isinstance(model, LiveModel):
+        model = LiveModel(model, transform, labels)
+    shown = name or getattr(model.target, "__name__", "") or type(model.target).__name__
+    key = re.sub(r"[^\w.+-]+", "_", shown).strip("_") or "model"
+    _MODELS[key] = model
+    return f"live:{key}"
+
+
+def is_live(value: Any) -> bool:
+    """Return whether a value is a model rather than the name of one."""
+    methods = ("predict", "predict_proba", "graph_module")
+    return isinstance(value, LiveModel) or callable(value) or any(hasattr(value, method) for method in methods)
+
+
+def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier | PythonClassifier:
+    """Return the classifier of a model that this process keeps. Other processes do not have it."""
+    checked(name, {})
+    if name.name not in _MODELS:
+        if _MODELS:
+            raise unknown("live model of this process", name.name, _MODELS)
+        raise UserError(f"live:{name.name} lives in the Python process that gave it; call the function there again")
+    model = _MODELS[name.name]
+    network = _network(model)
+    if network is None:
+        return _callable(name.name, model, classes)
+    module, own_transform, own_labels = network
+    preprocessing = _preprocessing(name.name, module, model.transform or own_transform)
+    outputs = _outputs(name.name, module, preprocessing)
+    space = label_spaces.named(list(model.labels)) if model.labels else own_labels or label_spaces.imagenet(outputs)
+    return TorchClassifier(
+        name.name, module, label_spaces.from_option(None, outputs, space), preprocessing,
+        architecture=f"live/{type(model.target).__name__}", device=device,
+    )  # fmt: skip
+
+
+def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
+    """Return a copy of the network as a module, its own transform and labels; None for what is no network."""
+    torch: Any = sys.modules.get("torch")  # without torch in memory, nothing is a network of it
+    target = model.target
+    if torch is None:
+        return None
+    transform, names = None, getattr(getattr(target, "config", None), "id2label", None)
+    if getattr(target, "task", "") == "image-classification" and hasattr(target, "image_processor"):
+        target, transform = target.model, target.image_processor  # a pipeline of transformers
+        names = target.config.id2label
+    elif hasattr(target, "graph_module") and callable(getattr(target, "module", None)):
+        target = target.module()  # what torch.export returns
+    if not isinstance(target, torch.nn.Module):
+        return None
+    broken = [
+        key for key, value in target.state_dict().items() if value.is_floating_point() and not value.isfinite().all()
+    ]
+    if broken:
+        raise UserError(f"weights of the model are not finite: {', '.join(broken[:3])}; its answers would mean nothing")
+    own = getattr(target, "labels", None)
+    if isinstance(names, Mapping):
+        own = [str(names[key]) for key in sorted(names, key=int)]
+    space = label_spaces.named(list(own)) if own is not None and not isinstance(own, (str, LabelSpace)) else own
+    return _logits_of(target), transform, space
+
+
+def _logits_of(network: Any) -> Any:
+    """Return a copy that answers with logits; the user's own module keeps its device, mode and precision."""
+    import torch
+
+    class Logits(torch.nn.Module):
+        """Calls the network and takes its logits."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = copy.deepcopy(network)
+            self.pretrained_cfg = getattr(network, "pretrained_cfg", None)
+            self.transform = getattr(network, "transform", None)
+
+        def train(self, mode: bool = True) -> Logits:
+            """Set the mode of the copy; an exported program has none."""
+            try:
+                return super().train(mode)
+            except NotImplementedError:
+                self.training = mode
+                return self
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            """Return the logits of a prepared batch."""
+            answer = self.network(batch)
+            answer = answer[0] if isinstance(answer, (tuple, list)) else answer
+            logits: torch.Tensor = getattr(answer, "logits", answer)
+            return logits
+
+    return Logits()
+
+
+def _preprocessing(name: str, module: Any, transform: Any) -> Preprocessing:
+    transform = transform or module.transform
+    if transform is None and module.pretrained_cfg:
+        return timm.preprocessing(module.network, {})
+    if not callable(transform):
+        raise UserError(
+            f"how does {name} want its images? Give transform=, a function from a PIL image to a tensor (for example "
+            "weights.transforms() of torchvision, or the image processor of transformers)"
+        )
+    if hasattr(transform, "image_mean"):
+        transform = _Processor(transform)
+    try:
+        size = tuple(int(side) for side in transform(PIL.Image.new("RGB", (320, 240))).shape)
+    except Exception as error:  # the user's own code
+        raise UserError(
+            f"the transform of {name} fails on a PIL image: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    if len(size) != 3:
+        raise UserError(f"the transform of {name} should return one image (channels, height, width), not shape {size}")
+    mean, std = _normalisation(transform)
+    about = re.sub(r" at 0x[0-9a-f]+", "", repr(getattr(transform, "processor", transform)))
+    source = _source(transform) if "<function" in about or "object" in about else ""
+    return Preprocessing(transform, (size[1], size[2]), mean, std, False, {"transform": about, "source": source})
+
+
+@dataclass(frozen=True)
+class _Processor:
+    """An image processor of transformers as a function of one picture."""
+
+    processor: Any
+
+    def __call__(self, picture: PIL.Image.Image) -> Any:
+        return self.processor(images=picture, return_tensors="pt")["pixel_values"][0]
+
+
+def _normalisation(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation that a transform subtracts and divides by; 0 and 1 where it does not say."""
+    inner = getattr(transform, "processor", transform)
+    steps = [inner, *getattr(inner, "transforms", ())]
+    for step in reversed(steps):
+        mean = getattr(step, "mean", None) if hasattr(step, "std") else getattr(step, "image_mean", None)
+        std = getattr(step, "std", None) if hasattr(step, "std") else getattr(step, "image_std", None)
+        if mean is not None and std is not None:
+            return tuple(map(float, mean)), tuple(map(float, std))
+    return (0.0,) * 3, (1.0,) * 3
+
+
+def _outputs(name: str, module: Any, preprocessing: Preprocessing) -> int:
+    """Return how many outputs a network has, from its answer to one black image."""
+    import torch
+
+    batch = preprocessing.transform(PIL.Image.new("RGB", (320, 240)))[None]
+    try:
+        with torch.inference_mode():
+            answer = module.float().eval().cpu()(batch)
+    except Exception as error:  # the user's own code
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{name} does not take a batch of shape {tuple(batch.shape)}: {reason}") from error
+    if not isinstance(answer, torch.Tensor) or answer.ndim != 2:
+        shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise UserError(f"{name} should answer with logits (images, classes), not with {shape}")
+    return int(answer.shape[1])
+
+
+def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> PythonClassifier:
+    target = model.target
+    method = next((known for known in ("predict_proba", "predict") if callable(getattr(target, known, None))), "")
+    call = getattr(target, method) if method else target
+    if not callable(call):
+        raise UserError(f"a model is a network, a callable or an object with predict, not {type(target).__name__}")
+    names = model.labels or getattr(target, "labels", None)
+    if names is None and not classes:
+        raise UserError(f"what are the outputs of {name} called? Give class_names=[…]")
+    weights = weights_of(target)
+    if not weights and not getattr(target, "fingerprint", ""):
+        warnings.warn(
+            f"{name} shows no weights, so a changed version cannot be told apart: give it an attribute fingerprint, or "
+            "another name for each version", stacklevel=2,
+        )  # fmt: skip
+    identity = str(getattr(target, "fingerprint", "") or f"{_source(target)} {weights}")
+    classifier = PythonClassifier(
+        name, call, label_spaces.named(list(names if names is not None else classes or ())), identity=identity,
+        outputs="probabilities" if method == "predict_proba" else "auto",
+    )  # fmt: skip
+    classifier.only_names = names is None
+    return classifier
+
+
+def weights_of(target: Any) -> str:
+    """Return a hash of all weights that an object holds, however deep; '' where none is seen.
+
+    Networks of torch count by their state, NumPy arrays by their values; functions are followed into what they close
+    over and into the globals they use.
+    """
+    hashes: list[str] = []
+    _gather(target, hashes, set(), _DEPTH)
+    return fingerprint(hashes) if hashes else ""
+
+
+def _gather(value: Any, hashes: list[str], seen: set[int], depth: int) -> None:
+    torch: Any = sys.modules.get("torch")
+    if id(value) in seen or depth < 0 or isinstance(value, (str, bytes, int, float, type, type(sys))):
+        return
+    seen.add(id(value))
+    if torch is not None and isinstance(value, torch.nn.Module):
+        hashes.append(weights_sha256(value))
+        return
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach().cpu().float().numpy()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biufc":
+            hashes.append(array_sha256(value))
+        return
+    inner: list[Any] = []
+    if isinstance(value, Mapping):
+        inner = [value[key] for key in value]
+    elif isinstance(value, (list, tuple)):
+        inner = list(value)
+    elif inspect.ismethod(value):
+        inner = [value.__self__]
+    elif inspect.isfunction(value):
+        inner = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        inner += [value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__]
+    else:
+        inner = [item for _, item in sorted(getattr(value, "__dict__", {}).items())]
+    for item in inner:
+        _gather(item, hashes, seen, depth - 1)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _source(target: Any) -> str:
+    """Return a hash of the code of a callable, '' where it cannot be read."""
+    for candidate in (target, type(target)):
+        try:
+            return hashlib.sha256(inspect.getsource(candidate).encode()).hexdigest()
+        except (TypeError, OSError):
+            continue
+    return ""

@@ -1,0 +1,201 @@
+"""Models and datasets that people hold in Python, given to verbs in place of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import PIL.Image
+import pytest
+import timm
+import torch
+import torchvision
+
+import holdfast
+from holdfast.core.errors import UserError
+from holdfast.models.live import weights_of
+from shapes import draw
+
+CLASSES = ("cross", "disc", "square")
+
+
+def _drawn(count: int = 4) -> list[tuple[np.ndarray, str, np.ndarray]]:
+    return [(*draw(label, number)[:1], label, draw(label, number)[1]) for label in CLASSES for number in range(count)]
+
+
+class _Set(torch.utils.data.Dataset[Any]):
+    classes = CLASSES
+
+    def __init__(self, change: bool = False, offset: int = 0) -> None:
+        self.items, self.change, self.offset = _drawn(), change, offset
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Any:
+        picture, label, mask = self.items[number]
+        if self.change:
+            picture = np.random.default_rng().integers(0, 255, picture.shape, np.uint8)
+        return PIL.Image.fromarray(picture), CLASSES.index(label) + self.offset, mask
+
+
+class _Brightness(torch.nn.Module):
+    """Answers by the mean of the first channel."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(scale))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        means = batch.mean((2, 3)) * self.scale
+        return means if means.shape[1] == 3 else means.repeat(1, 3)
+
+
+TRANSFORM = torchvision.transforms.Compose(
+    [torchvision.transforms.Resize((16, 16)), torchvision.transforms.ToTensor(),
+     torchvision.transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))]
+)  # fmt: skip
+
+
+def _expected(picture: np.ndarray) -> str:
+    logits = _Brightness()(TRANSFORM(PIL.Image.fromarray(picture))[None])
+    return CLASSES[int(logits.argmax())]
+
+
+def test_a_network_and_a_dataset_give_the_answers_that_the_network_gives_itself(tmp_path: Path) -> None:
+    network = _Brightness().train().half()
+    run = holdfast.evaluate(_Set(), models={"mine": network}, transform=TRANSFORM, scenarios="original,grey",
+                            out=tmp_path / "run")  # fmt: skip
+    rows = [row for row in run.rows().to_pylist() if row["condition"] == "original"]
+    assert {row["model"] for row in rows} == {"mine"} and len(rows) == 12
+    drawn = _drawn()
+    for row in rows:
+        picture, label, _ = drawn[int(row["sample_id"].rsplit("/", 1)[1])]
+        assert (row["label"], row["prediction"]) == (label, _expected(picture))
+    assert network.training and network.scale.dtype == torch.half and network.scale.requires_grad
+    again = holdfast.evaluate(_Set(), models={"mine": network}, transform=TRANSFORM, scenarios="original,grey",
+                              out=tmp_path / "run")  # fmt: skip
+    assert again.rows().num_rows == 24  # nothing was asked twice
+
+
+def test_other_weights_are_another_model(tmp_path: Path) -> None:
+    answers = []
+    for scale in (1.0, -1.0):
+        run = holdfast.evaluate(_Set(), models={"mine": _Brightness(scale)}, transform=TRANSFORM, scenarios="original",
+                                out=tmp_path / "run")  # fmt: skip
+        answers.append({row["sample_id"]: row["prediction"] for row in run.rows().to_pylist()})
+    assert len(answers[0]) == len(answers[1]) == 12 and answers[0] != answers[1]
+
+
+@pytest.mark.parametrize("kind", ["dict", "pandas", "list", "datasets"])
+def test_datasets_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
+    images, labels, masks = (list(column) for column in zip(*_drawn(), strict=True))
+    data: Any = {"images": images, "labels": labels, "masks": masks, "camera": ["A", "B"] * 6}
+    if kind == "list":
+        data = list(zip(images, labels, masks, strict=True))
+    elif kind == "pandas":
+        for number, picture in enumerate(images):
+            PIL.Image.fromarray(picture).save(tmp_path / f"{number}.png")
+        data = pd.DataFrame({"path": [tmp_path / f"{n}.png" for n in range(12)], "label": labels, "camera": "A"})
+    elif kind == "datasets":
+        datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+        data = datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
+    run = holdfast.evaluate(data, models=_Brightness(), transform=TRANSFORM, class_names=CLASSES, scenarios="original",
+                            out=tmp_path / "run")  # fmt: skip
+    rows = run.rows().to_pylist()
+    assert sorted((row["label"], row["prediction"]) for row in rows) == sorted(
+        (label, _expected(picture)) for picture, label in zip(images, labels, strict=True)
+    )
+
+
+def test_a_network_of_timm_brings_its_own_transform_and_a_callable_its_names(tmp_path: Path) -> None:
+    network = timm.create_model("resnet18", num_classes=3).eval()
+
+    def brightest(images: list[np.ndarray]) -> list[str]:
+        return ["disc" if image.mean() > 100 else "cross" for image in images]
+
+    with pytest.warns(UserWarning, match="shows no weights"):
+        run = holdfast.evaluate(_Set(), models=[network, brightest], scenarios="original", out=tmp_path / "run")
+    assert set(run.rows(["model"])["model"].to_pylist()) == {"ResNet", "brightest"}
+
+
+def test_a_pipeline_of_transformers_answers_as_it_does_itself(tmp_path: Path) -> None:
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, pipeline
+
+    config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32,
+                       patch_size=8, id2label=dict(enumerate(CLASSES)))  # fmt: skip
+    network = ViTForImageClassification(config).eval()
+    network.classifier.weight.data.normal_(std=3)
+    processor = ViTImageProcessor(size={"height": 32, "width": 32})
+    classify = pipeline("image-classification", model=network, image_processor=processor, device="cpu")
+    run = holdfast.evaluate(_Set(), models={"vit": classify}, scenarios="original", out=tmp_path / "run")
+    drawn = _drawn()
+    for row in run.rows().to_pylist():
+        picture = drawn[int(row["sample_id"].rsplit("/", 1)[1])][0]
+        assert row["prediction"] == classify(PIL.Image.fromarray(picture))[0]["label"]
+
+
+def test_an_exported_program_answers_as_its_network(tmp_path: Path) -> None:
+    batch = torch.export.Dim("batch", min=1, max=64)
+    example = (torch.zeros(2, 3, 16, 16),)
+    program = torch.export.export(_Brightness().eval(), example, dynamic_shapes={"batch": {0: batch}})
+    run = holdfast.evaluate(_Set(), models={"exported": program}, transform=TRANSFORM, scenarios="original",
+                            out=tmp_path / "run")  # fmt: skip
+    drawn = _drawn()
+    for row in run.rows().to_pylist():
+        assert row["prediction"] == _expected(drawn[int(row["sample_id"].rsplit("/", 1)[1])][0])
+
+
+def test_a_run_without_out_is_temporary_and_says_where(capsys: pytest.CaptureFixture[str], monkeypatch: Any,
+                                                       tmp_path: Path) -> None:  # fmt: skip
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run = holdfast.evaluate(_Set(), models=_Brightness(), transform=TRANSFORM, scenarios="original")
+    assert run.path.parent == tmp_path and str(run.path) in capsys.readouterr().out
+
+
+def test_a_check_takes_objects(tmp_path: Path) -> None:
+    answer = holdfast.check(_Brightness(), _Set(), transform=TRANSFORM, out=tmp_path / "check")
+    assert answer.verdict["model"] == "Brightness" and answer.page.is_file() and answer.masks is None
+
+
+def _broken() -> torch.nn.Module:
+    network = _Brightness()
+    network.scale.data.fill_(float("nan"))
+    return network
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "sentence"),
+    [
+        (lambda: _Set(change=True), {"models": _Brightness()}, "changes between two readings"),
+        (lambda: _Set(offset=2), {"models": _Brightness()}, "label 3, but there are 3 classes"),
+        (lambda: 7, {"models": _Brightness()}, "data is a folder or a name .* not int"),
+        (lambda: {"images": [], "labels": []}, {"models": _Brightness()}, "holds no item"),
+        (lambda: {"images": [1]}, {"models": _Brightness()}, "needs labels"),
+        (lambda: {"images": [np.zeros((4, 4, 3)) - 1.0], "labels": ["a"]}, {"models": _Brightness()}, "normalising"),
+        (_Set, {"models": _broken()}, "weights of the model are not finite: scale"),
+        (_Set, {"models": 3}, "not int"),
+        (_Set, {"models": [_Brightness(), _Brightness()]}, "share the name live:Brightness"),
+        (_Set, {"models": _Brightness(), "transform": None}, "how does Brightness want its images"),
+        (_Set, {"models": _Brightness(), "transform": lambda picture: 3}, "transform of Brightness fails"),
+        (_Set, {"models": _Brightness(), "workers": 2}, "stay in this process"),
+        (_Set, {"models": "live:gone"}, "live"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(data: Any, options: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        holdfast.evaluate(data(), out=tmp_path / "run", scenarios="original", **{"transform": TRANSFORM} | options)
+
+
+def test_weights_are_seen_through_objects_and_functions() -> None:
+    class Holder:
+        def __init__(self, value: float) -> None:
+            self.inner = {"array": np.full(3, value)}
+
+    first, second = Holder(1), Holder(2)
+    assert weights_of(first) and weights_of(first) != weights_of(second)
+    assert weights_of(lambda images: first) != weights_of(lambda images: second)
+    assert weights_of(len) == ""

@@ -20,7 +20,7 @@ from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import ORIGINAL, Collection
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.words import estimate, percent, plural, points
@@ -87,7 +87,7 @@ def check(
     workers: int = 1,
     transform: Any = None,
     class_names: Sequence[str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = in_notebook,
 ) -> Check:
     """Test one model on one set of photos under every condition, and judge it.
 

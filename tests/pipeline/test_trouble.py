@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -129,6 +130,43 @@ def test_a_model_whose_first_hundred_answers_fail_alike_is_not_asked_further(
     assert "failed on its first 104 images in the same way" in run(*words, "--out", tmp_path / "run", code=2).stderr
     stored = _statuses(tmp_path / "run")
     assert len(stored) == 104 and {status for *_, status in stored} == {"error"}
+
+
+WEIGHTED = """
+import numpy as np
+
+class Model:
+    labels = ("cross", "disc", "square")
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def predict(self, images):
+        return np.repeat(np.asarray(self.weights)[None], len(images), 0)
+
+seen = Model(np.load("weights.npy"))
+unseen = Model(tuple(np.load("weights.npy").tolist()))
+"""
+
+
+def test_a_model_with_new_weights_is_asked_again_and_one_that_hides_them_is_named(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weighted.py").write_text(WEIGHTED)
+    words = ["eval", str(photos), "--models", "python:weighted:seen,python:weighted:unseen", "--scenarios", "original"]
+    answers = []
+    for best in (0, 1):
+        np.save("weights.npy", np.eye(3)[best])
+        monkeypatch.delitem(sys.modules, "weighted", raising=False)
+        ended = run(*words, "--out", "run", "-q")
+        rows = Run.open(Path("run")).rows(["model", "prediction"]).to_pylist()
+        answers.append({row["model"]: row["prediction"] for row in rows})
+    assert [kept["python:weighted:seen"] for kept in answers] == ["cross", "disc"]
+    assert [kept["python:weighted:unseen"] for kept in answers] == ["cross", "cross"]
+    assert "12 made, 12 there already" in ended.stdout
+    assert "python:weighted:unseen: stored answers were kept" in ended.stdout
+    assert "python:weighted:seen: stored" not in ended.stdout
 
 
 def test_the_last_line_tells_rows_with_errors_apart(models: str, photos: Path, tmp_path: Path) -> None:

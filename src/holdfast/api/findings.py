@@ -13,7 +13,7 @@ from holdfast.pipeline.explain.explain import explain as _explain
 from holdfast.pipeline.hard.failure_modes import gather, pictures_of
 from holdfast.pipeline.hard.remedy import Remedied
 from holdfast.pipeline.hard.remedy import remedy as _remedy
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec, ModesSpec, RemedySpec
 from holdfast.results import Results
 from holdfast.scenarios import parse_conditions
@@ -34,7 +34,7 @@ def choose(
     runs: Results | str | Path | Sequence[Results | str | Path],
     *,
     out: str | Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = in_notebook,
 ) -> Chosen:
     """Choose a model for given conditions: ``Chosen.recommendation`` in words, ``Chosen.choice`` in numbers."""
     from holdfast.report.choice import build
@@ -64,7 +64,7 @@ def modes(
     *,
     out: str | Path | None = None,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = in_notebook,
 ) -> tuple[Path, list[Modes]]:
     """Say what explains the wrong answers of runs or hard sets; returns the page, and what was measured of each."""
     from holdfast.report.hard.failure_modes import build
@@ -86,7 +86,7 @@ def modes(
     },
 )
 def explain(
-    spec: ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = silent
+    spec: ExplainSpec, run: str | Path, *, out: str | Path | None = None, progress: Progress = in_notebook
 ) -> Explained:
     """Measure where the models of a run look: maps, their share on the foreground, and lost accuracy."""
     from holdfast.report.attribution.section import build_looking
@@ -104,7 +104,7 @@ def explain(
         "out": "The run; its ``model`` folder is the new model, ``Remedied.name`` its name.",
     },
 )
-def remedy(spec: RemedySpec, *, out: str | Path, progress: Progress = silent) -> Remedied:
+def remedy(spec: RemedySpec, *, out: str | Path, progress: Progress = in_notebook) -> Remedied:
     """Fine-tune a model on easy images of a hard set's pool, and measure it before and after on everything else."""
     from holdfast.report.hard.remedy import build
 

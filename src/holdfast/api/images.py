@@ -11,7 +11,7 @@ from holdfast.pipeline.generate.generate import generate as _generate
 from holdfast.pipeline.hard.failure_modes import gather, pictures_of
 from holdfast.pipeline.hard.mine import Mined
 from holdfast.pipeline.hard.mine import mine as _mine
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.specs import GenerateSpec, MaskSpec, MineSpec, ModesSpec, SynthSpec
@@ -23,7 +23,7 @@ from holdfast.store import workplace
 
 @verb(SynthSpec, workers=1)
 def synth(
-    spec: SynthSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: SynthSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Summary:
     """Write scenario images, their masks and a manifest."""
     spec = make_spec(**vars(spec))
@@ -33,7 +33,7 @@ def synth(
 
 @verb(GenerateSpec)
 def generate(
-    spec: GenerateSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: GenerateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Summary:
     """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it."""
     with workplace(out, executor) as (folder, workers):
@@ -42,7 +42,7 @@ def generate(
 
 @verb(MaskSpec, workers=1)
 def mask(
-    spec: MaskSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> list[dict[str, Any]]:
     """Make masks for photos that have none; returns a row per mask, the least sure first."""
     with workplace(out, executor, whole=False) as (folder, workers):
@@ -50,7 +50,9 @@ def mask(
 
 
 @verb(MineSpec)
-def mine(spec: MineSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None) -> Mined:
+def mine(
+    spec: MineSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+) -> Mined:
     """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
     from holdfast.report.hard.mining import build
 

@@ -8,7 +8,7 @@ from holdfast.api.verb import verb
 from holdfast.engine import Executor
 from holdfast.pipeline.ask.ask import ask as _ask
 from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.specs import AskSpec, DetectSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
 from holdfast.pipeline.telltale.detect import detect as _detect
@@ -20,7 +20,7 @@ from holdfast.store import workplace
 
 @verb(EvaluateSpec, temporary=True)
 def evaluate(
-    spec: EvaluateSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: EvaluateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Run models on images under every condition."""
     with workplace(out, executor, whole=False) as (folder, workers):
@@ -29,7 +29,7 @@ def evaluate(
 
 @verb(PerturbSpec, temporary=True)
 def perturb(
-    spec: PerturbSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: PerturbSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Push images against each model as far as an oracle still sees their class; ``Results.fmr`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
@@ -37,7 +37,7 @@ def perturb(
 
 
 @verb(AskSpec, temporary=True)
-def ask(spec: AskSpec, *, out: str | Path, progress: Progress = silent) -> Results:
+def ask(spec: AskSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
     """Ask vision-language models what images show, and score classifiers on the same options."""
     with workplace(out) as (folder, _):
         return Results(_ask(spec, folder, progress=progress)[0])
@@ -45,7 +45,7 @@ def ask(spec: AskSpec, *, out: str | Path, progress: Progress = silent) -> Resul
 
 @verb(TrainSpec, temporary=True)
 def train(
-    spec: TrainSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: TrainSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Train classifiers within scenarios, fold by fold, and test them; ``Results.scores`` then has both parts."""
     with workplace(out, executor) as (folder, workers):
@@ -54,7 +54,7 @@ def train(
 
 @verb(SegmentSpec, temporary=True)
 def segment(
-    spec: SegmentSpec, *, out: str | Path, progress: Progress = silent, executor: Executor | None = None
+    spec: SegmentSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
 ) -> Results:
     """Train segmenters within scenarios, or test existing ones; ``Results.segments`` has the outcome."""
     with workplace(out, executor) as (folder, workers):
@@ -62,7 +62,7 @@ def segment(
 
 
 @verb(DetectSpec, temporary=True)
-def detect(spec: DetectSpec, *, out: str | Path, progress: Progress = silent) -> Results:
+def detect(spec: DetectSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.report.trained.detection import build_detection
 

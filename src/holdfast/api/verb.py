@@ -19,7 +19,7 @@ R = TypeVar("R")
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 HELP = {
     "out": "The folder to write; an existing run is continued.",
-    "progress": "Called with the name of a step, how much of it is done, and its total.",
+    "progress": "Called with the name of a step, how much of it is done, and its total; a notebook shows it anyway.",
     "executor": "Where the work runs (``holdfast.engine.open_executor``); None: this machine.",
     "transform": "For networks given as objects: turns a PIL image into the tensor that they take.",
     "class_names": "For models given as objects: the names of their outputs, in order.",

@@ -31,6 +31,7 @@ from holdfast.models.options import (
 )
 from holdfast.models.scores import OUTPUTS, probabilities
 from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.models.weights import weights_of
 from holdfast.registry import find_attribute, unknown
 
 
@@ -44,6 +45,7 @@ class PythonClassifier:
         self.labels = labels
         self.fingerprint = fingerprint({"code": identity, "outputs": outputs, "labels": labels})
         self.only_names = False
+        self.versioned = True  # whether the fingerprint changes with its weights
         self._call = call
         self._outputs = outputs
         self._rows = {_spelling(label): row for row, label in reversed(list(enumerate(labels.names)))}
@@ -92,7 +94,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     A callable gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class
     names (None where it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
     answers with names may go without and is then given the dataset's classes. Its own ``fingerprint`` is used
-    where it has one, else the source of its module: set one when weights live elsewhere. The working directory is
+    where it has one, else the source of its module and all weights that the object holds. The working directory is
     importable. Option: ``outputs=auto|logits|probabilities``. For networks see ``_network``.
     """
     target, source = find_attribute(name)
@@ -106,7 +108,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     options = checked(name, {"labels": str, "outputs": str})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    call, identity = _callable(name, target, source, "predict")
+    call, identity, versioned = _callable(name, target, source, "predict")
     labels = _labels(target, options.get("labels"))
     only_names = labels is None
     if labels is None:
@@ -115,7 +117,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
         labels = LabelSpace(tuple(classes))
     shown = display_name(name, name.name)
     classifier = PythonClassifier(shown, call, labels, identity=identity, outputs=options.get("outputs", "auto"))
-    classifier.only_names = only_names
+    classifier.only_names, classifier.versioned = only_names, versioned
     return classifier
 
 
@@ -254,16 +256,18 @@ def load_vlm(name: Name, *, device: str) -> PythonVlm:
     del device  # the callable chooses its own
     checked(name, {})
     target, source = find_attribute(name)
-    call, identity = _callable(name, target() if isinstance(target, type) else target, source, "answer")
+    call, identity, _ = _callable(name, target() if isinstance(target, type) else target, source, "answer")
     return PythonVlm(display_name(name, name.name), call, identity=identity)
 
 
-def _callable(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str]:
-    """Return what is called for answers, and what tells two versions of it apart."""
+def _callable(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str, bool]:
+    """Return what is called for answers, what tells two versions of it apart, and whether that sees its weights."""
     call = getattr(target, method, target)
     if not callable(call):
         raise UserError(f"{name.scheme}:{name.name} is neither callable nor an object with {method}")
-    return call, str(getattr(target, "fingerprint", "") or source)
+    own = str(getattr(target, "fingerprint", ""))
+    weights = "" if own else weights_of(target)
+    return call, own or f"{source} {weights}".rstrip(), bool(own or weights)
 
 
 def _labels(target: Any, option: str | None) -> LabelSpace | None:

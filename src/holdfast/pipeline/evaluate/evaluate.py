@@ -72,6 +72,12 @@ def evaluate(
         finally:
             if fast is not None:
                 fast.close()
+    if summary.already:
+        summary.notes += [
+            f"{model.classifier.name}: stored answers were kept, and Holdfast cannot see whether its weights have "
+            "changed since; name a new version with ?name=…, or give the object an attribute fingerprint"
+            for model in tested if not getattr(model.classifier, "versioned", True)
+        ]  # fmt: skip
     _check_answered(run, [model.classifier.name for model in tested])
     return run, summary
 

@@ -46,6 +46,7 @@ class Unloaded:
     name: str
     labels: LabelSpace
     fingerprint: str
+    versioned: bool = True
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Raise a HoldfastError: the weights are elsewhere."""
@@ -55,7 +56,9 @@ class Unloaded:
 def unloaded(model: Tested) -> Tested:
     """Return the model without its weights."""
     loaded = model.classifier
-    return replace(model, classifier=Unloaded(loaded.name, loaded.labels, loaded.fingerprint))
+    return replace(
+        model, classifier=Unloaded(loaded.name, loaded.labels, loaded.fingerprint, getattr(loaded, "versioned", True))
+    )
 
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -17,6 +18,12 @@ class Progress(Protocol):
 
 def silent(step: str, done: int, total: int) -> None:
     """Report nothing."""
+
+
+def in_notebook(step: str, done: int, total: int) -> None:
+    """Write how far a step is on one line that is written over, where a notebook runs this process; else nothing."""
+    if "ipykernel" in sys.modules and total and (done >= total or not done % max(1, total // 100)):
+        print(f"\r{step}: {done}/{total}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
 
 
 def with_progress(items: Iterable[Item], progress: Progress, step: str, total: int) -> Iterator[Item]:

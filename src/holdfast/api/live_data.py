@@ -48,8 +48,6 @@ def is_name(value: Any) -> bool:
 
 def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
     """Write a dataset's images, masks and manifest below a folder; return its name for verbs, and its classes."""
-    import cv2
-
     data = _read(value)
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
@@ -67,7 +65,7 @@ def write_data(value: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
             picture = _array(item["image"], where)
             if number < _MOST_CHECKED and data.again is not None:
                 _check_steady(picture, data.again(number), where)
-            row["path"] = _write(folder / "images" / f"{stem}.png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+            row["path"] = _write(folder / "images" / f"{stem}.png", picture[:, :, ::-1])
         if item.get("mask") is not None:
             row["mask"] = _write(folder / "masks" / f"{stem}.png", _mask(item["mask"], where))
         rows.append(row)
@@ -83,7 +81,7 @@ def _write(file: Path, pixels: NDArray[np.uint8]) -> str:
     """Write a PNG file and return its path from the root; a file of the same bytes is left alone."""
     import cv2
 
-    encoded = cv2.imencode(".png", pixels)[1].tobytes()
+    encoded = cv2.imencode(".png", np.ascontiguousarray(pixels))[1].tobytes()
     if not (file.is_file() and file.read_bytes() == encoded):
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")

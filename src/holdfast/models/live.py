@@ -103,7 +103,7 @@ def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
     own = getattr(target, "labels", None)
     if isinstance(names, Mapping):
         own = [str(names[key]) for key in sorted(names, key=int)]
-    space = label_spaces.named(list(own)) if own is not None and not isinstance(own, (str, LabelSpace)) else own
+    space = own if isinstance(own, LabelSpace) else label_spaces.named(list(own)) if own is not None else None
     return _logits_of(target), transform, space
 
 

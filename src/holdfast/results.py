@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.conditions import scenario_of
+from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.rows import details as _answers
 from holdfast.pipeline.segment.testing import details as _segments
-from holdfast.scenarios import parse_conditions
+from holdfast.scenarios import family_of, parse_conditions
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from holdfast.stats.effects.score_spread import Components
     from holdfast.stats.models.datasets import DatasetDrops
     from holdfast.stats.models.gate import Gate
-    from holdfast.stats.regression.fit import Regression
+    from holdfast.stats.regression.fit import Family, Regression
 
 
 class Results:
@@ -160,24 +162,50 @@ def background_conditions(counts: Counts) -> list[str]:
     return [name for name in static_conditions(counts) if scenario_of(name) in names]
 
 
-def report(runs: Sequence[Results | str | Path], out: str | Path, *, between: bool = False, **options: Any) -> Path:
+def scenario_families(counts: Counts) -> dict[str, str]:
+    """Return condition → one of the six families of scenarios, for conditions that belong to one."""
+    families = {name: family_of(scenario_of(name)) for name in counts.conditions if name != ORIGINAL}
+    return {name: family for name, family in families.items() if family}
+
+
+def report(
+    runs: Sequence[Results | str | Path],
+    out: str | Path,
+    *,
+    between: bool = False,
+    references: Mapping[str, str] | None = None,
+    regression: Family = "ols",
+    score: Components = "cross_inner",
+    model_groups: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
+) -> Path:
     """Write one report of one or several runs and return the path of its page; options of ``report.build``.
 
-    ``between``: the page is about the accuracy lost from the first run's dataset to those of the others; options of
-    ``report.between.build_between``.
+    Args:
+        runs: run directories of one dataset.
+        out: the folder of the page.
+        between: the page is about the accuracy lost from the first run's dataset to those of the others; options of
+            ``report.between.build_between``.
+        references: reference level of the regressions by factor: ``model``, ``condition``, ``label``.
+        regression: ``ols``, or ``poisson`` for ratios of accuracies.
+        score: ``scenario_class`` for the paper's earlier S = 1 − (σi + σe), over scenarios and classes.
+        model_groups: group → names or patterns of models; by default CNNs and transformers, known from names.
+        options: of ``report.build``.
     """
     from holdfast.pipeline.thumbnails import thumbnails
     from holdfast.report import build
     from holdfast.report.between import build_between
+    from holdfast.report.page.evidence import Analysis
 
     opened = _opened(runs)
     if between:
         with delivered(out) as folder:
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
+    analysis = Analysis(scenario_families, model_groups, references, regression, score)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
-        page = build(opened, folder, pictures=thumbnails, **options)
+        page = build(opened, folder, pictures=thumbnails, analysis=analysis, **options)
     return in_store(out, folder, page)
 
 

@@ -253,7 +253,10 @@ def test_the_report_has_tables_pictures_and_curves(trained: holdfast.Results, tm
     assert "12 trainings" in page and "no rows at all" not in page
     table = pd.read_csv(tmp_path / "report" / "tables" / "segmentation.csv")
     assert len(table) == 2 * 6 and {"miou", "miou_low", "boundary_f", "drop"} <= set(table.columns)
-    for figure in ("segmentation", "segmentation_classes", "segmentation_coefficients", "segmentation_curves"):
+    quality = pd.read_csv(tmp_path / "report" / "tables" / "segmentation_regression_quality.csv")
+    assert quality["measure"].str.contains("Normality").sum() == 4
+    drawn = ("segmentation", "segmentation_classes", "segmentation_coefficients", "segmentation_residuals")
+    for figure in (*drawn, "segmentation_curves"):
         assert (tmp_path / "report" / "figures" / f"{figure}.svg").is_file()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,7 +78,25 @@ def report(
         bool, Option("--between", help="What models lose from the first run's dataset to those of the others.")
     ] = False,
     baseline: Baseline = None,
-) -> None:
+    reference: Annotated[
+        list[str] | None,
+        Option(
+            metavar="FACTOR=LEVEL", show_default=False,
+            help="Reference level of the regressions: model=NAME, condition=NAME or label=CLASS; may be repeated.",
+        ),
+    ] = None,
+    regression: Annotated[str, Option(help="ols, or poisson for ratios of accuracies.")] = "ols",
+    score: Annotated[
+        str, Option(help="Parts of the robustness score: cross,inner as published, or scenario,class as before.")
+    ] = "cross,inner",
+    model_groups: Annotated[
+        list[str] | None,
+        Option(
+            metavar="GROUP=PATTERN", show_default=False,
+            help="Groups of models for the drop per family, such as CNN=*resnet*; by default known from the names.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
     from holdfast.core.votes import read_votes
@@ -96,6 +114,7 @@ def report(
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
+        **_analysis(reference, regression, score, model_groups),
     )  # fmt: skip
     typer.echo(str(page))
 
@@ -149,6 +168,36 @@ def compare(
 
 def _names(given: list[str] | None) -> list[str] | None:
     return split_list(",".join(given or ())) or None
+
+
+REGRESSIONS = ("ols", "poisson")
+SCORES = {"cross,inner": "cross_inner", "scenario,class": "scenario_class"}
+
+
+def _analysis(
+    reference: list[str] | None, regression: str, score: str, model_groups: list[str] | None
+) -> dict[str, Any]:
+    """Return the options of a report's regressions, score and groups, as ``api.report`` takes them."""
+    if regression not in REGRESSIONS:
+        raise UserError(f"--regression is {' or '.join(REGRESSIONS)}, not {regression!r}")
+    if score not in SCORES:
+        raise UserError(f"--score is {' or '.join(SCORES)}, not {score!r}")
+    groups: dict[str, list[str]] = {}
+    for group, pattern in _pairs("--model-groups", "GROUP=PATTERN", split_list(",".join(model_groups or ()))):
+        groups.setdefault(group, []).append(pattern)
+    return {
+        "references": dict(_pairs("--reference", "FACTOR=LEVEL", reference or [])),
+        "regression": regression,
+        "score": SCORES[score],
+        "model_groups": groups or None,
+    }
+
+
+def _pairs(option: str, form: str, texts: list[str]) -> list[tuple[str, str]]:
+    pairs = [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts)]
+    if not all(name and value for name, value in pairs):
+        raise UserError(f"{option} reads {form}, which {', '.join(texts)!r} is not")
+    return pairs
 
 
 def _refuse_baseline(baseline: list[str] | None) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
-from holdfast.report.page.evidence import Evidence, ScoreConditions
+from holdfast.report.page.evidence import Analysis, Evidence, ScoreConditions
 from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import trouble, what_was_run
@@ -26,6 +26,7 @@ from holdfast.report.static.accuracy import maps, scenarios
 from holdfast.report.static.comparison import comparison
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
+from holdfast.report.static.families import families
 from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.regression import fit
 from holdfast.report.static.verdicts import score_frame, score_table, scores, verdict, verdict_items
@@ -66,6 +67,7 @@ def build(
     seed: int = 0,
     score_conditions: ScoreConditions | None = None,
     background_conditions: ScoreConditions | None = None,
+    analysis: Analysis | None = None,
     note: str = "",
     votes: Votes | None = None,
 ) -> Path:
@@ -79,6 +81,7 @@ def build(
         pictures: makes JPEG thumbnails of some photos of a run, by (sample_id, condition name).
         resamples: number of resamples of every bootstrap.
         seed: seed of every bootstrap.
+        analysis: families of scenarios, groups of models, reference levels, kind of regression, kind of score.
         note: what a reader must know first, at the top of the page; drawn scenes have their own note.
         votes: votes of people on accepted images of walks, which correct FMR.
         score_conditions: returns the conditions of the robustness score; by default all that keep the object.
@@ -87,7 +90,7 @@ def build(
     if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
-    read = _read(runs, settings, score_conditions, background_conditions)
+    read = _read(runs, settings, score_conditions, background_conditions, analysis or Analysis())
     if votes is not None and not read.walks:
         raise UserError("--votes corrects FMR, but these runs have no latent walks; holdfast perturb makes them")
     with ThreadPoolExecutor(1) as thread:
@@ -143,7 +146,7 @@ class _Read:
         return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
 
 
-def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreConditions | None) -> _Read:
+def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreConditions | Analysis | None) -> _Read:
     rows = join_runs(runs)
     static = _without_walks(rows)
     counts = reduce(static.dataset)
@@ -151,7 +154,8 @@ def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreCondi
     if static is not rows:
         whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
     questions = read_questions(rows)
-    segmented = read_segments(rows, resamples=settings["resamples"], seed=settings["seed"])
+    resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
+    segmented = read_segments(rows, **resampling, analysis=conditions[-1])  # type: ignore[arg-type]
     # A run with only questions or segments has no rows that verdicts, scores and errors of classification are about.
     alone = None if rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED) else questions or segmented
     evidence = _evidence(counts, *settings.values(), *conditions)
@@ -223,6 +227,7 @@ def _static_sections(evidence: Evidence, rows: ReportRows, pictures: RunPictures
         scores(evidence),
         scenarios(evidence),
         maps(evidence),
+        *families(evidence),
         *corruptions(evidence),
         comparison(evidence),
         fit(evidence),

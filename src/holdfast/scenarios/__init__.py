@@ -3,7 +3,7 @@
 Importing this package registers them all, in the order of the published table: that order is the order of the groups.
 """
 
-from holdfast.scenarios.condition import Condition, find_scenario, make_condition, parse_conditions
+from holdfast.scenarios.condition import Condition, family_of, find_scenario, make_condition, parse_conditions
 from holdfast.scenarios.definition import PAPER, Parameter, Scenario, scenario
 from holdfast.scenarios.rendering import render
 
@@ -23,6 +23,7 @@ __all__ = [
     "Condition",
     "Parameter",
     "Scenario",
+    "family_of",
     "find_scenario",
     "make_condition",
     "parse_conditions",

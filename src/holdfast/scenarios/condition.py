@@ -15,8 +15,11 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
 from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
 
-GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks")
-"""Groups of scenarios. ``all`` means the first two; the others answer other questions or take long."""
+FAMILIES = ("blur", "colour", "brightness", "cutout", "background", "generated")
+"""The six families of XIMAGENET-12: the first five group static scenarios, ``generated`` has one scenario."""
+
+GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", *FAMILIES[:5])
+"""Groups of scenarios. ``all`` means the first two; industrial and the next two answer other questions or take long."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,9 @@ def make_condition(
 def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
-    Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, ``industrial``, ``corruptions``
-    and ``attacks``; with a tag, a group means those of its scenarios that have that variant or severity. What is named
-    twice counts once; the order is the reader's.
+    Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, ``industrial``, ``corruptions``,
+    ``attacks``, and the families of static scenarios (``blur``, ``colour`` …); with a tag, a group means those of its
+    scenarios that have that variant or severity. What is named twice counts once; the order is the reader's.
     """
     FEATHER.checked(feather, of="the scenarios")
     conditions: list[Condition] = []
@@ -102,12 +105,11 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     parsed = parse_name(text)
     if parsed.scheme:
         raise UserError(f"scenarios read name@variant?parameter=value, which {text!r} does not")
-    group = _plain(parsed.name)
+    group = {"color": "colour"}.get(_plain(parsed.name), _plain(parsed.name))
     if group in GROUPS:
         if parsed.options:
             raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
-        wanted = ("static", "diagnostic") if group == "all" else (group,)
-        members = [scenario for scenario in _all_scenarios() if scenario.group in wanted]
+        members = [scenario for scenario in _all_scenarios() if _belongs(scenario, group)]
         if parsed.tag:
             members = [scenario for scenario in members if _has(scenario, parsed.tag)]
         if not members:
@@ -117,6 +119,22 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise registry.unknown(registry.scenarios.kind, parsed.name, known)
     return [make_condition(find_scenario(parsed.name), parsed.tag, parsed.options, feather=feather)]
+
+
+def family_of(name: str) -> str:
+    """Return the family of a static scenario or a generated background, '' for any other scenario."""
+    if name not in registry.scenarios:
+        return ""
+    definition = find_scenario(name)
+    if definition.paints:
+        return "generated"
+    return definition.family if definition.group == "static" and definition.family in FAMILIES else ""
+
+
+def _belongs(definition: Scenario, group: str) -> bool:
+    if group in FAMILIES:
+        return definition.group == "static" and definition.family == group
+    return definition.group in (("static", "diagnostic") if group == "all" else (group,))
 
 
 def _all_scenarios() -> list[Scenario]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from holdfast.stats.effects import drops as drop_statistics
 from holdfast.stats.effects.confidence import background_auroc, calibration
 from holdfast.stats.effects.interaction import Interaction, interaction
 from holdfast.stats.effects.score import scores
+from holdfast.stats.effects.score_spread import Components
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models import between
 from holdfast.stats.models.between import Between
-from holdfast.stats.regression.fit import Regression, cells_from_counts, fit
+from holdfast.stats.regression.fit import Family, Regression, cells_from_counts, fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,33 @@ if TYPE_CHECKING:
 
 ScoreConditions = Callable[[Counts], Sequence[str]]
 """Returns the conditions that the robustness score is about; the default is all that keep the object."""
+
+
+ScenarioFamilies = Callable[[Counts], Mapping[str, str]]
+"""Returns condition → family of scenarios, for the drop per family."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """How a report groups, fits and scores, where a reader may choose.
+
+    Attributes:
+        scenario_families: returns the family of each condition; None: no section on families.
+        model_groups: group → names or patterns of models; None: CNNs and transformers, known from names.
+        references: reference level of the regressions by ``model``, ``condition`` or ``label``.
+        regression: ``ols`` or ``poisson``.
+        score: components of the robustness score; ``scenario_class`` is the paper's earlier S = 1 − (σi + σe).
+    """
+
+    scenario_families: ScenarioFamilies | None = None
+    model_groups: Mapping[str, Sequence[str]] | None = None
+    references: Mapping[str, str] | None = None
+    regression: Family = "ols"
+    score: Components = "cross_inner"
+
+
+AS_PUBLISHED = Analysis()
+"""The choices of the published protocol, without groups."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,7 @@ class Evidence:
     seed: int = 0
     score_conditions: ScoreConditions | None = None
     background_conditions: ScoreConditions | None = None
+    analysis: Analysis = AS_PUBLISHED
     every: Counts | None = None
     """Counts with models trained on other conditions, which only the score uses; None where there are none."""
 
@@ -134,7 +163,9 @@ class Evidence:
     @cached_property
     def regression(self) -> Regression:
         """Accuracy ~ model + scenario + class."""
-        return fit(cells_from_counts(self.counts, outcome=self.outcome))
+        chosen = self.analysis
+        cells = cells_from_counts(self.counts, outcome=self.outcome)
+        return fit(cells, references=chosen.references, family=chosen.regression)
 
     @cached_property
     def interaction(self) -> Interaction | str:
@@ -167,7 +198,8 @@ class Evidence:
     def _scores_over(self, conditions: Sequence[str]) -> pd.DataFrame | str:
         counts = self.counts if self.every is None else self.every
         try:
-            return scores(counts, conditions=[name for name in conditions if name != ORIGINAL], **self.settings)
+            kept = [name for name in conditions if name != ORIGINAL]
+            return scores(counts, conditions=kept, components=self.analysis.score, **self.settings)
         except UserError as error:
             return str(error)
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from holdfast.report.page import charts, regression_charts
+from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
-from holdfast.report.page.parts import Heading, Listing, Notice, Part, Section, Text
-from holdfast.report.page.regression_charts import GROUPS, term_parts
+from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
+from holdfast.report.page.regression import fitted_sentence, regression_parts
 from holdfast.report.page.tables import CONDITION, Column, Table
-from holdfast.report.page.words import condition_label, listing, number, percent, plural, points, span
+from holdfast.report.page.words import condition_label
 from holdfast.stats.effects.interaction import Interaction
-from holdfast.stats.regression.fit import Regression
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-LISTED = 30
-"""Classes drawn in the figure of coefficients; the table has all of them."""
 
 
 def fit(evidence: Evidence) -> Section:
@@ -33,170 +24,11 @@ def fit(evidence: Evidence) -> Section:
     if fitted.reason:
         section.parts.append(Notice(fitted.reason))
     else:
-        section.lead.append(_sentence(evidence, fitted))
-        section.parts += _fitted(evidence, fitted)
+        section.lead.append(fitted_sentence(fitted, evidence.name, "accuracy"))
+        section.parts += regression_parts(fitted, evidence.name)
     section.parts.append(Heading("Do models differ in what a scenario costs them?"))
     section.parts += _interaction(evidence)
     return section
-
-
-def _coefficients(evidence: Evidence, fitted: Regression) -> pd.DataFrame:
-    """Return the coefficients with ``group`` and ``row`` (names as words)."""
-    frame = fitted.coefficients.copy()
-    kind, level = term_parts(frame["term"])
-    frame["group"] = kind.map(GROUPS)
-    words = level.where(kind != "scenario", level.map(condition_label, na_action="ignore"))
-    frame["row"] = words.where(kind != "model", level.map(evidence.name, na_action="ignore"))
-    frame["row"] = frame["row"].fillna("intercept")
-    return frame
-
-
-def _sentence(evidence: Evidence, fitted: Regression) -> str:
-    frame = _coefficients(evidence, fitted)
-    scenarios = frame[(frame["group"] == GROUPS["scenario"]) & frame["low"].notna()]
-    text = (
-        f"The additive model explains {percent(fitted.adjusted_r_squared, 0)} of the variance between "
-        f"{plural(fitted.n, 'cell')} (adjusted R²); what is left over has a standard deviation of "
-        f"{points(fitted.sy_x)}."
-    )
-    if len(scenarios):
-        worst = scenarios.sort_values("estimate").iloc[0]
-        direction = "lowers" if worst["estimate"] < 0 else "raises"
-        text += (
-            f" Against {condition_label(fitted.references['condition'])}, {worst['row']} {direction} accuracy most, by "
-            f"{points(abs(worst['estimate']))} (95 % interval {span(worst['low'], worst['high'])})."
-        )
-    return text
-
-
-def _fitted(evidence: Evidence, fitted: Regression) -> list[Part]:
-    frame = _coefficients(evidence, fitted)
-    references = fitted.references
-    against = ", ".join(
-        f"{name} {evidence.short.get(references[key], references[key]) if key == 'model' else references[key]}"
-        for key, name in (("model", "model"), ("condition", "scenario"), ("label", "class")) if key in references
-    )  # fmt: skip
-    drawn = frame[frame["group"].notna() & frame["low"].notna()].sort_values("estimate", kind="stable")
-    parts: list[Part] = []
-    groups = [name for name in GROUPS.values() if (drawn["group"] == name).any()]
-    if groups:
-        kept = [drawn[drawn["group"] == name] for name in groups]
-        import pandas as pd
-
-        tidy = pd.concat(
-            [
-                part if len(part) <= LISTED else pd.concat([part.head(LISTED // 2), part.tail(LISTED // 2)])
-                for part in kept
-            ]
-        )
-        tidy = tidy[["group", "row", "estimate", "low", "high", "stars"]]
-        figure = Figure(
-            "coefficients",
-            "Coefficients of the regression in points of accuracy, with 95 % intervals",
-            _sentence(evidence, fitted),
-            lambda width: regression_charts.coefficients(tidy, width, groups=groups),
-            f"Against the reference: {against}. Hollow marks may be chance (p ≥ .05).",
-        )
-        parts.append(figure)
-    parts.append(_coefficient_table(frame, fitted))
-    parts.append(Listing("Every coefficient in a sentence", fitted.sentences))
-    parts.append(_quality(fitted))
-    notes = list(fitted.notes)
-    if len(fitted.outside):
-        cells = [
-            f"{evidence.name(row['model'])}, {condition_label(row['condition'])}, {row['label']} "
-            f"({percent(row['fitted'])})"
-            for row in fitted.outside.to_dict("records")
-        ]
-        notes.append(
-            "A linear model of accuracies can leave 0 to 100 %: it does for "
-            f"{plural(len(cells), 'cell')}, {listing(cells)}."
-        )
-    if notes:
-        parts.append(Text([" ".join(notes)]))
-    if len(fitted.residuals) and fitted.sum_of_squares > 0:
-        parts += _residual_parts(fitted)
-    return parts
-
-
-def _coefficient_table(frame: pd.DataFrame, fitted: Regression) -> Table:
-    merged = frame.merge(fitted.variance_inflation, on="term", how="left")
-    columns = [
-        Column("row", "Term"),
-        Column("group", "Kind"),
-        Column("estimate", "Estimate", "points", "low", "high"),
-        Column("standard_error", "Standard error", "points", digits=2),
-        Column("t", "t", "number", digits=2),
-        Column("p", "p", "p"),
-        Column("stars", "Stars"),
-        Column("vif", "VIF", "number", digits=2, hint="variance inflation: 1 when a term is unrelated to the others"),
-    ]
-    note = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001."
-    return Table("coefficients", "Coefficients", merged, columns, note, folded=True)
-
-
-def _quality(fitted: Regression) -> Table:
-    import pandas as pd
-
-    rows = [
-        ("Cells", number(fitted.n, 0)),
-        ("Degrees of freedom", number(fitted.degrees_of_freedom, 0)),
-        ("R²", number(fitted.r_squared, 4)),
-        ("Adjusted R²", number(fitted.adjusted_r_squared, 4)),
-        ("RMSE", number(fitted.rmse, 4)),
-        ("Sy.x", number(fitted.sy_x, 4)),
-        ("Sum of squares", number(fitted.sum_of_squares, 4)),
-        ("AICc", number(fitted.aicc, 1)),
-    ]
-    for row in fitted.normality.to_dict("records"):
-        result = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"
-        rows.append((f"Normality of residuals: {row['test']}", result))
-    frame = pd.DataFrame(rows, columns=["measure", "value"])
-    return Table(
-        "regression_quality",
-        "How well the model fits",
-        frame,
-        [Column("measure", "Measure"), Column("value", "Value")],
-        folded=True,
-    )
-
-
-def _residual_parts(fitted: Regression) -> list[Part]:
-    tested = fitted.normality[fitted.normality["reason"] == ""]
-    failed = int((~tested["passed"].astype(bool)).sum())
-    said = (
-        f"{failed} of {len(tested)} tests reject that the residuals are normal."
-        if len(tested)
-        else "Too few cells to test the residuals."
-    )
-    more = len(fitted.residuals) > regression_charts.RESIDUALS_SHOWN
-    figure = Figure(
-        "residuals",
-        "The four residual plots",
-        f"Residuals of the regression. {said}",
-        lambda width: regression_charts.residuals(fitted.residuals, width),
-        said + (" The plots show a regular part of the cells." if more else ""),
-    )
-    columns = [
-        Column("term", "Term"),
-        Column("other", "Other term"),
-        Column("correlation", "Correlation", "number", digits=3),
-    ]
-    caption = "Correlation of the parameters, the strongest first"
-    table = Table("parameter_correlation", caption, _correlations(fitted), columns, shown=12, folded=True)
-    return [figure, table]
-
-
-def _correlations(fitted: Regression) -> pd.DataFrame:
-    import numpy as np
-    import pandas as pd
-
-    matrix = fitted.parameter_correlation
-    first, second = np.triu_indices(len(matrix), 1)
-    values = matrix.to_numpy()[first, second]
-    names = matrix.index.to_numpy()
-    frame = pd.DataFrame({"term": names[first], "other": names[second], "correlation": values})
-    return frame.sort_values("correlation", key=abs, ascending=False, kind="stable").reset_index(drop=True)
 
 
 def _interaction(evidence: Evidence) -> list[Part]:

@@ -147,9 +147,12 @@ def _robustness(evidence: Evidence, robust: pd.DataFrame) -> Table:
         Column("n_conditions", "Conditions", "integer"),
     ]
     note = (
-        "S = 1 − the mean squared deviation of the scenario accuracies from the accuracy on originals. A gain counts "
-        "like a loss, and a constant classifier scores 1: read it beside the accuracies. Conditions that blur or light "
-        "the object reward a model that reads the background; the score over the background alone does not have them."
+        "S = 1 − (σi + σe), the paper's earlier score: standard deviations over classes and over scenarios."
+        if evidence.analysis.score == "scenario_class"
+        else "S = 1 − the mean squared deviation of the scenario accuracies from the accuracy on originals. A gain "
+        "counts like a loss, and a constant classifier scores 1: read it beside the accuracies. Conditions that blur "
+        "or light the object reward a model that reads the background; the score over the background alone does not "
+        "have them."
     )
     return Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.types import ORIGINAL
-from holdfast.report.page import charts, regression_charts
+from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import png_tile
-from holdfast.report.page.parts import Gallery, Heading, Listing, Notice, Part, Photo, Section, Text, Tile
-from holdfast.report.page.regression_charts import GROUPS, term_parts
+from holdfast.report.page.parts import Gallery, Heading, Notice, Part, Photo, Section, Text, Tile
+from holdfast.report.page.regression import fitted_sentence, regression_parts
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import (
     condition_label,
@@ -33,7 +33,6 @@ from holdfast.report.trained.training import (
     trainings_table,
 )
 from holdfast.stats.effects.segments import SEGMENT, WITHIN
-from holdfast.stats.regression.fit import Regression
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -229,48 +228,12 @@ def _fitted(segmented: Segmented) -> list[Part]:
     parts: list[Part] = [Heading("IoU ~ model + scenario + class")]
     if fitted.reason:
         return [*parts, Notice(fitted.reason)]
-    sentence = (
-        f"The additive model explains {percent(fitted.adjusted_r_squared, 0)} of the variance between "
-        f"{plural(fitted.n, 'cell')} (adjusted R²); what is left over has a standard deviation of "
-        f"{points(fitted.sy_x)}. RMSE {number(fitted.rmse, 4)}, AICc {number(fitted.aicc, 1)}. The background is "
-        "left out."
-    )
-    columns = [
-        Column("term", "Term"),
-        Column("estimate", "Estimate", "points", "low", "high"),
-        Column("standard_error", "Standard error", "points", digits=2),
-        Column("t", "t", "number", digits=2),
-        Column("p", "p", "p"),
-        Column("stars", "Stars"),
-    ]
-    table = Table(
-        "segmentation_coefficients", "Coefficients, in points of IoU", fitted.coefficients, columns, folded=True
-    )
-    sentences = [text.replace("an accuracy", "an IoU").replace("accuracy", "IoU") for text in fitted.sentences]
-    return [
-        *parts,
-        Text([sentence, *fitted.notes]),
-        _coefficients(segmented, fitted, sentence),
-        table,
-        Listing("Every coefficient in a sentence", sentences),
-    ]
 
+    def name(model: str) -> str:
+        return segmented.short.get(model, model)
 
-def _coefficients(segmented: Segmented, fitted: Regression, sentence: str) -> Figure:
-    kind, level = term_parts(fitted.coefficients["term"])
-    names = level.where(kind != "scenario", level.map(condition_label, na_action="ignore"))
-    names = names.where(kind != "model", level.map(lambda name: segmented.short.get(name, name), na_action="ignore"))
-    tidy = fitted.coefficients.assign(group=kind.map(GROUPS), row=names).dropna(subset=["group", "low"])
-    tidy = tidy.sort_values("estimate", kind="stable")[["group", "row", "estimate", "low", "high", "stars"]]
-    groups = [name for name in GROUPS.values() if (tidy["group"] == name).any()]
-    against = listing([segmented.short.get(name, condition_label(name)) for name in fitted.references.values()])
-    return Figure(
-        "segmentation_coefficients",
-        "Coefficients of the regression in points of IoU, with 95 % intervals",
-        sentence,
-        lambda width: regression_charts.coefficients(tidy, width, groups=groups),
-        f"Against the reference: {against}. Hollow marks may be chance (p ≥ .05).",
-    )
+    sentence = fitted_sentence(fitted, name, "IoU") + " The background is left out."
+    return [*parts, Text([sentence]), *regression_parts(fitted, name, measure="IoU", prefix="segmentation_")]
 
 
 def _trainings(segmented: Segmented) -> list[Part]:

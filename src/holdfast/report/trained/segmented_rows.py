@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
+from holdfast.report.page.evidence import AS_PUBLISHED, Analysis
 from holdfast.report.page.rows import ReportRows
 from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
@@ -48,6 +49,7 @@ class Segmented:
         frame: the columns of ``stats.effects.segments.measured``, under the names of ``experiments``.
         rows: all rows, also those without an answer.
         resamples, seed: of every bootstrap.
+        analysis: reference levels and kind of the regression.
         title: title of a page that is about segmentation only.
     """
 
@@ -56,6 +58,7 @@ class Segmented:
     rows: pd.DataFrame
     resamples: int = RESAMPLES
     seed: int = 0
+    analysis: Analysis = AS_PUBLISHED
     title: str = "What the segmenters hold on to"
 
     @cached_property
@@ -93,7 +96,8 @@ class Segmented:
     @cached_property
     def regression(self) -> Regression:
         """IoU ~ model + scenario + class."""
-        return fit(cells_from_segments(self.frame))
+        chosen = self.analysis
+        return fit(cells_from_segments(self.frame), references=chosen.references, family=chosen.regression)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the numbers at the top of a page that is about segmentation only."""
@@ -119,11 +123,15 @@ class Segmented:
         )
 
 
-def read_segments(rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0) -> Segmented | None:
+def read_segments(
+    rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 0, analysis: Analysis | None = None
+) -> Segmented | None:
     """Return the segmented rows of a report, None where there are none."""
     if not rows.dataset.count_rows(filter=SEGMENTED):
         return None
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=SEGMENTED)]
     details = pa.concat_tables([Parts(run.path / "details" / "segments", SEGMENTS).rows() for run in runs])
     table = rows.dataset.to_table(columns=COLUMNS, filter=SEGMENTED)
-    return Segmented(runs, experiments(measured(table, details)), segmented(table), resamples, seed)
+    return Segmented(
+        runs, experiments(measured(table, details)), segmented(table), resamples, seed, analysis or AS_PUBLISHED
+    )

@@ -1,0 +1,225 @@
+"""What each family of scenarios costs, per model and for groups of models such as CNNs and transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, t_quantile
+from holdfast.stats.core.cells import Average
+from holdfast.stats.core.grid import holm, judged
+from holdfast.stats.core.reduce import Counts, Outcome
+from holdfast.stats.models.between import common
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EVERY = "all families"
+"""The row that averages over the families, each counting the same."""
+
+CNN, TRANSFORMER = "CNN", "transformer"
+_TRANSFORMERS = (
+    r"vit|deit|swin|beit|cait|xcit|pvt|twins|coat|eva\d|flexivit|hiera|dinov2|segformer|\bdpt\b|mixformer|transformer|"
+    r"siglip|crossformer|davit|nest_|tnt_|volo|gcvit|maxvit"
+)
+_CNNS = (
+    r"res[a-z]*net|resnext|\brn\d|densenet|vgg|alexnet|mobilenet|efficientnet|inception|convnext|regnet|squeezenet|"
+    r"shufflenet|mnasnet|lenet|ghostnet|nfnet|hrnet|\bdla|darknet|xception|repvgg|convmixer|rexnet|fbnet|hardcorenas|"
+    r"unet|deeplab|pspnet|\bfpn\b|upernet|linknet|yolo"
+)
+
+DROPS = ["model", "group", "family", "drop", "low", "high", "p", "p_holm", "conditions", "n"]
+GROUPED = ["group", "family", "drop", "low", "high", "models_low", "models_high", "models", "n"]
+CONTRASTS = ["family", "first", "second", "difference", "low", "high", "p", "p_holm", "models_low", "models_high"]
+
+
+@dataclass(frozen=True)
+class FamilyDrops:
+    """Drops by family of scenarios, or the ``reason`` why there are none.
+
+    Attributes:
+        models: a row per model × family (and ``EVERY``): accuracy on originals − mean accuracy under the family's
+            conditions, with interval, p and Holm's p over models × families.
+        groups: a row per group of models × family: the mean over the group's models. ``low``, ``high``: other photos,
+            these models; ``models_low``, ``models_high``: other models, too (t over the models' drops).
+        contrasts: a row per family × pair of groups: ``difference`` = first − second, positive where the first loses
+            more; the same two intervals (the second is Welch's).
+        unknown: models that belong to no group.
+        reason: why all of that is empty.
+    """
+
+    models: pd.DataFrame
+    groups: pd.DataFrame
+    contrasts: pd.DataFrame
+    unknown: list[str]
+    reason: str
+
+
+def architecture(name: str) -> str:
+    """Return ``CNN`` or ``transformer`` as a model's name says, '' where it says neither.
+
+    A name with both words (a transformer on a ResNet's features, UPerNet on Swin) is a transformer.
+    """
+    plain = name.partition("?")[0].lower().replace("-", "_").replace("_", " ")
+    for kind, pattern in ((TRANSFORMER, _TRANSFORMERS), (CNN, _CNNS)):
+        if re.search(pattern, plain) or re.search(pattern, plain.replace(" ", "_")):
+            return kind
+    return ""
+
+
+def group_models(models: Sequence[str], given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+    """Return model → group: by the patterns of each group where some are given, else CNNs and transformers by name.
+
+    Args:
+        models: names.
+        given: group → names or patterns with ``*``.
+    """
+    if not given:
+        return {name: architecture(name) for name in models}
+    group_of = dict.fromkeys(models, "")
+    for group, patterns in given.items():
+        for pattern in patterns:
+            members = [name for name in models if name == pattern or fnmatchcase(name, pattern)]
+            if not members:
+                raise UserError(f"No model is called {pattern!r} (group {group}); there are {', '.join(models)}.")
+            for name in members:
+                if group_of[name] not in ("", group):
+                    raise UserError(f"{name} is in two groups, {group_of[name]} and {group}: a model has one.")
+                group_of[name] = group
+    return group_of
+
+
+def family_drops(
+    counts: Counts,
+    families: Mapping[str, str],
+    *,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    outcome: Outcome = "full",
+    average: Average = "macro",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> FamilyDrops:
+    """Return what each family of scenarios costs, on the photos that every model answered.
+
+    Args:
+        counts: of the runs.
+        families: condition → family; conditions that are not in it are left out.
+        groups: group → names of models or patterns; by default CNNs and transformers, known from names.
+        outcome: which right answers count.
+        average: ``macro`` or ``micro``.
+        resamples: of photos.
+        seed: of the resampling.
+    """
+    import pandas as pd
+
+    empty = (pd.DataFrame(columns=DROPS), pd.DataFrame(columns=GROUPED), pd.DataFrame(columns=CONTRASTS))
+    named = [name for name in counts.conditions if name in families and name not in counts.same_images]
+    if ORIGINAL not in counts.conditions or not named:
+        reason = "Originals and at least one scenario of a family are needed for the drop per family."
+        return FamilyDrops(*empty, [], reason)
+    shared = common(
+        counts, outcome=outcome, average=average, conditions=[ORIGINAL, *named], resamples=resamples, seed=seed
+    )
+    names = [name for name in shared.conditions if name != ORIGINAL]
+    if ORIGINAL not in shared.conditions or not names:
+        return FamilyDrops(*empty, [], "There is no photo that every model answered under original and a scenario.")
+    everything = np.concatenate([shared.accuracy[None], shared.resampled])
+    clean = everything[:, :, shared.conditions.index(ORIGINAL)]
+    kinds = list(dict.fromkeys(families[name] for name in names))
+    members = [[at for at, name in enumerate(shared.conditions) if families.get(name) == kind] for kind in kinds]
+    drops = np.stack([clean - everything[:, :, own].mean(axis=2) for own in members], axis=2)
+    drops = np.concatenate([drops, drops.mean(axis=2, keepdims=True)], axis=2)  # (1 + resamples, models, families)
+    kinds, sizes = [*kinds, EVERY], [*map(len, members), len(names)]
+    group_of = group_models(shared.models, groups)
+    order = list(groups or (CNN, TRANSFORMER))
+    present = [group for group in order if group in group_of.values()]
+    by_group = {group: [at for at, name in enumerate(shared.models) if group_of[name] == group] for group in present}
+    return FamilyDrops(
+        _model_rows(drops, shared.models, kinds, sizes, group_of, shared.photos),
+        _group_rows(drops, kinds, by_group, shared.photos) if by_group else empty[1],
+        _contrast_rows(drops, kinds, by_group, shared.photos) if len(by_group) > 1 else empty[2],
+        [name for name in shared.models if not group_of[name]],
+        "",
+    )
+
+
+def _model_rows(
+    drops: Floats, models: list[str], kinds: list[str], sizes: list[int], group_of: Mapping[str, str], photos: int
+) -> pd.DataFrame:
+    import pandas as pd
+
+    flat = drops.reshape(len(drops), -1)
+    low, high, p = judged(flat[0], flat[1:] - flat[0], photos)
+    frame = pd.DataFrame(
+        {
+            "model": np.repeat(models, len(kinds)),
+            "group": np.repeat([group_of[name] for name in models], len(kinds)),
+            "family": kinds * len(models),
+            "drop": flat[0],
+            "low": low,
+            "high": high,
+            "p": p,
+            "p_holm": holm(p),
+            "conditions": sizes * len(models),
+            "n": photos,
+        }
+    )
+    return frame[DROPS]
+
+
+def _group_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[int]], photos: int) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for group, members in by_group.items():
+        mean = drops[:, members].mean(axis=1)
+        low, high, _ = judged(mean[0], mean[1:] - mean[0], photos)
+        half = _spread(drops[0, members])
+        for at, kind in enumerate(kinds):
+            value = mean[0, at]
+            ends = (value - half[at], value + half[at])
+            rows.append((group, kind, value, low[at], high[at], *ends, len(members), photos))
+    return pd.DataFrame(rows, columns=GROUPED)
+
+
+def _spread(values: Floats) -> Floats:
+    """Return t · s / √k over models (k, families); NaN for a single model."""
+    count = len(values)
+    if count < 2:
+        return np.full(values.shape[1], np.nan)
+    return np.asarray(t_quantile(count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count))
+
+
+def _contrast_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[int]], photos: int) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for first, second in combinations(by_group, 2):
+        ours, theirs = by_group[first], by_group[second]
+        apart = drops[:, ours].mean(axis=1) - drops[:, theirs].mean(axis=1)
+        low, high, p = judged(apart[0], apart[1:] - apart[0], photos)
+        half = _welch(drops[0, ours], drops[0, theirs])
+        for at, kind in enumerate(kinds):
+            value = apart[0, at]
+            rows.append((kind, first, second, value, low[at], high[at], p[at], 0.0, value - half[at], value + half[at]))
+    frame = pd.DataFrame(rows, columns=CONTRASTS)
+    return frame.assign(p_holm=holm(frame["p"].to_numpy()))
+
+
+def _welch(ours: Floats, theirs: Floats) -> Floats:
+    """Return half of Welch's interval of a difference of means over models; NaN where a group has one model."""
+    if min(len(ours), len(theirs)) < 2:
+        return np.full(ours.shape[1], np.nan)
+    parts = [values.var(axis=0, ddof=1) / len(values) for values in (ours, theirs)]
+    total = parts[0] + parts[1]
+    spent = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (ours, theirs), strict=True))
+    freedom = np.divide(total**2, spent, out=np.ones_like(total), where=np.asarray(spent) > 0)
+    return np.array([t_quantile(float(f)) * np.sqrt(v) for f, v in zip(freedom, total, strict=True)])

@@ -1,0 +1,84 @@
+"""Families of scenarios, groups of models, reference levels, Poisson and the earlier score, as options of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import make_run
+
+import holdfast
+from commands import run
+
+CONDITIONS = ("original", "blur_object", "blur_background", "grey", "random_background")
+MODELS = ("timm:resnet50", "timm:vgg16", "timm:vit_tiny", "timm:swin_tiny")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("analysis") / "run"
+    make_run(folder, models=MODELS, conditions=CONDITIONS, photos=6)
+    return folder
+
+
+def test_families_and_groups_stand_in_the_report(made: Path, tmp_path: Path) -> None:
+    page = holdfast.report([made], tmp_path, resamples=200)
+    drops = pd.read_csv(tmp_path / "tables" / "family_drops.csv")
+    assert set(drops["family"]) == {"blur", "colour", "background", "all families"}
+    assert set(drops["group"]) == {"CNN", "transformer"}
+    groups = pd.read_csv(tmp_path / "tables" / "family_groups.csv").set_index(["group", "family"])
+    cnn = drops[(drops["group"] == "CNN") & (drops["family"] == "blur")]["drop"].mean()
+    assert groups.loc[("CNN", "blur"), "drop"] == pytest.approx(cnn)
+    assert "CNN models lose" in page.read_text() and (tmp_path / "figures" / "family_drops.svg").is_file()
+
+
+def test_options_of_the_command_change_the_fit_and_the_score(made: Path, tmp_path: Path) -> None:
+    out = {name: tmp_path / name for name in ("plain", "chosen")}
+    run("report", made, "--out", out["plain"], "--resamples", "100")
+    run(
+        "report", made, "--out", out["chosen"], "--resamples", "100", "--reference", "condition=grey", "--reference",
+        "label=fox", "--regression", "poisson", "--score", "scenario,class", "--model-groups", "big=timm:*50,big=*vgg*",
+        "--model-groups", "small=*tiny",
+    )  # fmt: skip
+    tables = {name: pd.read_csv(folder / "tables" / "coefficients.csv") for name, folder in out.items()}
+    assert "scenario[original]" in set(tables["chosen"]["term"]) and "class[fox]" not in set(tables["chosen"]["term"])
+    fitted = holdfast.open_run(made).regression(references={"condition": "grey", "label": "fox"}, family="poisson")
+    shown = tables["chosen"].set_index("term")["estimate"]
+    expected = np.expm1(fitted.coefficients.set_index("term")["estimate"])
+    assert shown["scenario[blur_object]"] == pytest.approx(expected["scenario[blur_object]"])
+    scores = {name: pd.read_csv(folder / "tables" / "robustness_score.csv") for name, folder in out.items()}
+    assert (scores["chosen"]["score"] < scores["plain"]["score"]).all()
+    assert set(scores["chosen"]["parts"]) == {"scenario+class"}
+    assert set(pd.read_csv(out["chosen"] / "tables" / "family_groups.csv")["group"]) == {"big", "small"}
+    text = (out["chosen"] / "index.html").read_text()
+    assert "S = 1 − (σi + σe)" in text and "per cent against the reference" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--regression", "linear", "ols or poisson"),
+        ("--score", "class", "scenario,class"),
+        ("--reference", "grey", "FACTOR=LEVEL"),
+        ("--reference", "condition=nothing", "not among the scenario levels"),
+        ("--reference", "colour=grey", "No factor"),
+        ("--model-groups", "CNN", "GROUP=PATTERN"),
+        ("--model-groups", "CNN=nobody", "No model is called"),
+    ],
+)
+def test_bad_options_are_refused(made: Path, tmp_path: Path, option: str, value: str, sentence: str) -> None:
+    refused = run("report", made, "--out", tmp_path, option, value, "--resamples", "100", code=2)
+    assert sentence in " ".join(refused.stderr.split())
+
+
+def test_family_names_are_groups_of_scenarios() -> None:
+    names = [condition.name for condition in holdfast.parse_conditions("original,blur,color")]
+    assert names == ["original", "blur_background", "blur_object", "grey", "red", "green", "blue", "rainbow"]
+    assert [condition.name for condition in holdfast.parse_conditions("background@moved")] == [
+        "random_background@moved"
+    ]
+    assert [condition.name for condition in holdfast.parse_conditions("generated")] == ["generated_background"]
+    every = {condition.name for condition in holdfast.parse_conditions("blur,colour,brightness,cutout,background")}
+    assert every == {condition.name for condition in holdfast.parse_conditions("static")} - {"original"}

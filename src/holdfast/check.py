@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,21 +22,19 @@ from holdfast.core.types import ORIGINAL, Collection
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
-from holdfast.report.page.words import estimate, percent, plural, points
+from holdfast.report.page.words import estimate, percent, plural
 from holdfast.report.study import about_world
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
-from holdfast.stats.effects.verdict import MARGIN, ONLY, RANDOM, SAME, what_it_holds
-from holdfast.stats.models.power import photos_to_settle
+from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
+from holdfast.stats.effects.verdict_words import more_photos, photo_advice
 from holdfast.store import Run, writing
 
 DOUBTFUL = 0.5
 """Automatic masks with a lower confidence are doubtful; ``holdfast mask`` lists the same ones."""
 
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
-MOST_PHOTOS = 100_000
-"""Advice for more photos than this is not given: nobody gathers them for one verdict."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,8 @@ class Check:
         verdict: the model's row of ``stats.effects.verdict.what_it_holds``.
         masks: None if the dataset has all masks itself.
         sure_verdict: the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are.
-        more_photos: photos that would decide an undecided verdict; 0 if it is decided, infinite if no number would.
+        more_photos: between how many and how many photos more would answer what is open; None where nothing is, or
+            where these photos do not tell.
         lines: the answer in words.
     """
 
@@ -70,7 +68,7 @@ class Check:
     verdict: dict[str, Any]
     masks: Masks | None
     sure_verdict: dict[str, Any] | None
-    more_photos: float
+    more_photos: tuple[int, int] | None
     lines: list[str]
 
 
@@ -145,40 +143,6 @@ def check(
     answer = Check(results, page, verdict, made_masks, sure, more, [])
     answer.lines.extend(_lines(answer, collection, outcome, about_masks))
     return answer
-
-
-def more_photos(verdict: Mapping[str, Any], *, margin: float = MARGIN) -> float:
-    """How many photos more would decide, in 8 of 10 cases, if the estimates are the truth.
-
-    0 for a verdict that is decided; infinite where no number would do: the model recognises nothing, pasting destroys
-    what it recognises, neither object nor background matters, or an effect is as large as the margin.
-
-    Args:
-        verdict: a row of ``what_it_holds``.
-        margin: the margin of that verdict.
-    """
-    if verdict["verdict"] != "undecided":
-        return 0
-    if not verdict["n"]:
-        return math.inf
-    recognised = ["original_excess", "same_class_excess"]
-    if any(not verdict[name] > margin for name in recognised):
-        return math.inf
-    by_answers = not math.isnan(verdict["object_effect"])
-    decisive = [*recognised, "background_effect", "object_effect" if by_answers else "foreground_evidence"]
-    open_ones = [name for name in decisive if verdict[f"{name}_low"] <= margin <= verdict[f"{name}_high"]]
-    needed = [
-        photos_to_settle(
-            int(verdict["n"]),
-            value=verdict[name],
-            low=verdict[f"{name}_low"],
-            high=verdict[f"{name}_high"],
-            margin=margin,
-        )
-        for name in open_ones
-    ]
-    most = max(needed, default=math.inf)
-    return max(1.0, most - int(verdict["n"])) if most <= MOST_PHOTOS else math.inf
 
 
 def _check_classes(collection: Collection) -> None:
@@ -284,11 +248,11 @@ def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[
     if sure is None or not sure["n"]:
         return f"{text}No pair of pasted scenes has sure masks only: make masks by hand before believing the verdict."
     few = f"the {plural(int(sure['n']), 'photo')} with sure masks, their own and those of the lent backgrounds"
-    if sure["verdict"] == verdict["verdict"]:
+    if sure["headline"] == verdict["headline"]:
         return f"{text}The verdict is the same on {few}."
-    if sure["verdict"] == "undecided":
-        return f"{text}By themselves {few}, do not decide: {sure['sentence']}"
-    return f"{text}Take care, the verdict is another on {few}: {sure['sentence']}"
+    if any({sure[step], verdict[step]} == {"yes", "no"} for step in ("leans", "sees")):
+        return f"{text}Take care, the verdict is another on {few}: {sure['sentence']}"
+    return f"{text}By themselves {few}, say no more and no less than this: {sure['sentence']}"
 
 
 def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks: str) -> list[str]:
@@ -297,8 +261,9 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     photos = counts.cells["source_id"].nunique()
     lines = [
         f"{verdict['model']} on {collection.name} ({plural(photos, 'photo')}, {len(collection.classes)} classes):",
-        verdict["sentence"],
-        f"Accuracy over {among}, 95 % interval:",
+        f"{verdict['headline']}.",
+        *(text for text in (verdict["rests_on"], verdict["small_print"]) if text),
+        f"Accuracy over {among}, mean over the classes, 95 % interval:",
     ]
     accuracy = {row["condition"]: row for row in answer.results.accuracy(outcome=outcome).to_dict("records")}
     for condition in SHOWN:
@@ -315,18 +280,6 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         lines.append(
             f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
         )
-    lines.append(_about_photos(answer.more_photos))
+    lines.append(f"More photos: {photo_advice(verdict)}")
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines
-
-
-def _about_photos(more: float) -> str:
-    if more == 0:
-        return f"More photos: none needed; the intervals lie clear of the margin of {points(MARGIN, 0)}."
-    if math.isinf(more):
-        return (
-            "More photos: would hardly help; what is undecided is so for another reason, or lies at the margin itself."
-        )
-    # Two digits are all that an estimate of an estimate has.
-    rounded = round(more, 1 - math.floor(math.log10(more)))
-    return f"More photos: about {rounded:,.0f} like these would decide it, in 8 of 10 cases."

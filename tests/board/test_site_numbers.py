@@ -18,7 +18,8 @@ from holdfast.stats.core.cells import accuracy, class_accuracies, pooled_influen
 from holdfast.stats.core.columns import coded, codes_of
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.score_spread import design_of, score_influence
-from holdfast.stats.effects.verdict import evidence_of, in_words, what_it_holds
+from holdfast.stats.effects.verdict import evidence_of, what_it_holds
+from holdfast.stats.effects.verdict_words import in_words
 from holdfast.stats.models.between import ranking
 from holdfast.stats.models.ranks import rank_ranges
 from holdfast.stats.walks.fmr import fmr_influence
@@ -50,11 +51,9 @@ def test_the_verdict_is_that_of_the_report(share: float, answers: str) -> None:
     table = table_of(rows)
     answers = from_table(table)
     evidence = evidence_of(answers, "", classes=answers.labels)
-    verdict, said, warnings = in_words(evidence)
+    words = in_words(evidence).columns()
     slow = what_it_holds(reduce(table)).iloc[0]
-    assert verdict == slow["verdict"]
-    assert warnings == slow["warnings"]
-    assert said == slow["sentence"]
+    assert words == {name: slow[name] for name in words}
     for name, one in (("background_effect", evidence.background), ("object_effect", evidence.object),
                       ("paste_effect", evidence.paste), ("capture", evidence.capture)):  # fmt: skip
         wanted = (slow[name], slow[f"{name}_low"], slow[f"{name}_high"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
-import math
 import sys
 from pathlib import Path
 
@@ -15,8 +14,9 @@ import pytest
 import holdfast
 from commands import run
 from holdfast.annotate.u2netp import DISTRIBUTION
-from holdfast.check import DOUBTFUL, Masks, _about_masks, _sure_verdict, check, more_photos
+from holdfast.check import DOUBTFUL, Masks, _about_masks, _sure_verdict, check
 from holdfast.core.errors import UserError
+from holdfast.stats.effects.verdict_words import more_photos, photo_advice
 
 READERS = """
 import numpy as np
@@ -76,7 +76,8 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     leaning = check(f"{readers}:background_reader", str(photos))
     assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
     assert seen.masks is None and not any(line.startswith("Masks") for line in seen.lines)
-    assert seen.more_photos == 0 and "none needed" in seen.lines[-1]
+    assert seen.more_photos is None and seen.lines[-1].startswith("More photos: None needed")
+    assert leaning.lines[1] == "Leans on the background, and does not see the object."
     assert seen.page == Path("checks/squares/python-readers-object_reader/report/index.html") and seen.page.is_file()
     assert not Path("checks/squares/masks").exists()
     rows = seen.results.rows(["status", "sample_id"]).to_pandas()
@@ -149,46 +150,55 @@ def test_the_sure_verdict_leaves_out_doubtful_masks_of_lenders_too(readers: str,
     )
 
 
+SEES = {"leans": "no", "sees": "yes", "headline": "Sees the object", "sentence": "S."}
+
+
 @pytest.mark.parametrize(
     ("sure", "said"),
     [
-        ({"verdict": "foreground", "n": 30, "sentence": "S."}, "The verdict is the same on the 30 photos"),
-        ({"verdict": "undecided", "n": 30, "sentence": "Undecided: few."}, "do not decide: Undecided: few."),
-        ({"verdict": "both", "n": 30, "sentence": "Both: S."}, "Take care, the verdict is another on the 30 photos"),
-        ({"verdict": "undecided", "n": 0, "sentence": ""}, "make masks by hand"),
+        (SEES | {"n": 30}, "The verdict is the same on the 30 photos"),
+        (
+            {"leans": "open", "sees": "yes", "headline": "Few", "n": 30, "sentence": "Few."},
+            "say no more and no less than this: Few.",
+        ),
+        (
+            {"leans": "yes", "sees": "yes", "headline": "Leans", "n": 30, "sentence": "S."},
+            "Take care, the verdict is another on the 30 photos",
+        ),
+        (SEES | {"n": 0}, "make masks by hand"),
         (None, "make masks by hand"),
     ],
 )
 def test_doubtful_masks_are_told(sure: dict[str, object] | None, said: str) -> None:
     masks = Masks("u2netp", 40, 1, 9, frozenset(map(str, range(30))))
-    text = _about_masks(masks, {"verdict": "foreground"}, sure)
+    text = _about_masks(masks, SEES, sure)
     assert said in text and "40 masks of 40 made by u2netp, 1 could not be had; 9 doubtful" in text
     none = Masks("u2netp", 40, 0, 0, frozenset(map(str, range(40))))
-    assert "none is doubtful" in _about_masks(none, {"verdict": "foreground"}, None)
+    assert "none is doubtful" in _about_masks(none, SEES, None)
 
 
 def effects(**changed: tuple[float, float, float]) -> dict[str, object]:
     """A row of ``what_it_holds``: a model that sees, with the background effect open, unless told otherwise."""
     there = (0.9, 0.8, 0.95)
     named = {"original_excess": there, "same_class_excess": there, "foreground_evidence": there, "object_effect": there}
-    row: dict[str, object] = {"verdict": "undecided", "n": 100}
-    for name, (value, low, high) in ({"background_effect": (0.02, -0.03, 0.07), **named} | changed).items():
+    row: dict[str, object] = {"leans": "open", "sees": "yes", "why_leans": "interval", "why_sees": "", "n": 100}
+    for name, (value, low, high) in ({"background_effect": (-0.01, -0.06, 0.06), **named} | changed).items():
         row |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return row
 
 
 def test_how_many_more_photos() -> None:
-    # ± 5 points with 100 photos, 3 points from the margin: 100 ((1.96 + 0.8416) / 1.96 · 5 / 3)² = 567.5
-    assert more_photos(effects()) == 468
-    assert more_photos(effects(object_effect=(math.nan,) * 3)) == 468
-    assert more_photos(effects() | {"verdict": "both"}) == 0
-    unrecognised = effects(original_excess=(0.01, -0.1, 0.2))
-    assert math.isinf(more_photos(unrecognised)) and math.isinf(more_photos(effects() | {"n": 0}))
-    assert math.isinf(more_photos(effects(background_effect=(0.05, 0.0, 0.1))))
-    neither = effects(background_effect=(0.0, -0.01, 0.01), object_effect=(0.0, -0.01, 0.01))
-    assert math.isinf(more_photos(neither))
-    nearly = effects(original_excess=(0.10, 0.04, 0.16), background_effect=(0.0, -0.01, 0.01))
-    assert 1 <= more_photos(nearly) < 468
+    # ± 6 points with 100 photos, 6 points from the margin: 100 ((1.96 + 0.8416) / 1.96 · 6 / d)², d = 6 ± 2.06
+    assert more_photos(effects()) == (14, 375)
+    assert "14 to 380 more like these" in photo_advice(effects())
+    assert more_photos(effects(background_effect=(0.02, -0.03, 0.07))) is None  # too near the margin to say
+    assert "Four times as many would halve the interval of ± 5" in photo_advice(
+        effects(background_effect=(0.02, -0.03, 0.07))
+    )
+    answered = effects() | {"leans": "no", "why_leans": ""}
+    assert more_photos(answered) is None and photo_advice(answered).startswith("None needed")
+    for why in ("missing", "guessing", "pasting"):
+        assert "would not help" in photo_advice(effects() | {"why_leans": why})
 
 
 def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:

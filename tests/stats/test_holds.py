@@ -11,6 +11,7 @@ import pytest
 from made_rows import table
 from scipy.stats import norm
 
+from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Counts, reduce
@@ -167,20 +168,24 @@ def test_leaks_are_told(verdicts: pd.DataFrame) -> None:
 
 
 def test_the_sentence_reads_plainly(verdicts: pd.DataFrame) -> None:
-    one = verdicts.loc["background pixels"]
-    expected = f"Background: loses {100 * one['background_effect']:.0f} ± "
-    assert one["sentence"].startswith(expected)
-    assert re.search(r"(loses|gains) \d+ ± \d+ points when only the object changes", one["sentence"])
-    assert f"answers with the background's class {100 * one['captured']:.0f} % of the time" in one["sentence"]
-    assert one["sentence"].endswith(".")
+    row = verdicts.loc["background pixels"]
+    assert row["headline"] == "Leans on the background, and does not see the object" and not row["small_print"]
+    start = f"{row['headline']}: its accuracy falls by {100 * row['background_effect']:.0f} ± "
+    assert row["sentence"].startswith(start)
+    assert "points when only the background changes (0 is best)" in row["rests_on"]
+    assert re.search(
+        r"\d ± \d+ of 100 answers follow the object when only the object changes \(100 is best\)", row["rests_on"]
+    )
+    assert f"answers with the background's class {100 * row['captured']:.0f} % of the time" in row["sentence"]
+    assert row["sentence"].endswith(".")
 
 
 @pytest.mark.parametrize("gone", ["original", SAME, RANDOM])
 def test_missing_conditions_are_named_and_leave_it_undecided(gone: str) -> None:
     kept = tuple(one for one in ("original", SAME, RANDOM, ONLY) if one != gone)
     row = what_it_holds(simulate({"m": object_first}, conditions=kept, photos=60), resamples=200).iloc[0]
-    assert row["verdict"] == "undecided"
-    assert f"not run: {gone}" in row["sentence"]
+    assert row["verdict"] == "undecided" and row["leans"] == "open"
+    assert f"{condition_words(gone)} was not run" in row["small_print"]
     assert any(one.startswith("silhouette was not run") for one in row["warnings"])
 
 
@@ -189,15 +194,26 @@ def test_backgrounds_from_elsewhere_capture_nothing() -> None:
     rows = what_it_holds(simulate(answers, outside=True), resamples=1000).set_index("model")
     assert rows["verdict"].to_dict() == {
         "foreground pixels": "foreground",
-        "background pixels": "undecided",
-        "needs both": "undecided",
+        "background pixels": "background",
+        "needs both": "background",
     }
+    assert (rows.loc[["background pixels", "needs both"], "sees"] == "open").all()
+    assert "no class of the dataset" in rows.loc["needs both", "small_print"]
     assert rows["capture"].isna().all()
     assert any("capture cannot be measured" in one for one in rows.loc["needs both", "warnings"])
 
 
 def test_few_photos_leave_it_undecided() -> None:
     assert what_it_holds(simulate({"m": KNOWN["foreground pixels"][0]}, photos=18)).iloc[0]["verdict"] == "undecided"
+
+
+def test_leaning_on_the_background_needs_only_the_first_question() -> None:
+    """Both pastes agree that the background decides, and few photos cannot tell whether the object matters, too."""
+    row = what_it_holds(simulate({"m": KNOWN["background pixels"][0]}, photos=30), resamples=500).iloc[0]
+    assert row["background_effect_low"] > 0.05 and row["object_effect_low"] < 0.05 < row["object_effect_high"]
+    assert (row["leans"], row["sees"], row["verdict"]) == ("yes", "open", "background")
+    assert row["headline"] == "Leans on the background"
+    assert row["small_print"].startswith("Open: whether it sees the object (30 photos do not tell: ")
 
 
 def test_a_margin_is_a_difference() -> None:
@@ -298,8 +314,8 @@ def test_decide_is_a_function_of_the_evidence_alone() -> None:
         (absent, there): "foreground",
         (absent, absent): "undecided",
         (open_, there): "undecided",
-        (there, open_): "undecided",
+        (there, open_): "background",
     }
     for (background, object_), verdict in expected.items():
         found = VerdictEvidence((), background, object_, absent, NO_EFFECT, good, good, good, NO_EXCESS, NO_EXCESS)
-        assert decide(found)[0] == verdict
+        assert decide(found).verdict == verdict

@@ -16,7 +16,7 @@ from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.ranks import rank_ranges
 
 RANKED = {
-    "static": ("mean_accuracy", "robustness_score", "robustness_score_background", "accuracy"),
+    "static": ("mean_accuracy", "robustness_score_background", "robustness_score", "accuracy"),
     "hard": ("accuracy",),
     "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate"),
 }

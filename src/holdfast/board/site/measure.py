@@ -14,7 +14,8 @@ from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.core.cells import ClassAccuracies, class_accuracies, pooled_influence
 from holdfast.stats.core.columns import codes_of, equals
 from holdfast.stats.effects.score_spread import score_influence
-from holdfast.stats.effects.verdict import evidence_of, in_words
+from holdfast.stats.effects.verdict import evidence_of
+from holdfast.stats.effects.verdict_words import VerdictWords, in_words
 from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
 
 NONE = "-"
@@ -58,9 +59,7 @@ class Measured:
         cells: right answers, image by image.
         sources: photos or prompts.
         influence: measure → (sources,) what each adds to the measure's deviation from the truth.
-        verdict: what it holds on to (foreground, background, both, undecided), or empty.
-        sentence: the verdict in words.
-        warnings: what to bear in mind.
+        words: what it holds on to, in words; None where the protocol has no verdict.
         statuses: rows that were not answered, by status.
     """
 
@@ -69,10 +68,13 @@ class Measured:
     cells: Cells | None = None
     sources: list[str] = field(default_factory=list)
     influence: dict[str, Floats] = field(default_factory=dict)
-    verdict: str = ""
-    sentence: str = ""
-    warnings: list[str] = field(default_factory=list)
+    words: VerdictWords | None = None
     statuses: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """Return foreground, background, both or undecided; empty without a verdict."""
+        return self.words.steps.verdict if self.words else ""
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -106,13 +108,13 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
         restricted, sources, influence = False, rows.sources, {"accuracy": pooled_influence(rows)}
     else:
         restricted, (sources, influence) = False, _static_influence(rows)
-    verdict, sentence, warnings = "", "", list[str]()
+    words = None
     if protocol == "static":
         evidence = evidence_of(rows, rows.base(), classes=rows.labels, background=background_effect(rows))
-        verdict, sentence, warnings = in_words(evidence)
+        words = in_words(evidence)
     return Measured(
         entry, class_accuracies(own),
-        _cells(answered, own, restricted=restricted), sources, influence, verdict, sentence, warnings, statuses,
+        _cells(answered, own, restricted=restricted), sources, influence, words, statuses,
     )  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from holdfast.board.site.groups import RANKED, Elsewhere, EntryGroup, Tab, layou
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.board.site.shown import Measure, interval_of, measure_of, rank_text, text_of
 from holdfast.core.conditions import condition_words
-from holdfast.report.page.words import MISSING, listing, number, plural, sentence
+from holdfast.report.page.words import MISSING, listing, number, plural
 from holdfast.report.page.writer import script_json
 from holdfast.report.page.writer import templates as page_templates
-from holdfast.report.static.verdicts import SIGNS, WORDS
+from holdfast.stats.effects.verdict_words import SIGNS, score_weakness
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,7 +38,7 @@ def templates() -> Environment:
         "policy": POLICY, "version": importlib.metadata.version("holdfast"), "text_of": text_of, "plural": plural,
         "interval_of": interval_of, "millions": shown.millions, "speed": shown.speed, "rank_text": rank_text,
         "verdicts": shown.VERDICTS, "protocol_titles": shown.PROTOCOL_TITLES, "protocol_words": shown.PROTOCOL_WORDS,
-        "missing": MISSING,
+        "missing": MISSING, "signs": SIGNS, "weakness": score_weakness,
     }  # fmt: skip
     return environment
 
@@ -84,9 +84,9 @@ def _table(group: EntryGroup) -> dict[str, Any]:
 
 def _axes(protocol: str, names: list[str]) -> tuple[str, str]:
     """Return the first choice of the horizontal and the vertical axis."""
-    wanted = {"static": ("accuracy", "robustness_score"), "hard": ("parameters", "accuracy"),
-              "dynamic": ("standard_accuracy", "fmr")}[protocol]  # fmt: skip
-    return wanted if wanted[1] in names else ("parameters", names[0])
+    wanted = {"static": [("accuracy", "robustness_score_background"), ("accuracy", "background_effect")],
+              "hard": [("parameters", "accuracy")], "dynamic": [("standard_accuracy", "fmr")]}[protocol]  # fmt: skip
+    return next((axes for axes in wanted if axes[1] in names), ("parameters", names[0]))
 
 
 def _reasons(elsewhere: Sequence[Elsewhere]) -> list[tuple[str, list[Elsewhere]]]:
@@ -147,8 +147,8 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
         facts=_facts(member, pairs), whole=[pair for pair in pairs if ":" not in pair[1].name],
         conditions=[(measure, score, bar(score)) for measure, score in pairs if ":" in score.name],
         ranks={name: rank_text(*rank) for name, rank in place.ranks.items()},
-        settings=settings(entry.protocol.settings), word=WORDS.get(member.verdict, ""),
-        sign=SIGNS.get(member.verdict, ""), said=_said(member), classes=_classes(member),
+        settings=settings(entry.protocol.settings), words=member.words,
+        sign=SIGNS.get(member.verdict, ""), classes=_classes(member),
         unanswered=sum(member.statuses.values()), statuses=_statuses(member.statuses),
     )  # fmt: skip
 
@@ -156,16 +156,9 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
 def _facts(member: Measured, pairs: Sequence[tuple[Measure, Score]]) -> list[tuple[str, str, str]]:
     wanted = shown.COLUMNS[member.entry.protocol.name]
     by_name = {score.name: (measure, score) for measure, score in pairs}
-    kept = [by_name[name] for name in wanted if name in by_name] or list(pairs)[:4]
+    # The published score never stands alone: its row below has its weakness beside it.
+    kept = [by_name[name] for name in wanted if name in by_name and name != "robustness_score"] or list(pairs)[:4]
     return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
-
-
-def _said(member: Measured) -> str:
-    """Return the sentence behind the verdict's word, as the report has it."""
-    start = member.verdict.capitalize()
-    said = member.sentence.removeprefix(f"{start}: ")
-    reason = said.removeprefix(f"{start} (")
-    return sentence(reason.replace("): ", ": ", 1).replace(").", ".", 1) if reason != said else said)
 
 
 def bar(score: Score) -> dict[str, float]:

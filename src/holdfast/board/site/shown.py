@@ -20,7 +20,7 @@ PROTOCOL_WORDS = {
     "hard": "Generated pictures that other models fail on: how many does this one get right?",
     "dynamic": "Pictures pushed against each model as far as an oracle still sees their class: what survives?",
 }
-VERDICTS = {"foreground": "● object", "background": "○ background", "both": "◐ both", "undecided": "? undecided"}
+VERDICTS = {"foreground": "the object", "background": "the background", "both": "both", "undecided": "open"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ _KNOWN = (
     Measure("mean_accuracy", "Mean accuracy on changed photos",
             hint="the mean of the accuracies under the static conditions, which change the photos; every class alike"),
     Measure("accuracy", "Accuracy", hint="on the pictures of the set"),
-    Measure("robustness_score", "Robustness score", "number",
+    Measure("robustness_score", "Robustness score, published", "number",
             hint="1 − the spread of the accuracies around that on originals; a constant answer scores 1, too"),
     Measure("robustness_score_background", "Score, background", "number",
             hint="the same over the conditions that leave the object as it is"),
@@ -61,7 +61,7 @@ _KNOWN = (
 KNOWN = {measure.name: measure for measure in _KNOWN}
 
 COLUMNS = {
-    "static": ("mean_accuracy", "accuracy", "robustness_score", "robustness_score_background", "background_effect"),
+    "static": ("mean_accuracy", "accuracy", "background_effect", "robustness_score_background", "robustness_score"),
     "hard": ("accuracy", "accuracy_restricted"),
     "dynamic": ("fmr", "standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr_low", "fmr_high"),
 }

@@ -8,19 +8,12 @@ from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.parts import Listing, ModelVerdict, Notice, Section, Verdicts
 from holdfast.report.page.tables import Column, Kind, Table, model_column
-from holdfast.report.page.words import estimate, listing, plural, points, sentence
+from holdfast.report.page.words import estimate, plural, points, sentence
 from holdfast.stats.effects.verdict import MARGIN
+from holdfast.stats.effects.verdict_words import SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "?"}
-WORDS = {
-    "foreground": "Holds on to the object",
-    "background": "Leans on the background",
-    "both": "Uses both, object and background",
-    "undecided": "Undecided",
-}
 
 
 def verdict(evidence: Evidence) -> Section:
@@ -28,10 +21,10 @@ def verdict(evidence: Evidence) -> Section:
     section = Section("verdict", "Verdict")
     frame = evidence.holds
     by_model = {row["model"]: row for row in frame.to_dict("records")}
-    kinds = frame["verdict"].value_counts()
-    said = [f"{plural(int(kinds[kind]), 'model')} {_verb(kind, int(kinds[kind]))}" for kind in WORDS if kind in kinds]
+    heads = frame["headline"].value_counts()
+    said = [f"{plural(int(count), 'model')}: {head[:1].lower() + head[1:]}" for head, count in heads.items()]
     section.lead = [
-        f"Does a model see the object, or lean on what is around it? {sentence(listing(said))}. A difference counts "
+        f"Does a model see the object, or lean on what is around it? {sentence('; '.join(said))}. A difference counts "
         f"from {points(MARGIN, 0)} on, and only where its whole 95 % interval says so."
     ]
     section.parts = [Verdicts(verdict_items(evidence))]
@@ -53,29 +46,16 @@ def verdict_items(evidence: Evidence) -> list[ModelVerdict]:
     return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
 
 
-def _verb(kind: str, count: int) -> str:
-    single, several = {
-        "foreground": ("holds on to the object", "hold on to the object"),
-        "background": ("leans on the background", "lean on the background"),
-        "both": ("uses both", "use both"),
-        "undecided": ("is undecided", "are undecided"),
-    }[kind]
-    return single if count == 1 else several
-
-
 def _item(model: str, row: dict[Any, Any]) -> ModelVerdict:
-    kind = str(row["verdict"])
-    said = str(row["sentence"]).removeprefix(f"{sentence(kind)}: ")  # the word stands above it
-    reason = said.removeprefix(f"{sentence(kind)} (")
-    if reason != said:
-        said = reason.replace("): ", ": ", 1).replace(").", ".", 1)
-    return ModelVerdict(model, WORDS[kind], SIGNS[kind], sentence(said))
+    return ModelVerdict(
+        model, row["headline"], SIGNS[row["verdict"]], f"{row['rests_on']} {row['small_print']}".strip()
+    )
 
 
 def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [
         model_column(evidence.short),
-        Column("verdict", "Verdict"),
+        Column("headline", "Verdict"),
         _effect("background_effect", "Background effect", "same-class background minus random background, same photos"),
         _effect(
             "object_effect", "Object effect", "answers with the background's class: object agrees minus object does not"

@@ -34,6 +34,29 @@ NEEDED = (ORIGINAL, SAME, RANDOM)
 MARGIN = 0.05
 
 
+Step = Literal["yes", "no", "open"]
+Reason = Literal[
+    "", "missing", "guessing", "perhaps guessing", "pasting", "perhaps pasting", "interval", "classless", "unpaired"
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VerdictSteps:
+    """The two answers of a verdict; ``why_leans`` and ``why_sees`` say why an answer is open."""
+
+    leans: Step
+    sees: Step
+    why_leans: Reason
+    why_sees: Reason
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return both answers in one word; leaning on the background needs only the first."""
+        if self.leans == "yes":
+            return "both" if self.sees == "yes" else "background"
+        return "foreground" if (self.leans, self.sees) == ("no", "yes") else "undecided"
+
+
 @dataclass(frozen=True)
 class Excess:
     """Accuracy above the label-permuted rate: what the same answers would score if the labels were shuffled.
@@ -80,7 +103,10 @@ def what_it_holds(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return one row per model × trained_on: numbers, ``verdict``, a ``sentence`` and ``warnings`` (a list).
+    """Return one row per model × trained_on: numbers, ``verdict``, its words and ``warnings`` (a list).
+
+    ``leans`` and ``sees``: whether it leans on the background and sees the object (yes, no, open); ``headline`` says
+    what is known, ``rests_on`` the numbers, ``small_print`` what is open and why, ``sentence`` all three.
 
     Columns, each followed by ``…_low`` and ``…_high`` (95 %):
     ``background_effect`` = accuracy(same_class_background) − accuracy(random_background), same photos;
@@ -107,6 +133,8 @@ def what_it_holds(
     """
     import pandas as pd
 
+    from holdfast.stats.effects.verdict_words import in_words
+
     if not 0 <= margin < 1:
         raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
     rows = []
@@ -116,54 +144,53 @@ def what_it_holds(
             evidence = evidence_of(
                 answers, trained_on, classes=counts.classes, average=average, resamples=resamples, seed=seed
             )
-            verdict, sentence, warnings = in_words(evidence, margin)
+            words = in_words(evidence, margin)
             rows.append(
-                {"model": model, "trained_on": trained_on, "verdict": verdict, "n": evidence.background.n}
+                {"model": model, "trained_on": trained_on, "verdict": words.steps.verdict, "n": evidence.background.n}
                 | _numbers(evidence, margin)
-                | {"sentence": sentence, "warnings": warnings}
+                | words.columns()
             )
     return pd.DataFrame(rows)
 
 
-def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> tuple[Verdict, str, list[str]]:
-    """Return the verdict, its sentence, and what a reader should bear in mind."""
-    verdict, reason = decide(evidence, margin)
-    return verdict, _sentence(evidence, verdict, reason, margin), _warnings(evidence, verdict, margin)
+def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:
+    """Answer the two questions of a verdict, each from its own interval.
 
-
-def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> tuple[Verdict, str]:
-    """Return the verdict, and why where it is undecided.
-
-    1. A needed condition is missing, or the originals (or, pasted on their own kind of background, the objects) are
-       not recognised above the permuted rate by more than the margin → undecided.
-    2. An effect is *there* when its interval lies above the margin, *absent* when below, else *open*.
-    3. Background there, object there → both; background there, object absent → background; background absent,
-       object there → foreground; anything open, or both absent → undecided.
+    1. Does it lean on the background? *Yes* when the interval of the background effect lies above the margin. *No* when
+       it lies below, and the model recognises the originals and the pasted objects by more than the margin.
+    2. Does it see the object? The same of the object effect. Backgrounds from elsewhere have no class that an answer
+       could be: then *yes* is accuracy on them above the permuted rate by more than the margin.
     """
+    blind = _unrecognised(evidence, margin)
+    leans, why_leans = _step(evidence.background, blind, margin)
+    if evidence.object.n:
+        sees, why_sees = _step(evidence.object, blind, margin)
+    else:
+        sees, why_sees = _step(evidence.replaced, blind, margin)
+        if sees == "no":
+            sees, why_sees = "open", "classless"
+    return VerdictSteps(leans, sees, why_leans, why_sees)
+
+
+def _unrecognised(evidence: VerdictEvidence, margin: float) -> Reason:
+    """Return why an effect of nothing would say nothing; empty where the model recognises what it is shown."""
     if evidence.missing:
-        return "undecided", f"not run: {', '.join(evidence.missing)}"
+        return "missing"
     if not evidence.original.low > margin:
-        return "undecided", "not clearly better than guessing on the originals, so there is nothing to hold on to"
+        return "perhaps guessing" if evidence.original.high > margin else "guessing"
     if not evidence.pasted.low > margin:
-        return "undecided", "pasting alone leaves little of its accuracy, so its answers on pasted scenes say nothing"
-    background = _state(evidence.background, margin)
-    # backgrounds from elsewhere have no class that an answer could be: being right in spite of them must do
-    object_ = _state(evidence.object if evidence.object.n else evidence.replaced, margin)
-    if not evidence.object.n and object_ != "there":
-        return "undecided", "the backgrounds have no class of the dataset, and the object alone is not recognised"
-    if not evidence.object.n and background != "absent":
-        return "undecided", "the backgrounds have no class of the dataset, so background and both cannot be told apart"
-    if background == "open":
-        return "undecided", "too few photos to tell whether the background matters"
-    if object_ == "open":
-        return "undecided", "too few photos to tell whether the object matters"
-    table: dict[tuple[str, str], Verdict] = {
-        ("there", "there"): "both",
-        ("there", "absent"): "background",
-        ("absent", "there"): "foreground",
-    }
-    verdict = table.get((background, object_), "undecided")
-    return verdict, "" if verdict != "undecided" else "neither the object nor the background moves its answers"
+        return "perhaps pasting" if evidence.pasted.high > margin else "pasting"
+    return ""
+
+
+def _step(effect: Effect | Excess, blind: Reason, margin: float) -> tuple[Step, Reason]:
+    if effect.n and effect.low > margin:
+        return "yes", ""
+    if blind:
+        return "open", blind
+    if not effect.n:
+        return "open", "unpaired"
+    return ("no", "") if effect.high < margin else ("open", "interval")
 
 
 def permuted_excess(known: Floats, given: Floats, right: float, effect: float = 1.0) -> Excess:
@@ -248,12 +275,6 @@ def _excesses(answers: Answers, trained: int) -> dict[str, Excess]:
     return {name: permuted_excess(*places[name]) if name in places else NO_EXCESS for name in wanted}
 
 
-def _state(effect: Effect | Excess, margin: float) -> Literal["there", "absent", "open"]:
-    if effect.low > margin:
-        return "there"
-    return "absent" if effect.high < margin else "open"
-
-
 def _numbers(evidence: VerdictEvidence, margin: float) -> dict[str, object]:
     named: dict[str, Effect | Excess] = {
         "background_effect": evidence.background,
@@ -280,69 +301,6 @@ def _numbers(evidence: VerdictEvidence, margin: float) -> dict[str, object]:
         "only_background_p": evidence.only_background.p,
         "paste_artefact": bool(evidence.paste.low > margin),
     }
-
-
-def _sentence(evidence: VerdictEvidence, verdict: Verdict, reason: str, margin: float) -> str:
-    """Return the verdict in one plain sentence with its numbers."""
-    parts = []
-    if evidence.background.n:
-        parts.append(f"{_change(evidence.background)} when only the background changes")
-    if evidence.object.n:
-        parts.append(f"{_change(evidence.object)} when only the object changes")
-    if evidence.capture.n:
-        parts.append(f"answers with the background's class {_percent(evidence.capture.first)} of the time")
-    if evidence.paste.n and evidence.paste.low > margin:
-        parts.append(f"{_change(evidence.paste)} by pasting alone")
-    numbers = "; ".join(parts)
-    start = verdict.capitalize() + (f" ({reason})" if reason else "")
-    return f"{start}: {numbers}." if numbers else f"{start}."
-
-
-def _warnings(evidence: VerdictEvidence, verdict: Verdict, margin: float) -> list[str]:
-    """Return what a reader should know before believing the verdict."""
-    warnings = []
-    if evidence.paste.n and evidence.paste.low > margin:
-        warnings.append(
-            f"Paste artefact: it {_change(evidence.paste)} when the object is only pasted onto a background of its own "
-            "class, so part of any drop on pasted scenes is the pasting."
-        )
-    only = evidence.only_background
-    if only.n == 0:
-        warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
-    elif verdict == "foreground" and only.low > margin:
-        warnings.append(
-            f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
-            "shuffled labels): it can read them where there is no object."
-        )
-    elif verdict == "background" and only.high < margin:
-        warnings.append(
-            f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
-            "shuffled labels), though the verdict is background: look at the pasted scenes."
-        )
-    shape = evidence.silhouette
-    if shape.n == 0:
-        warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
-    elif shape.low > margin:
-        warnings.append(
-            f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
-            "shuffled labels): conditions that keep the outline leak the class."
-        )
-    if evidence.capture.n == 0 and not evidence.missing:
-        warnings.append("The random backgrounds have no class of the dataset: capture cannot be measured.")
-    return warnings
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _change(effect: Effect) -> str:
-    verb = "gains" if effect.value < 0 else "loses"
-    return f"{verb} {_plus_minus(effect)} points"
-
-
-def _plus_minus(effect: Effect) -> str:
-    return f"{100 * abs(effect.value):.0f} ± {50 * (effect.high - effect.low):.0f}"
 
 
 def _two_sided(deviation: float, variance: float) -> float:

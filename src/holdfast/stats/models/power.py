@@ -68,6 +68,28 @@ def photos_to_settle(
     return float(math.ceil(n * (error * (limit + float(norm.ppf(power))) / distance) ** 2 - 1e-9))
 
 
+def photo_range(
+    n: int, *, value: float, low: float, high: float, margin: float, power: float = 0.8, alpha: float = 0.05
+) -> tuple[int, int] | None:
+    """Return the fewest and the most photos, in all, of ``photos_to_settle`` over the middle half of the estimate.
+
+    The number hangs on the distance of the estimate from the margin, which is itself uncertain, so it is computed for
+    both ends of the estimate's 50 % interval. None where these ends lie on both sides of the margin, or where the most
+    is more than ten times the fewest: such a range advises nobody.
+    """
+    from scipy.stats import norm
+
+    half = float(norm.ppf(0.75)) * (high - low) / (2 * float(norm.ppf(1 - alpha / 2)))
+    away = half if value > margin else -half
+    if abs(value - margin) <= half:
+        return None
+    fewest, most = (
+        photos_to_settle(n, value=end, low=low, high=high, margin=margin, power=power, alpha=alpha)
+        for end in (value + away, value - away)
+    )
+    return (int(fewest), int(most)) if most <= 10 * fewest else None
+
+
 def sample_sizes(
     drops: pd.DataFrame, *, difference: float = 0.02, power: float = 0.8, alpha: float = 0.05
 ) -> pd.DataFrame:

@@ -1,0 +1,256 @@
+"""A verdict in words: what is known first, its numbers with the good direction, and what is open and why.
+
+Terminal, report, board, check and Python all print these words and make none of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.conditions import condition_words
+from holdfast.stats.effects.drops import Effect
+from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
+from holdfast.stats.models.power import photo_range
+
+SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "?"}
+HEADLINES: dict[tuple[Step, Step], str] = {
+    ("yes", "yes"): "Leans on the background, and sees the object too",
+    ("yes", "no"): "Leans on the background, and does not see the object",
+    ("yes", "open"): "Leans on the background",
+    ("no", "yes"): "Sees the object, and does not lean on the background",
+    ("no", "no"): "Neither the object nor the background moves its answers",
+    ("no", "open"): "Does not lean on the background",
+    ("open", "yes"): "Sees the object; whether it leans on the background is open",
+    ("open", "no"): "Does not see the object; whether it leans on the background is open",
+    ("open", "open"): "Undecided",
+}
+"""(leans on the background, sees the object) → what is known."""
+
+
+@dataclass(frozen=True)
+class VerdictWords:
+    """The words of a verdict.
+
+    Attributes:
+        steps: the two answers.
+        headline: what is known.
+        rests_on: the numbers, each with the direction that is good.
+        small_print: what is open, and why; empty if nothing is.
+        warnings: what a reader should know before believing it.
+    """
+
+    steps: VerdictSteps
+    headline: str
+    rests_on: str
+    small_print: str
+    warnings: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """Return headline, numbers and small print in one line."""
+        numbers = f"{self.headline}: {_lower(self.rests_on)}" if self.rests_on else f"{self.headline}."
+        return f"{numbers} {self.small_print}".strip()
+
+    def columns(self) -> dict[str, Any]:
+        """Return the words as columns of a row of ``what_it_holds``."""
+        return {
+            "leans": self.steps.leans, "sees": self.steps.sees, "why_leans": self.steps.why_leans,
+            "why_sees": self.steps.why_sees, "headline": self.headline, "rests_on": self.rests_on,
+            "small_print": self.small_print, "sentence": self.sentence, "warnings": self.warnings,
+        }  # fmt: skip
+
+
+def in_words(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictWords:
+    """Return a verdict and everything that is said about it."""
+    steps = decide(evidence, margin)
+    headline = HEADLINES[steps.leans, steps.sees]
+    return VerdictWords(
+        steps, headline, _rests_on(evidence, margin), _small_print(evidence, steps, margin),
+        _warnings(evidence, steps, margin),
+    )  # fmt: skip
+
+
+def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int, int] | None:
+    """Return between how many and how many photos more would answer what is open; None where that cannot be said.
+
+    The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
+
+    Args:
+        row: a row of ``what_it_holds``.
+        margin: the margin of that verdict.
+    """
+    ranges = []
+    for name in _open_numbers(row):
+        low, high, n = row[f"{name}_low"], row[f"{name}_high"], int(row["n"])
+        needed = photo_range(n, value=row[name], low=low, high=high, margin=margin)
+        if needed is None:
+            return None
+        ranges.append(needed)
+    if not ranges:
+        return None
+    fewest, most = (max(ends) - int(row["n"]) for ends in zip(*ranges, strict=True))
+    return max(1, fewest), max(1, most)
+
+
+def photo_advice(row: Mapping[str, Any], *, margin: float = MARGIN) -> str:
+    """Return what more photos would do for the verdict of a row of ``what_it_holds``, in a sentence."""
+    needed, open_numbers = more_photos(row, margin=margin), _open_numbers(row)
+    if row["leans"] != "open" and row["sees"] != "open":
+        return f"None needed: both intervals lie clear of the margin of {100 * margin:.0f} points."
+    if not open_numbers:
+        return "They would not help: what is open is so for another reason than their number."
+    if needed:
+        fewest, most = map(two_digits, needed)
+        return (
+            f"{fewest:,} to {most:,} more like these would answer what is open, 8 times of 10, if the true effect lies "
+            "in the middle half of where it may lie."
+        )
+    name = open_numbers[0]
+    half = 50 * (row[f"{name}_high"] - row[f"{name}_low"])
+    return (
+        f"How many would answer what is open cannot be told from these {int(row['n'])}. Four times as many would halve "
+        f"the interval of ± {half:.0f} points."
+    )
+
+
+def score_weakness(leans: str) -> str:
+    """Return what a robustness score hides, for the cell that it stands in.
+
+    Args:
+        leans: whether the model leans on the background: yes, no, open; empty where that was not measured.
+    """
+    if leans == "yes":
+        return "hides that it leans on the background"
+    return "a constant answer scores 1, too" if leans == "no" else "cannot show whether it leans on the background"
+
+
+def two_digits(count: float) -> int:
+    """Return a count with its first two digits, which is all that an estimate of an estimate has."""
+    return round(count, 1 - math.floor(math.log10(count))) if count > 0 else 0
+
+
+def _open_numbers(row: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of a row whose intervals more photos would narrow, those of the first question first."""
+    object_ = "foreground_evidence" if math.isnan(row["object_effect"]) else "object_effect"
+    about: dict[str, Mapping[str, str]] = {
+        "why_leans": {"interval": "background_effect"},
+        "why_sees": {"interval": object_},
+    }
+    recognised = {"perhaps guessing": "original_excess", "perhaps pasting": "same_class_excess"}
+    names = [({**recognised, **about[why]}).get(row[why]) for why in about]
+    return list(dict.fromkeys(name for name in names if name)) if row["n"] else []
+
+
+def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
+    parts = []
+    if evidence.background.n:
+        falls = "rises" if evidence.background.value < 0 else "falls"
+        parts.append(
+            f"Its accuracy {falls} by {_plus_minus(evidence.background)} points when only the background changes "
+            "(0 is best)"
+        )
+    if evidence.object.n:
+        sign = "−" if evidence.object.value < 0 and not _plus_minus(evidence.object).startswith("0 ") else ""
+        parts.append(
+            f"{sign}{_plus_minus(evidence.object)} of 100 answers follow the object when only the object changes "
+            "(100 is best)"
+        )
+    if evidence.capture.n:
+        parts.append(f"it answers with the background's class {_percent(evidence.capture.first)} of the time")
+    if evidence.paste.n and evidence.paste.low > margin:
+        parts.append(f"pasting alone costs {_plus_minus(evidence.paste)} points")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
+    measured: Effect | Excess = evidence.object if evidence.object.n else evidence.replaced
+    questions: list[tuple[str, Reason, Effect | Excess]] = [
+        ("whether it leans on the background", steps.why_leans, evidence.background),
+        ("whether it sees the object", steps.why_sees, measured),
+    ]
+    if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
+        return f"Both questions are open: {_reason(steps.why_leans, evidence, measured, margin)}."
+    texts = [f"{text} ({_reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
+    return f"Open: {', and '.join(texts)}." if texts else ""
+
+
+def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, margin: float) -> str:
+    """Return a clause that is true of the evidence."""
+    border = f"the margin of {100 * margin:.0f}"
+    match why:
+        case "missing":
+            names = [condition_words(name) for name in evidence.missing]
+            verb = "was" if len(names) == 1 else "were"
+            return f"{' and '.join(names)} {verb} not run"
+        case "guessing" | "perhaps guessing":
+            what, excess = "on the originals", evidence.original
+        case "pasting" | "perhaps pasting":
+            what, excess = "on pasted scenes", evidence.pasted
+        case "classless":
+            return "the new backgrounds have no class of the dataset, and on them it is no better than guessing"
+        case "unpaired":
+            return "no photo was answered on both kinds of background"
+        case _:
+            return f"{effect.n} photos do not tell: {_span(effect)} points include {border}"
+    if why == "pasting" and evidence.paste.n and evidence.paste.low > margin:
+        return (
+            f"pasting alone costs {_plus_minus(evidence.paste)} points and leaves it no better than guessing, so its "
+            "answers on pasted scenes say nothing"
+        )
+    if why in ("guessing", "pasting"):
+        return f"{what} it is no better than guessing, so there is nothing to hold on to"
+    reach = f"{_span(excess)} points above guessing include {border}"
+    return f"{excess.n} photos do not tell whether it is better than guessing {what}: {reach}"
+
+
+def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> list[str]:
+    """Return what a reader should know before believing the verdict."""
+    warnings = []
+    if evidence.paste.n and evidence.paste.low > margin:
+        warnings.append(
+            f"Paste artefact: it loses {_plus_minus(evidence.paste)} points when the object is only pasted onto a "
+            "background of its own class, so part of any drop on pasted scenes is the pasting."
+        )
+    only = evidence.only_background
+    if only.n == 0:
+        warnings.append("only_background was not run: whether the backgrounds alone give the class away is unknown.")
+    elif steps.verdict == "foreground" and only.low > margin:
+        warnings.append(
+            f"The backgrounds alone give {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels): it can read them where there is no object."
+        )
+    elif steps.verdict == "background" and only.high < margin:
+        warnings.append(
+            f"The empty backgrounds give only {_percent(only.accuracy)} right answers ({_percent(only.permuted)} with "
+            "shuffled labels), though it leans on the background: look at the pasted scenes."
+        )
+    shape = evidence.silhouette
+    if shape.n == 0:
+        warnings.append("silhouette was not run: whether the outline alone gives the class away is unknown.")
+    elif shape.low > margin:
+        warnings.append(
+            f"The outline alone gives {_percent(shape.accuracy)} right answers ({_percent(shape.permuted)} with "
+            "shuffled labels): conditions that keep the outline leak the class."
+        )
+    if evidence.capture.n == 0 and not evidence.missing:
+        warnings.append("The random backgrounds have no class of the dataset: capture cannot be measured.")
+    return warnings
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _plus_minus(effect: Effect) -> str:
+    return f"{100 * abs(effect.value):.0f} ± {50 * (effect.high - effect.low):.0f}"
+
+
+def _span(effect: Effect | Excess) -> str:
+    return f"{100 * effect.low:.0f} to {100 * effect.high:.0f}".replace("-0 ", "0 ").replace("-", "−")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from holdfast.board.entry import Entry
 from holdfast.board.site.measure import Cells, Measured
 from holdfast.core.files import write_atomic
 from holdfast.stats.core.cells import ClassAccuracies
+from holdfast.stats.effects.verdict import VerdictSteps
+from holdfast.stats.effects.verdict_words import VerdictWords
 
 
 def key_of(path: Path) -> str:
@@ -63,6 +65,9 @@ def recall(folder: Path, key: str) -> Measured | None:
             "classes": _arrays(ClassAccuracies, content["classes"], float),
             "cells": _arrays(Cells, content["cells"], np.intp),
             "influence": {name: np.array(values) for name, values in content["influence"].items()},
+            "words": None
+            if content["words"] is None
+            else VerdictWords(**content["words"] | {"steps": VerdictSteps(**content["words"]["steps"])}),
         }
     )
 
@@ -81,5 +86,6 @@ def remember(folder: Path, key: str, member: Measured) -> None:
         "entry": member.entry.model_dump(mode="json"),
         "classes": None if member.classes is None else vars(member.classes),
         "cells": None if member.cells is None else vars(member.cells),
+        "words": None if member.words is None else asdict(member.words),
     }
     write_atomic(folder / f"{key}.json", json.dumps(content, default=lambda array: array.tolist()).encode())

@@ -22,7 +22,10 @@ def verdict(evidence: Evidence) -> Section:
     frame = evidence.holds
     by_model = {row["model"]: row for row in frame.to_dict("records")}
     heads = frame["headline"].value_counts()
-    said = [f"{plural(int(count), 'model')}: {head[:1].lower() + head[1:]}" for head, count in heads.items()]
+    said = [
+        f"{plural(int(count), 'model')}: {head[:1].lower() + head[1:]}"
+        for head, count in zip(map(str, heads.index), heads, strict=True)
+    ]
     section.lead = [
         f"Does a model see the object, or lean on what is around it? {sentence('; '.join(said))}. A difference counts "
         f"from {points(MARGIN, 0)} on, and only where its whole 95 % interval says so."

@@ -129,7 +129,7 @@ def score_weakness(leans: str) -> str:
 
 def two_digits(count: float) -> int:
     """Return a count with its first two digits, which is all that an estimate of an estimate has."""
-    return round(count, 1 - math.floor(math.log10(count))) if count > 0 else 0
+    return int(round(count, 1 - math.floor(math.log10(count)))) if count > 0 else 0
 
 
 def _open_numbers(row: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup system lint test test-all pytest demo bench load docs house clean
+.PHONY: setup system lint test test-all pytest demo bench promises load docs house clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,9 @@ pytest: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+promises: setup ## every rate that docs/statistics states, drawn again over all cores (hours of one core); goes on where it stopped
+	PYTHONPATH=src:benchmarks $(BIN)/python -m promises
 
 load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and the server is killed under them
 	$(BIN)/python benchmarks/load.py

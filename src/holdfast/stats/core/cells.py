@@ -47,6 +47,16 @@ def wilson_at(hits: Floats, total: Floats, z: Floats | float) -> tuple[Floats, F
     return np.where(total > 0, low, np.nan), np.where(total > 0, high, np.nan)
 
 
+def exact(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Return Clopper and Pearson's interval of a share, element by element: it covers at least as often as it says."""
+    from scipy.special import betaincinv
+
+    hits, total, tail = np.asarray(right, np.float64), np.asarray(n, np.float64), (1 - level) / 2
+    low = betaincinv(np.maximum(hits, 0.5), total - hits + 1, tail)
+    high = betaincinv(hits + 1, np.maximum(total - hits, 0.5), 1 - tail)
+    return np.where(hits > 0, low, 0.0), np.where(hits < total, high, 1.0)
+
+
 def stratified(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Return the interval of a mean of class accuracies (macro accuracy), one count per class.
 
@@ -214,7 +224,7 @@ def summary(
     Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (95 %): macro is the mean of the class accuracies with
     the ``stratified`` interval, micro the share of right answers with Wilson's; rows that depend on each other
     (several of one photo, one background under several photos, one prompt pair) count as n / (design effect).
-    ``worst_class`` with its accuracy and a simultaneous interval (Wilson at level 1 − 0.05/K, because the worst of K
+    ``worst_class`` with its accuracy and a simultaneous interval (exact at level 1 − 0.05/K, because the worst of K
     was picked by looking). ``worst_group`` and ``worst_group_donor``: class and background class with the lowest
     accuracy among those with ≥ 5 photos; empty where no background was borrowed.
 
@@ -382,5 +392,5 @@ def _worst_group(answers: Answers, own: NDArray[np.bool_]) -> dict[str, object]:
 def _worst(right: Floats, n: Floats) -> tuple[int, float, float, float]:
     """Return the place of the least accuracy (among equals of the most photos), it, and its simultaneous interval."""
     worst = int(np.lexsort((-n, right / n))[0])
-    low, high = wilson(right[worst], n[worst], 1 - 0.05 / len(n))
+    low, high = exact(right[worst], n[worst], 1 - 0.05 / len(n))
     return worst, float(right[worst] / n[worst]), float(low), float(high)

@@ -1,0 +1,391 @@
+"""The register: one row for each promise, with its simulation and the range that the measured rate has to stay in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from promises import trials_answers as answers
+from promises import trials_audit as auditing
+from promises import trials_models as models
+from promises import trials_walks as walks
+from promises.promise import Promise, Simulation, Trial
+
+Settings = dict[str, tuple[str, dict[str, Any]]]
+"""Name of the simulation → the data in words, and the settings."""
+
+
+def _rows(
+    page: str, statement: str, outcome: str, low: float, high: float, trial: Trial, draws: int, settings: Settings
+) -> Iterator[Promise]:
+    for name, (words, options) in settings.items():
+        simulation = Simulation(f"{page}.{name}", trial, draws, options)
+        yield Promise(page, statement, words, simulation, outcome, low, high)
+
+
+LARGE = [0.02, 0.05, 0.1, 0.08, 0.5, 0.25]
+TWELVE = [0, 0.01, 0.02, 0.03, 0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.5]
+UNEVEN = [6, 8, 10, 14, 20, 30, 44, 60]
+THREE = [3, 20, 20, 20, 20, 20, 20]
+
+# --- accuracy -------------------------------------------------------------------------------------------------------
+CLASS_COUNTS: Settings = {
+    "12x10": ("12 classes of 10 photos, accuracies 50 to 95 %",
+              {"truth": np.linspace(0.5, 0.95, 12).tolist(), "n": [10] * 12}),
+    "12x10-high": ("12 classes of 10 photos, accuracies 90 to 100 %",
+                   {"truth": np.linspace(0.9, 1.0, 12).tolist(), "n": [10] * 12}),
+    "12x25-low": ("12 classes of 25 photos, accuracies 0 to 30 %",
+                  {"truth": np.linspace(0.0, 0.3, 12).tolist(), "n": [25] * 12}),
+    "uneven": ("9 classes of 3 to 144 photos, accuracies 60 to 100 %",
+               {"truth": np.linspace(0.6, 1.0, 9).tolist(), "n": [3, 5, 8, 13, 21, 34, 55, 89, 144]}),
+    "100x5": ("100 classes of 5 photos, accuracies 50 to 100 %",
+              {"truth": np.linspace(0.5, 1.0, 100).tolist(), "n": [5] * 100}),
+    "one-of-three": ("one class of 3 photos beside six of 20, accuracies 60 to 90 %",
+                     {"truth": np.linspace(0.6, 0.9, 7).tolist(), "n": THREE}),
+}  # fmt: skip
+SHARES: Settings = {
+    "share-120": ("120 photos, accuracy 90 %", {"truth": 0.9, "n": 120}),
+    "share-40": ("40 photos, accuracy 50 %", {"truth": 0.5, "n": 40}),
+    "share-75": ("75 photos, accuracy 30 %", {"truth": 0.3, "n": 75}),
+}
+FEW_ERRORS: Settings = {
+    "few-errors-12x10": ("12 classes of 10 photos, accuracy 99 %", {"truth": [0.99] * 12, "n": [10] * 12}),
+    "few-errors-3x12": ("3 classes of 12 photos, accuracy 97 %", {"truth": [0.97] * 3, "n": [12] * 3}),
+}
+DEPENDENT: Settings = {
+    "renderings": ("120 photos, three renderings each", {"drops": [0.2], "renderings": 3}),
+    "donors-40": ("120 photos on 40 shared donors", {"drops": [0.2], "donors": 40}),
+    "donors-240": ("120 photos on 240 donors", {"drops": [0.2], "donors": 240}),
+    "missing": ("a third of the photos without a mask, most of them in the last classes",
+                {"drops": [0.2], "missing": 0.33, "slope": 0.5}),
+}  # fmt: skip
+DONORS_12: Settings = {
+    "donors-12": ("120 photos on 12 shared donors", {"drops": [0.2], "donors": 12}),
+    "donors-12x3": (
+        "120 photos on 12 shared donors, three renderings",
+        {"drops": [0.2], "donors": 12, "renderings": 3},
+    ),
+}
+COPIES: Settings = {
+    "copies": ("120 photos, a fourth of them near-copies of others", {"drops": [0.2], "copies": 0.25}),
+}
+# --- drops ----------------------------------------------------------------------------------------------------------
+DROPS: Settings = {
+    "balanced": ("12 classes of 10 photos, a drop of 25 points", {"drops": [0.25]}),
+    "uneven-macro": ("8 classes of 6 to 60 photos, drops of 13 to 37 points by class",
+                     {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5}),
+    "uneven-micro": ("the same, every photo alike",
+                     {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5, "average": "micro"}),
+    "one-of-three": ("one class of 3 photos beside six of 20", {"drops": [0.25], "sizes": THREE}),
+    "missing": ("a third of the photos without a mask, most of them in the last classes",
+                {"drops": [0.25], "missing": 0.33, "slope": 0.5}),
+    "renderings": ("three renderings of each photo", {"drops": [0.25], "renderings": 3}),
+    "none": ("no drop at all, answers that change often", {"drops": [0.0]}),
+    "donors-40": ("40 shared donors", {"drops": [0.25], "donors": 40}),
+    "donors-240": ("240 donors", {"drops": [0.25], "donors": 240}),
+}  # fmt: skip
+DROPS_12: Settings = {
+    "donors-12": ("12 shared donors", {"drops": [0.25], "donors": 12, "blind": True}),
+    "donors-12x3": ("12 shared donors, three renderings",
+                    {"drops": [0.25], "donors": 12, "renderings": 3, "blind": True}),
+    "donors-12-48": ("48 photos on 12 shared donors", {"drops": [0.25], "photos": 48, "donors": 12}),
+}  # fmt: skip
+DROPS_CAUTIOUS: Settings = {
+    "few-24": ("24 photos of 12 classes", {"drops": [0.25], "photos": 24}),
+    "few-24-small": ("24 photos of 12 classes, a drop of 5 points", {"drops": [0.05], "photos": 24}),
+    "tiny": ("120 photos, a drop of one point, answers that hardly change",
+             {"drops": [0.01], "alike": 0.97, "base": 0.95}),
+    "everything": ("everything is lost: 90 % before, nothing after", {"drops": [0.9], "base": 0.9}),
+}  # fmt: skip
+DROPS_COPIES: Settings = {
+    "copies": ("a fourth of the photos are near-copies of others", {"drops": [0.25], "copies": 0.25}),
+}
+# --- score ----------------------------------------------------------------------------------------------------------
+SCORES: Settings = {
+    "120": ("120 photos, drops of 2 to 50 points under 6 conditions", {"drops": LARGE, "photos": 120}),
+    "48": ("the same with 48 photos", {"drops": LARGE, "photos": 48}),
+    "240": ("the same with 240 photos", {"drops": LARGE, "photos": 240}),
+    "24": ("the same with 24 photos", {"drops": LARGE, "photos": 24}),
+    "renderings": ("120 photos, three renderings", {"drops": LARGE, "renderings": 3}),
+    "renderings-24": ("24 photos, three renderings", {"drops": LARGE, "photos": 24, "renderings": 3}),
+    "donors-240": ("120 photos, 240 donors", {"drops": LARGE, "donors": 240}),
+    "donors-40": ("120 photos, 40 shared donors", {"drops": LARGE, "donors": 40}),
+    "donors-12": ("120 photos, 12 shared donors", {"drops": LARGE, "donors": 12}),
+    "donors-12x3": ("120 photos, 12 shared donors, three renderings",
+                    {"drops": LARGE, "donors": 12, "renderings": 3}),
+    "conditions-12": ("36 photos, 12 conditions", {"drops": TWELVE, "photos": 36}),
+    "one-condition-24": ("24 photos, one condition with a drop of 30 points", {"drops": [0.3], "photos": 24}),
+    "one-condition": ("120 photos, one condition with a drop of 30 points", {"drops": [0.3]}),
+    "uneven": ("8 classes of 6 to 60 photos", {"drops": LARGE, "sizes": UNEVEN}),
+    "one-of-three": ("one class of 3 photos beside six of 20", {"drops": LARGE, "sizes": THREE}),
+    "missing": ("a third of the photos without a mask", {"drops": LARGE, "missing": 0.33}),
+    "everything": ("everything is lost under three of six conditions",
+                   {"drops": [0.85, 0.85, 0.85, 0.1, 0.05, 0.02]}),
+}  # fmt: skip
+SCORES_NEAR_NOTHING: Settings = {
+    "tiny-40": ("40 photos, drops of one point under 5 conditions", {"drops": [0.01] * 5, "photos": 40, "alike": 0.95}),
+    "tiny-40-high": ("the same, accuracy 99 %",
+                     {"drops": [0.01] * 5, "photos": 40, "alike": 0.95, "base": 0.99}),
+    "tiny-120": ("120 photos, drops of one point under 5 conditions", {"drops": [0.01] * 5, "alike": 0.95}),
+    "small-120": ("120 photos, drops of two points under 6 conditions", {"drops": [0.02] * 6}),
+    "none-40": ("40 photos, no drop", {"drops": [0.0] * 5, "photos": 40, "alike": 0.9}),
+    "one-photo": ("one photo, a drop of 20 points under 5 conditions",
+                  {"drops": [0.2] * 5, "photos": 1, "classes": 1, "alike": 0.9}),
+    "three-photos": ("three photos, drops of 20 points under 5 conditions",
+                     {"drops": [0.2] * 5, "photos": 3, "classes": 1, "alike": 0.9}),
+    "three-unchanged": ("three photos, drops of two points: mostly no answer changes",
+                        {"drops": [0.02] * 5, "photos": 3, "classes": 1, "alike": 0.9}),
+}  # fmt: skip
+SCORES_COPIES: Settings = {
+    "copies": ("120 photos, a fourth of them near-copies of others", {"drops": LARGE, "copies": 0.25}),
+}
+# --- gate -----------------------------------------------------------------------------------------------------------
+GATES: Settings = {
+    "donors-0": ("120 photos without donors", {"photos": 120}),
+    "donors-240": ("120 photos, 240 donors", {"photos": 120, "donors": 240}),
+    "donors-40": ("120 photos, 40 shared donors", {"photos": 120, "donors": 40}),
+    "donors-12": ("120 photos, 12 shared donors", {"photos": 120, "donors": 12}),
+    "donors-12x3": ("120 photos, 12 shared donors, three renderings",
+                    {"photos": 120, "donors": 12, "renderings": 3}),
+    "donors-12x3-48": ("48 photos, 12 shared donors, three renderings",
+                       {"photos": 48, "donors": 12, "renderings": 3}),
+    "donors-20x3-240": ("240 photos, 20 shared donors, three renderings",
+                        {"photos": 240, "donors": 20, "renderings": 3}),
+    "renderings": ("120 photos, three renderings", {"photos": 120, "renderings": 3}),
+    "alike": ("120 photos, two models whose errors are alike (correlation 0.95)", {"photos": 120, "alike": 0.95}),
+    "alike-donors": ("120 photos on 12 shared donors, two models whose errors are alike (0.8)",
+                     {"photos": 120, "donors": 12, "alike": 0.8}),
+    "two-points": ("240 photos, margin 2 points", {"photos": 240, "margin": 0.02}),
+}  # fmt: skip
+GATES_SINGLE: Settings = {
+    f"exact-{n}-{100 * margin:.0f}-{1000 * more:.0f}": (
+        f"{n} photos, margin {100 * margin:.0f} points, {100 * (margin + more):.1f} % of photos change",
+        {"n": n, "margin": margin, "changed": margin + more},
+    )
+    for n, margin in ((24, 0.05), (60, 0.05), (60, 0.02), (120, 0.02))
+    for more in (0.0, 0.01, 0.06)
+}
+GATES_UNION: Settings = {
+    "six-conditions": ("120 photos, 6 conditions, all at the margin", {"photos": 120, "conditions": 6, "margin": 0.05}),
+}
+GATES_MORE: Settings = {
+    "more-pass": (
+        "200 photos, 4 better and 3 worse, margin 2 points",
+        {"n": 200, "better": 4, "worse": 3, "margin": 0.02},
+    ),
+}
+# --- the rest -------------------------------------------------------------------------------------------------------
+SIGN_TESTS: Settings = {
+    "mcnemar-600": ("2,000 photos of which 30 % change", {"photos": 2000, "changed": 0.3}),
+    "mcnemar-300": ("1,000 photos of which 30 % change", {"photos": 1000, "changed": 0.3}),
+}
+PAIRED: Settings = {
+    f"{average}-{photos}": (f"{photos} photos of 6 classes, {average}", {"photos": photos, "average": average})
+    for average in ("macro", "micro")
+    for photos in (60, 300)
+} | {
+    "alike": ("300 photos, two models whose errors are alike (correlation 0.9)",
+              {"photos": 300, "average": "macro", "alike": 0.9}),
+}  # fmt: skip
+RANKS: Settings = {
+    "eight": ("eight equal models, 150 photos", {"models": 8, "photos": 150}),
+    "three": ("three equal models, 60 photos", {"models": 3, "photos": 60}),
+}
+INTERACTION: Settings = {
+    "additive-60": ("two models, three conditions, 60 photos", {"logits": "additive", "photos": 60}),
+    "additive-250": ("two models, three conditions, 250 photos", {"logits": "additive", "photos": 250}),
+    "many-120": ("three models, six conditions, 120 photos", {"logits": "many", "photos": 120}),
+    "separated": ("three models whose originals are all right, 100 photos", {"logits": "separated", "photos": 100}),
+    "few": ("four models, five conditions, 50 photos", {"logits": "few", "photos": 50}),
+}
+AUROC: Settings = {
+    "60": ("true value 0.6, 100 and 100 images", {"truth": 0.6, "n": 100, "others": 100}),
+    "80": ("true value 0.8, 60 and 120 images", {"truth": 0.8, "n": 60, "others": 120}),
+    "90": ("true value 0.9, 100 and 100 images", {"truth": 0.9, "n": 100, "others": 100}),
+}
+AUROC_HIGH: Settings = {"98": ("true value 0.98, 100 and 100 images", {"truth": 0.98, "n": 100, "others": 100})}
+WALKS: Settings = {
+    "60": ("60 photos, SA 80 %, VR 50 %", {"photos": 60, "standard": 0.8, "validated": 0.5, "kept": 0.6}),
+    "150": ("150 photos, SA 93 %, VR 80 %", {"photos": 150, "standard": 0.93, "validated": 0.8, "kept": 0.25}),
+    "1350": ("1,350 photos, SA 92 %, VR 82 %", {"photos": 1350, "standard": 0.92, "validated": 0.82, "kept": 0.28}),
+}
+WALKS_FEW: Settings = {
+    "few": ("15 images of which 30 % are right", {"photos": 15, "standard": 0.3, "validated": 0.8, "kept": 0.5}),
+}
+PEOPLE: Settings = {
+    "140-of-300": ("300 images, 140 judged", {"images": 300, "easy": 100, "hard": 40}),
+    "40-of-120": ("120 images, 40 judged", {"images": 120, "easy": 20, "hard": 20}),
+}
+POWER: Settings = {
+    "2-of-5": ("2 points, 5 % of photos change, power 0.8", {"difference": 0.02, "changed": 0.05, "wanted": 0.8}),
+    "10-of-30": ("10 points, 30 % of photos change, power 0.8", {"difference": 0.1, "changed": 0.3, "wanted": 0.8}),
+}
+SETTLED: Settings = {
+    f"settled-{100 * value:g}": (f"an estimate of {100 * value:g} points, margin 5", {"value": value})
+    for value in (0.08, 0.02, -0.1)
+}
+
+SEEN: dict[tuple[str, str], tuple[str, tuple[int, int, int, int]]] = {
+    ("regression", "t"): ("t (with estimate and standard error)", (70, 80, 98, 98)),
+    ("regression", "p"): ("p (with t)", (20, 30, 50, 65)),
+    ("regression", "low"): ("lower end of an interval", (2, 10, 95, 98)),
+    ("regression", "high"): ("upper end of an interval", (2, 10, 95, 98)),
+    ("regression", "estimate"): ("estimate", (10, 50, 98, 98)),
+    ("fmr", "sa"): ("accuracy of 150 images", (95, 98, 98, 98)),
+    ("fmr", "vr"): ("validated share of 150 images", (95, 98, 98, 98)),
+    ("fmr", "pa"): ("PA of 150 images", (20, 90, 98, 98)),
+    ("fmr", "fmr"): ("FMR of 150 images", (10, 85, 98, 98)),
+}
+"""Table and column → its name, and the least percentage of slips of 1, 2, 5 and 20 units that is seen."""
+
+UNITS = (1, 2, 5, 20)
+
+
+def _slips() -> Iterator[Promise]:
+    for (table, column), (words, least) in SEEN.items():
+        statement = f"| {words} | {' | '.join(f'{share} %' for share in least)} |"
+        for units, share in zip(UNITS, least, strict=True):
+            options = {"table": table, "column": column, "units": units}
+            simulation = Simulation(f"audit.slip-{column}-{units}", auditing.slips, 2_000, options)
+            setting = f"{words}: a slip of {units} unit{'s' if units > 1 else ''} of the last digit"
+            yield Promise("audit", statement, setting, simulation, "seen", share / 100, 1.0)
+
+
+CLEAN: Settings = {
+    "clean-regression": ("regressions with fixed decimals", {"table": "regression"}),
+    "clean-significant": ("regressions with significant digits", {"table": "significant"}),
+    "clean-fmr": ("FMR of classes of 150 images", {"table": "fmr"}),
+    "clean-score": ("squares, variances and scores", {"table": "score"}),
+}
+
+
+def _register() -> Iterator[Promise]:
+    text = "The 95 % intervals of macro and micro accuracies cover in 93–97 % of data sets"
+    yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.class_counts, 20_000, CLASS_COUNTS)
+    yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.share, 20_000, SHARES)
+    yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.accuracy, 6_000, DEPENDENT)
+    text = "With 12 shared donors they cover in 91–97 %"
+    yield from _rows("accuracy", text, "covers", 0.91, 0.97, answers.accuracy, 6_000, DONORS_12)
+    text = "Where a fourth of the photos are near-copies of others they cover in 90–96 %"
+    yield from _rows("accuracy", text, "covers", 0.90, 0.96, answers.accuracy, 6_000, COPIES)
+    text = "With fewer than about two expected errors the interval is cautious (95–99 %)"
+    yield from _rows("accuracy", text, "covers", 0.95, 0.99, answers.class_counts, 20_000, FEW_ERRORS)
+    text = "The worst class's interval covers in at least 95 %"
+    every = CLASS_COUNTS | FEW_ERRORS
+    yield from _rows("accuracy", text, "worst", 0.95, 1.0, answers.class_counts, 20_000, every)
+
+    text = "Intervals cover in 93–97 % of data sets"
+    yield from _rows("drops", text, "covers", 0.93, 0.97, answers.drop, 6_000, DROPS)
+    text = "With 12 shared donors they cover in 92–97 %"
+    yield from _rows("drops", text, "covers", 0.92, 0.97, answers.drop, 6_000, DROPS_12)
+    text = "Ignoring the donors would cover in less than 90 %"
+    blind = {name: DROPS_12[name] for name in ("donors-12", "donors-12x3")}
+    yield from _rows("drops", text, "blind_covers", 0.0, 0.9, answers.drop, 6_000, blind)
+    text = "the interval is cautious (96–100 %)"
+    yield from _rows("drops", text, "covers", 0.96, 1.0, answers.drop, 6_000, DROPS_CAUTIOUS)
+    text = "Where a fourth of the photos are near-copies of others, intervals cover in 90–96 %"
+    yield from _rows("drops", text, "covers", 0.90, 0.96, answers.drop, 6_000, DROPS_COPIES)
+    text = "Exact McNemar rejects a true null in 3–7 % of samples when hundreds of photos changed"
+    yield from _rows("drops", text, "rejects", 0.03, 0.07, answers.sign_test, 20_000, SIGN_TESTS)
+    text = "Nadeau and Bengio's interval covers in 93–97 %"
+    folds: Settings = {"trainings": ("10 runs, a fifth of the photos tested in each", {"runs": 10, "share": 0.2})}
+    yield from _rows("drops", text, "covers", 0.93, 0.97, answers.trainings, 20_000, folds)
+
+    text = '"there" and "absent" each come up in at most 4 % of samples'
+    margin: Settings = {"margin": ("240 photos, 60 donors of each kind of background", {"effect": 0.05})}
+    yield from _rows("holds", text, "there", 0.0, 0.04, answers.background_effect, 8_000, margin)
+    yield from _rows("holds", text, "absent", 0.0, 0.04, answers.background_effect, 8_000, margin)
+    text = "the permutation test calls a model that answers by chance better than that in 3–7 %"
+    chance: Settings = {"permuted": ("150 photos of 6 classes, answers unrelated to them", {})}
+    yield from _rows("holds", text, "rejects", 0.03, 0.07, answers.permuted, 10_000, chance)
+
+    text = "The interval covers the true score in 93–99 % of data sets"
+    yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 4_000, SCORES)
+    text = "a floor at the true score is passed in at most 5 %"
+    yield from _rows("robustness-score", text, "floor_passed", 0.0, 0.05, answers.score, 4_000, SCORES)
+    text = "Where almost nothing is lost it covers in at least 95 %"
+    yield from _rows("robustness-score", text, "covers", 0.95, 1.0, answers.score, 4_000, SCORES_NEAR_NOTHING)
+    text = "0 % of the intervals have no width"
+    yield from _rows("robustness-score", text, "no_width", 0.0, 0.0, answers.score, 4_000, SCORES_NEAR_NOTHING)
+    text = "Where a fourth of the photos are near-copies of others it covers in 90–97 %"
+    yield from _rows("robustness-score", text, "covers", 0.90, 0.97, answers.score, 4_000, SCORES_COPIES)
+
+    text = "a model that is worse than the margin somewhere passes with at most 5 %"
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 10_000, GATES)
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_single_answers, 40_000, GATES_SINGLE)
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_conditions, 4_000, GATES_UNION)
+    text = "A model that is exactly at the margin fails with at most 5 %"
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_at_margin, 10_000, GATES)
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_single_answers, 40_000, GATES_SINGLE)
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_conditions, 4_000, GATES_UNION)
+    text = "with so many the verdict falls in 8 of 10 cases"
+    yield from _rows("release-gate", text, "decided", 0.74, 0.86, models.gate_more_photos, 20_000, GATES_MORE)
+
+    text = "Paired intervals cover in 93–97 %"
+    yield from _rows("comparing-models", text, "covers", 0.93, 0.97, models.paired_models, 20_000, PAIRED)
+    text = "equal models are told apart in 3–7 %"
+    yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.paired_models, 20_000, PAIRED)
+    text = "among several equal models, any two are told apart in 3–7 % of data sets"
+    yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 4_000, RANKS)
+    text = "All intervals of the ranks' accuracies cover together in 92–97 %"
+    yield from _rows("comparing-models", text, "covers", 0.92, 0.97, models.equal_models, 4_000, RANKS)
+
+    text = "rejected in 3–7 % at .05"
+    sized = {name: INTERACTION[name] for name in ("additive-60", "additive-250", "separated", "few")}
+    yield from _rows("interaction", text, "rejects", 0.03, 0.07, models.no_interaction, 4_000, sized)
+    text = "Intervals of differences of drops cover in 93–97 %"
+    yield from _rows("interaction", text, "covers", 0.93, 0.97, models.no_interaction, 4_000, INTERACTION)
+    text = "With few photos a contrast the joint test is somewhat timid (2–5 % rejections instead of 5 %)"
+    timid = {name: INTERACTION[name] for name in ("many-120",)}
+    yield from _rows("interaction", text, "rejects", 0.02, 0.05, models.no_interaction, 4_000, timid)
+
+    three: Settings = {"three": ("three equal models, 120 photos, two conditions", {"models": 3, "photos": 120})}
+    text = "equal models are told apart in at most 6 % of data sets"
+    yield from _rows("choice", text, "told_apart", 0.0, 0.06, models.choices, 4_000, three)
+    text = "intervals of the weighted accuracy cover in 93–98 %"
+    yield from _rows("choice", text, "covers", 0.93, 0.98, models.choices, 4_000, three)
+
+    text = "The interval covers in 93–97 %"
+    yield from _rows("confidence", text, "covers", 0.93, 0.97, answers.auroc, 20_000, AUROC)
+    text = "near 1 it covers in 96–99 %"
+    yield from _rows("confidence", text, "covers", 0.96, 0.99, answers.auroc, 20_000, AUROC_HIGH)
+
+    text = "with 60 to 1,350 photos coverage is 93–97 %"
+    yield from _rows("fmr", text, "covers", 0.93, 0.97, walks.walks, 6_000, WALKS)
+    text = "15 images of which 30 % are right are covered in 80–93 %"
+    yield from _rows("fmr", text, "covers", 0.80, 0.93, walks.walks, 6_000, WALKS_FEW)
+    text = "three models whose walks survive alike are told apart in at most 6 %"
+    alike: Settings = {"ranking": ("three models, 60 photos", {"photos": 60})}
+    yield from _rows("fmr", text, "told_apart", 0.0, 0.06, walks.walked_models, 4_000, alike)
+
+    text = "intervals of FMR hold the truth in 93–99 %"
+    yield from _rows("fmr-people", text, "fmr", 0.93, 0.99, walks.judged_walks, 4_000, PEOPLE)
+    text = "those of false accepts in 92–98 %"
+    yield from _rows("fmr-people", text, "false_accepts", 0.92, 0.98, walks.judged_walks, 4_000, PEOPLE)
+
+    text = "Simulated McNemar tests at the n asked for find the difference in 80 % of data sets, ± 1.5 points"
+    yield from _rows("sample-size", text, "finds", 0.785, 0.815, models.power, 40_000, POWER)
+    text = "the intervals at the n of `photos_to_settle` keep clear of the margin in 80 %, ± 1.5 points"
+    yield from _rows("sample-size", text, "clear", 0.785, 0.815, models.settled, 40_000, SETTLED)
+
+    text = "Where cells scatter independently, intervals of coefficients cover in 93–97 %"
+    cells: Settings = {"coefficient": ("three models, three scenarios, four classes", {})}
+    yield from _rows("regression", text, "covers", 0.93, 0.97, models.regression, 4_000, cells)
+    text = "Intervals of Krippendorff's α cover in 92–97 %"
+    people: Settings = {"alpha": ("150 images, three people who are right in 80 %", {"items": 150})}
+    yield from _rows("agreement", text, "covers", 0.92, 0.97, walks.raters, 4_000, people)
+    text = "Intervals of shares cover in 92–97 %"
+    prompts: Settings = {"share": ("40 prompts of unlike difficulty, five images each", {})}
+    yield from _rows("mining", text, "covers", 0.92, 0.97, walks.prompts, 10_000, prompts)
+    text = "those of paired changes in 93–99 %"
+    gains: Settings = {"change": ("40 prompts, four images each, three in ten prompts gain", {})}
+    yield from _rows("mining", text, "covers", 0.93, 0.99, walks.changed_prompts, 10_000, gains)
+
+    text = "Clean tables raise less than 1 alarm in 1,000 cells"
+    yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.clean, 3_000, CLEAN)
+    yield from _slips()
+
+
+PROMISES: list[Promise] = list(_register())

@@ -1,0 +1,176 @@
+"""Trials of what is said about one model: accuracies, drops, scores, verdicts, confidence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import mannwhitneyu, norm
+
+from holdfast.stats.core.cells import accuracies, exact, stratified_rows, wilson
+from holdfast.stats.effects.confidence import auroc_interval
+from holdfast.stats.effects.drops import Pairs, corrected_resampled_interval, effect_of, mcnemar, pair
+from holdfast.stats.effects.score_spread import Spread, design_of
+from holdfast.stats.effects.verdict import permuted_excess
+from holdfast.stats.models.trainings import mean_over_trainings
+from promises.promise import Counted, tally
+from promises.worlds import answers_world
+
+
+def _covers(low: Any, high: Any, truth: float) -> Any:
+    return (low - 1e-12 <= truth) & (truth <= high + 1e-12)
+
+
+def _hits(outcomes: np.ndarray) -> list[int]:
+    return [int(np.count_nonzero(outcomes)), int(outcomes.size)]
+
+
+def class_counts(rng: np.random.Generator, draws: int, *, truth: list[float], n: list[int]) -> Counted:
+    """Independent answers of classes with known accuracies: the macro interval, and the worst class's."""
+    chance, size = np.asarray(truth), np.asarray(n)
+    right = rng.binomial(size, chance, (draws, len(size))).astype(float)
+    total = np.broadcast_to(size.astype(float), right.shape)
+    low, high = stratified_rows(right, total)
+    worst = np.lexsort((-total, right / total), axis=1)[:, 0]
+    rows = np.arange(draws)
+    ends = exact(right[rows, worst], total[rows, worst], 1 - 0.05 / len(size))
+    held = (ends[0] <= chance[worst]) & (chance[worst] <= ends[1])
+    return {"covers": _hits(_covers(low, high, float(chance.mean()))), "worst": _hits(held)}
+
+
+def share(rng: np.random.Generator, draws: int, *, truth: float, n: int) -> Counted:
+    """One share of independent answers: Wilson's interval."""
+    low, high = wilson(rng.binomial(n, truth, draws), n)
+    return {"covers": _hits(_covers(low, high, truth))}
+
+
+def accuracy(rng: np.random.Generator, draws: int, *, average: str = "macro", **world: Any) -> Counted:
+    """The accuracy under the last condition (the pasted one, where there are donors)."""
+    rows = []
+    for _ in range(draws):
+        made = answers_world(rng, **world)
+        name = made.answers.conditions[-2]
+        got = accuracies(made.answers, average=average)["", name]
+        drop = (made.macro if average == "macro" else made.micro)[-1]
+        base = made.base[0 if average == "macro" else 1]
+        rows.append({"covers": _covers(got.low, got.high, base - drop)})
+    return tally(rows)
+
+
+def drop(
+    rng: np.random.Generator,
+    draws: int,
+    *,
+    average: str = "macro",
+    blind: bool = False,
+    resamples: int = 1000,
+    **world: Any,
+) -> Counted:
+    """The last condition's drop; ``blind``: also without knowing donors."""
+    rows = []
+    for _ in range(draws):
+        made = answers_world(rng, **world)
+        answers = made.answers
+        cells = pair(answers, answers.under("original"), answers.under(answers.conditions[-2]))
+        truth = float((made.macro if average == "macro" else made.micro)[-1])
+        options = {"average": average, "resamples": resamples, "seed": int(rng.integers(1 << 30))}
+        effect = effect_of(cells, **options)
+        row = {
+            "covers": _covers(effect.low, effect.high, truth),
+            "too_high": effect.low > truth,
+            "too_low": effect.high < truth,
+        }
+        if blind:
+            alone = Pairs(
+                cells.side, cells.source, cells.fold, cells.label, np.full_like(cells.donor, -1), cells.n, cells.hits
+            )
+            without = effect_of(alone, **options)
+            row["blind_covers"] = _covers(without.low, without.high, truth)
+        rows.append(row)
+    return tally(rows)
+
+
+def background_effect(
+    rng: np.random.Generator, draws: int, *, effect: float, photos: int = 240, donors: int = 60, margin: float = 0.05
+) -> Counted:
+    """Same photos on two kinds of backgrounds that differ by ``effect``; donors of both are of unlike difficulty."""
+    rows = []
+    label, source = np.arange(photos) % 12, np.arange(photos)
+    both = {"side": np.repeat([0, 1], photos), "source": np.tile(source, 2), "label": np.tile(label, 2)}
+    for _ in range(draws):
+        lender, right = [], []
+        for kind, base in enumerate((0.85, 0.85 - effect)):
+            own = rng.integers(0, donors, photos)
+            hard = rng.uniform(-0.1, 0.1, donors)[own]
+            lender.append(own + kind * donors)
+            right.append((rng.random(photos) < base + hard).astype(float))
+        cells = Pairs(
+            fold=np.full(2 * photos, -1), donor=np.concatenate(lender), n=np.ones(2 * photos),
+            hits=np.concatenate(right), **both,
+        )  # fmt: skip
+        found = effect_of(cells, resamples=1000, seed=int(rng.integers(1 << 30)))
+        covered = _covers(found.low, found.high, effect)
+        rows.append({"there": found.low > margin, "absent": found.high < margin, "covers": covered})
+    return tally(rows)
+
+
+def permuted(rng: np.random.Generator, draws: int, *, photos: int = 150) -> Counted:
+    """Answers unrelated to labels, held against the label-permuted rate."""
+    rejected = []
+    for _ in range(draws):
+        labels, said = rng.integers(0, 6, photos), rng.choice(6, photos, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
+        known, given = (np.bincount(codes, minlength=6).astype(float) for codes in (labels, said))
+        rejected.append({"rejects": permuted_excess(known, given, float((labels == said).sum())).p < 0.05})
+    return tally(rejected)
+
+
+def sign_test(rng: np.random.Generator, draws: int, *, photos: int, changed: float) -> Counted:
+    """Photos that change, as many for the better as for the worse: exact McNemar."""
+    count = rng.binomial(photos, changed, draws)
+    fell = rng.binomial(count, 0.5)
+    return {"rejects": _hits(mcnemar(fell, count - fell) < 0.05)}
+
+
+def trainings(rng: np.random.Generator, draws: int, *, runs: int, share: float) -> Counted:
+    """Training runs correlated as Nadeau and Bengio assume."""
+    values = rng.normal(size=(draws, 1)) * np.sqrt(share) + rng.normal(size=(draws, runs)) * np.sqrt(1 - share)
+    ends = np.array([corrected_resampled_interval(row, test_share=share) for row in values])
+    return {"covers": _hits(_covers(ends[:, 0], ends[:, 1], 0.0))}
+
+
+def crossed(rng: np.random.Generator, draws: int, *, runs: int, scenes: int = 60, spread: float) -> Counted:
+    """Trainings crossed with scenes, both drawn: the mean over both."""
+    rows = []
+    for _ in range(draws):
+        values = rng.normal(0, spread, (runs, 1)) + rng.normal(0, 0.3, (1, scenes)) + rng.normal(0, 0.5, (runs, scenes))
+        found = mean_over_trainings(0.3 + values)
+        rows.append({"covers": found.low <= 0.3 <= found.high})
+    return tally(rows)
+
+
+def score(rng: np.random.Generator, draws: int, *, average: str = "macro", **world: Any) -> Counted:
+    """The interval of the robustness score; a floor at the true score that it passes or fails wrongly."""
+    rows = []
+    for _ in range(draws):
+        made = answers_world(rng, **world)
+        design = design_of(made.answers, made.answers.conditions, average=average)
+        truth = float(np.square(made.macro if average == "macro" else made.micro).mean())
+        got = Spread(design).estimate(seed=int(rng.integers(1 << 30)))
+        rows.append(
+            {
+                "covers": _covers(got.low, got.high, truth),
+                "floor_passed": got.high < truth - 1e-12,
+                "floor_failed": got.low > truth + 1e-12,
+                "no_width": got.high - got.low <= 1e-9,
+            }
+        )
+    return tally(rows)
+
+
+def auroc(rng: np.random.Generator, draws: int, *, truth: float, n: int, others: int) -> Counted:
+    """Confidences of originals and of backgrounds, both normal."""
+    ours = rng.normal(np.sqrt(2) * norm.ppf(truth), 1, (draws, n))
+    theirs = rng.normal(0, 1, (draws, others))
+    areas = mannwhitneyu(ours, theirs, axis=1).statistic / (n * others)
+    ends = np.array([auroc_interval(float(area), n, others) for area in areas])
+    return {"covers": _hits(_covers(ends[:, 0], ends[:, 1], truth))}

@@ -1,0 +1,162 @@
+"""Trials of what is said about several models: the gate, pairs, ranks, interaction, choice, sample sizes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from holdfast.stats.core.bootstrap import resampled_sums
+from holdfast.stats.core.grid import averages, judged
+from holdfast.stats.effects.interaction import interaction_of
+from holdfast.stats.models.between import ranking
+from holdfast.stats.models.choice import Weight, choose
+from holdfast.stats.models.gate import gate, more_photos
+from holdfast.stats.models.noninferiority import exact_p_values, of_photos
+from holdfast.stats.models.power import photos_needed, photos_to_settle
+from holdfast.stats.regression.fit import fit
+from promises.promise import Counted, tally
+from promises.worlds import clustered, counts_of, grid_of, two_models
+
+_exact = lru_cache(maxsize=None)(exact_p_values)
+
+
+def gate_at_margin(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:
+    """A new model that is worse by exactly the margin, through the whole gate."""
+    rows = []
+    for _ in range(draws):
+        old, new = two_models(rng, loss=margin, **world)
+        verdict = gate(old, new, margin=margin).verdict
+        rows.append({"passes": verdict == "passed", "fails": verdict == "failed"})
+    return tally(rows)
+
+
+def gate_single_answers(rng: np.random.Generator, draws: int, *, n: int, margin: float, changed: float) -> Counted:
+    """Photos answered once: a share ``changed`` of them changes, so that the loss is exactly the margin."""
+    gain, loss = (changed - margin) / 2, (changed + margin) / 2
+    outcomes = rng.multinomial(n, [gain, loss, 1 - gain - loss], draws)
+    p = np.array([_exact(int(better), int(worse), n, -margin) for better, worse, _ in outcomes])
+    return {name: [int((p[:, at] <= 0.05).sum()), draws] for at, name in enumerate(("passes", "fails"))}
+
+
+def gate_conditions(rng: np.random.Generator, draws: int, *, photos: int, conditions: int, margin: float) -> Counted:
+    """Every condition exactly at the margin: a union of failures, an intersection of passes."""
+    logit = np.log(0.8 / 0.2), np.log((0.8 - margin) / (0.2 + margin))
+    rows = []
+    for _ in range(draws):
+        right = clustered(np.repeat(np.array(logit)[:, None], conditions, axis=1), photos, 1.0, rng)
+        verdict = gate(counts_of(right[:, :1]), counts_of(right[:, 1:]), margin=margin).verdict
+        rows.append({"passes": verdict == "passed", "fails": verdict == "failed"})
+    return tally(rows)
+
+
+def gate_more_photos(
+    rng: np.random.Generator, draws: int, *, n: int, better: int, worse: int, margin: float
+) -> Counted:
+    """As many photos more as were asked for, with the shares of better and worse photos kept."""
+    differences = of_photos(np.array([1.0] * better + [-1.0] * worse + [0.0] * (n - better - worse)))
+    total = int(n + more_photos(differences, margin=margin))
+    outcomes = rng.multinomial(total, [better / n, worse / n, 1 - (better + worse) / n], draws)
+    p = np.array([_exact(int(b), int(c), total, -margin)[0] for b, c, _ in outcomes])
+    return {"decided": [int((p <= 0.05).sum()), draws]}
+
+
+def paired_models(
+    rng: np.random.Generator, draws: int, *, photos: int, average: str, classes: int = 6, alike: float = 0.5
+) -> Counted:
+    """Two models of equal accuracy, all data sets at once, a column each; ``alike``: correlation of their answers."""
+    number = np.arange(photos) % classes
+    ease = np.linspace(-1, 1, classes)[number][:, None]
+    shared = np.sqrt(alike) * rng.normal(size=(photos, draws))
+    scale = np.sqrt(1 - alike)
+    answers = [
+        (shared + scale * rng.normal(size=(photos, draws)) < (0.8 + ease) / np.sqrt(2)).astype(float) for _ in range(2)
+    ]
+    difference, parts = averages(answers[0] - answers[1], number, average)
+    moved = resampled_sums(parts, np.arange(photos), resamples=1000, seed=int(rng.integers(1 << 30)))
+    low, high, p = judged(difference, moved, photos)
+    return {
+        "covers": [int(((low <= 1e-12) & (high >= -1e-12)).sum()), draws],
+        "told_apart": [int((p < 0.05).sum()), draws],
+    }
+
+
+def equal_models(rng: np.random.Generator, draws: int, *, models: int, photos: int) -> Counted:
+    """Models of equal accuracy, ranked."""
+    rows, truth = [], 1 / (1 + np.exp(-0.5))
+    for _ in range(draws):
+        counts = counts_of(clustered(np.full((models, 1), 0.5), photos, 1.0, rng))
+        table = ranking(counts, average="micro", resamples=1000, seed=int(rng.integers(1 << 30))).table
+        together = bool(((table["low"] <= truth) & (truth <= table["high"])).all())
+        rows.append({"told_apart": set(table["rank"]) != {f"1–{models}"}, "covers": together})
+    return tally(rows)
+
+
+ADDITIVE = np.array([1.2, 0.6])[:, None] + np.array([0.0, -0.5, -1.5])[None, :]
+"""Log odds of two models under three conditions: each model loses the same."""
+MANY = np.array([1.0, 0.5, 0.0])[:, None] + np.linspace(0, -1.5, 6)[None, :]
+SEPARATED = np.stack([np.full(3, 60.0), np.full(3, 0.4), np.full(3, -0.3)], axis=1)
+FEW = np.array([0.6, 0.3, 0.0, -0.3])[:, None] + np.linspace(0.3, -0.3, 5)[None, :]
+LOGITS = {"additive": ADDITIVE, "many": MANY, "separated": SEPARATED, "few": FEW}
+
+
+def no_interaction(rng: np.random.Generator, draws: int, *, logits: str, photos: int) -> Counted:
+    """Models that all lose the same under every condition, in log odds (in points where originals are all right)."""
+    table, rows = LOGITS[logits], []
+    chance = 1 / (1 + np.exp(-table))
+    truth = (chance[-2, 0] - chance[-2, -1]) - (chance[-1, 0] - chance[-1, -1])
+    for _ in range(draws):
+        laid = grid_of(clustered(table, photos, 1.0, rng))
+        found = interaction_of(laid, reference_condition="original", resamples=400, seed=int(rng.integers(1 << 30)))
+        last = found.pairs.iloc[-1]
+        rows.append({"rejects": found.p < 0.05, "covers": last["low"] <= truth <= last["high"]})
+    return tally(rows)
+
+
+def choices(rng: np.random.Generator, draws: int, *, models: int, photos: int) -> Counted:
+    """Equal models weighed by two conditions."""
+    weights = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
+    logits = np.log(np.array([[0.8, 0.6]] * models) / np.array([[0.2, 0.4]] * models))
+    rows = []
+    for _ in range(draws):
+        counts = counts_of(clustered(logits, photos, 1.0, rng))
+        found = choose(counts, weights, resamples=1000, seed=int(rng.integers(1 << 30)))
+        first = found.models[found.models["model"] == "m00"].iloc[0]
+        rows.append({"covers": first["low"] <= 0.65 <= first["high"], "told_apart": len(found.together) < models})
+    return tally(rows)
+
+
+def power(rng: np.random.Generator, draws: int, *, difference: float, changed: float, wanted: float) -> Counted:
+    """McNemar's test at the number of photos that was asked for."""
+    n = photos_needed(difference, discordant_share=changed, power=wanted)
+    up, down = (changed + difference) / 2, (changed - difference) / 2
+    lost, gained, _ = rng.multinomial(n, [up, down, 1 - changed], draws).T
+    z = (lost - gained) / np.sqrt(np.maximum(lost + gained, 1))
+    return {"finds": [int((np.abs(z) > norm.ppf(0.975)).sum()), draws]}
+
+
+def settled(rng: np.random.Generator, draws: int, *, value: float, n: int = 60, margin: float = 0.05) -> Counted:
+    """An interval at the number of photos that is said to bring it to one side of a margin."""
+    spread = 0.3
+    half = norm.ppf(0.975) * spread / np.sqrt(n)
+    needed = photos_to_settle(n, value=value, low=value - half, high=value + half, margin=margin)
+    estimates = rng.normal(value, spread / np.sqrt(needed), draws)
+    reach = norm.ppf(0.975) * spread / np.sqrt(needed)
+    clear = estimates - reach > margin if value > margin else estimates + reach < margin
+    return {"clear": [int(clear.sum()), draws]}
+
+
+def regression(rng: np.random.Generator, draws: int) -> Counted:
+    """Cells of three models, three scenarios and four classes that scatter independently."""
+    cells = [(m, c, k) for m in "abc" for c in ("original", "x", "y") for k in "pqrs"]
+    frame = pd.DataFrame(cells, columns=["model", "condition", "label"]).assign(n=50)
+    mean = 0.7 - 0.2 * (frame["condition"] == "x").to_numpy()
+    rows = []
+    for _ in range(draws):
+        found = fit(frame.assign(accuracy=mean + rng.normal(0, 0.05, len(frame)))).coefficients.set_index("term")
+        row = found.loc["scenario[x]"]
+        rows.append({"covers": row["low"] <= -0.2 <= row["high"]})
+    return tally(rows)

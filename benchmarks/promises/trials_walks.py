@@ -1,0 +1,127 @@
+"""Trials of what is said about walks, people, prompts and questions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from holdfast.stats.core.paired import paired_change
+from holdfast.stats.hard.mining import share as clustered_share
+from holdfast.stats.people.agreement import agreement
+from holdfast.stats.walks.fmr import fmr, fmr_ranking
+from holdfast.stats.walks.fmr_people import fmr_corrected
+from promises.promise import Counted, tally
+
+STANDARD, VALID, RIGHT = 0.9, 0.8, {"easy": 0.6, "hard": 0.3}
+CONFIRMED = {("easy", True): 0.98, ("easy", False): 0.9, ("hard", True): 0.9, ("hard", False): 0.5}
+
+
+def walks(
+    rng: np.random.Generator, draws: int, *, photos: int, standard: float, validated: float, kept: float
+) -> Counted:
+    """Walks with known SA, VR and survival; survivors come from those right before, so the two accuracies correlate."""
+    shape = (draws, photos)
+    right = rng.random(shape) < standard
+    valid = rng.random(shape) < np.where(right, validated, validated / 2)
+    survived = right & (rng.random(shape) < kept)
+    share = standard * validated + (1 - standard) * validated / 2
+    accuracy = standard * validated * kept / share
+    frame = pd.DataFrame(
+        {
+            "model": np.repeat([f"{number:05}" for number in range(draws)], photos), "label": "cat",
+            "source_id": np.tile([str(number) for number in range(photos)], draws),
+            "right_original": right.reshape(-1), "validated": valid.reshape(-1),
+            "right_perturbed": survived.reshape(-1),
+        }
+    )  # fmt: skip
+    found = fmr(frame)
+    found = found[(found["label"] == "") & (found["measure"] == "fmr")]
+    held = (found["low"] <= accuracy / standard) & (accuracy / standard <= found["high"])
+    return {"covers": [int(held.sum()), draws]}
+
+
+def judged_walks(rng: np.random.Generator, draws: int, *, images: int, easy: int, hard: int) -> Counted:
+    """Images of two classes, of whose accepted ones people judge ``easy`` and ``hard``, drawn within the class."""
+    both = sum(RIGHT[k] * CONFIRMED[k, True] + (1 - RIGHT[k]) * CONFIRMED[k, False] for k in RIGHT) / 2
+    ratio = sum(RIGHT[k] * CONFIRMED[k, True] for k in RIGHT) / 2 / both / STANDARD
+    label, rows = np.where(np.arange(images) % 2 == 0, "easy", "hard"), []
+    for _ in range(draws):
+        valid = rng.random(images) < VALID
+        right = rng.random(images) < np.where(label == "easy", RIGHT["easy"], RIGHT["hard"])
+        agreed = np.array([CONFIRMED[name, bool(hit)] for name, hit in zip(label, right, strict=True)])
+        verdict = rng.random(images) < agreed
+        confirmed = np.full(images, np.nan)
+        for name, count in (("easy", easy), ("hard", hard)):
+            chosen = rng.permutation(np.flatnonzero(valid & (label == name)))[:count]
+            confirmed[chosen] = verdict[chosen]
+        frame = pd.DataFrame(
+            {
+                "model": "m", "label": label, "source_id": [f"s{number}" for number in range(images)],
+                "right_original": rng.random(images) < STANDARD, "validated": valid,
+                "right_perturbed": np.where(valid, right.astype(float), np.nan), "confirmed": confirmed,
+            }
+        )  # fmt: skip
+        table = fmr_corrected(frame, resamples=1000, seed=int(rng.integers(1 << 30)))
+        table = table[table["label"] == ""].set_index("measure")
+        held = {
+            name: table.loc[name, "low"] <= truth <= table.loc[name, "high"]
+            for name, truth in (("fmr", ratio), ("false_accepts", 1 - both))
+        }
+        rows.append(held)
+    return tally(rows)
+
+
+def walked_models(rng: np.random.Generator, draws: int, *, photos: int) -> Counted:
+    """Three models whose walks survive alike, ranked by FMR."""
+    rows = []
+    for _ in range(draws):
+        hard = rng.normal(0, 0.1, photos)
+        frames = []
+        for name in "abc":
+            right = rng.random(photos) < 0.9
+            survived = right & (rng.random(photos) < np.clip(0.5 + hard, 0, 1))
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "model": name, "label": "fox", "source_id": [f"p{number}" for number in range(photos)],
+                        "sample_id": [f"s{number}" for number in range(photos)], "right_original": right,
+                        "validated": rng.random(photos) < 0.8, "right_perturbed": survived,
+                    }
+                )
+            )  # fmt: skip
+        found = fmr_ranking(pd.concat(frames, ignore_index=True), resamples=400, seed=int(rng.integers(1 << 30)))
+        rows.append({"told_apart": bool((found.table["rank"] != "1–3").any())})
+    return tally(rows)
+
+
+def raters(rng: np.random.Generator, draws: int, *, items: int, people: int = 3, right: float = 0.8) -> Counted:
+    """People who name one of two classes rightly with a known chance: Krippendorff's α is (2 · right − 1)²."""
+    rows, truth = [], (2 * right - 1) ** 2
+    for _ in range(draws):
+        shown = rng.integers(0, 2, (items, 1))
+        said = pd.DataFrame(np.where(rng.random((items, people)) < right, shown, 1 - shown))
+        found = agreement(said, resamples=1000, seed=int(rng.integers(1 << 30))).set_index("measure")
+        row = found.loc["krippendorff_alpha"]
+        rows.append({"covers": row["low"] <= truth <= row["high"]})
+    return tally(rows)
+
+
+def prompts(rng: np.random.Generator, draws: int, *, count: int = 40, images: int = 5) -> Counted:
+    """Prompts that fail with unlike chances, several images of each: the share of failures."""
+    rows, owner = [], np.repeat(np.arange(count), images)
+    for _ in range(draws):
+        hits = rng.random(count * images) < np.repeat(rng.beta(0.5, 1.0, count), images)
+        found = clustered_share(hits, owner)
+        rows.append({"covers": found["low"] <= 1 / 3 <= found["high"]})
+    return tally(rows)
+
+
+def changed_prompts(rng: np.random.Generator, draws: int, *, count: int = 40, images: int = 4) -> Counted:
+    """Prompts of which some gain in all their images: the paired change."""
+    rows, owner = [], np.repeat(np.arange(count), images)
+    for _ in range(draws):
+        before = rng.random(count * images) < 0.5
+        after = before | np.repeat(rng.random(count) < 0.3, images)
+        found = paired_change(before, after, owner, resamples=1000, seed=int(rng.integers(1 << 30)))
+        rows.append({"covers": found["low"] <= 0.15 <= found["high"]})
+    return tally(rows)

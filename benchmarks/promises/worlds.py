@@ -1,0 +1,215 @@
+"""Generators of answers whose truth is known, with what is awkward in real collections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from holdfast.stats.core.answers import Answers
+from holdfast.stats.core.grid import AnswerGrid
+from holdfast.stats.core.reduce import Counts
+
+ALIKE = 0.97  # correlation of the latent answers to a photo and to its near-copy
+
+
+@dataclass(frozen=True)
+class World:
+    """Answers of one model, and the true drops of its conditions: the mean over classes, and over photos."""
+
+    answers: Answers
+    macro: np.ndarray
+    micro: np.ndarray
+    base: tuple[float, float]  # true accuracy on originals, macro and micro
+
+
+def answers_world(
+    rng: np.random.Generator,
+    drops: Sequence[float],
+    *,
+    photos: int = 120,
+    classes: int = 12,
+    sizes: Sequence[int] = (),
+    base: float = 0.85,
+    slope: float = 0.0,
+    renderings: int = 1,
+    alike: float = 0.5,
+    donors: int = 0,
+    donor_share: float = 0.25,
+    missing: float = 0.0,
+    copies: float = 0.0,
+) -> World:
+    """Return answers with accuracy ``base`` on originals and ``base`` − drop under each condition, on average.
+
+    Args:
+        rng: random numbers.
+        drops: of the conditions; the last one is pasted where there are donors.
+        photos: number of photos, spread over the classes.
+        classes: number of classes.
+        sizes: photos of each class, in place of the two above.
+        base: accuracy on originals.
+        slope: drops of the classes reach from 1 − slope to 1 + slope times the mean drop.
+        renderings: images per photo and condition.
+        alike: correlation of the latent answers to one photo.
+        donors: backgrounds that the last condition's photos share.
+        donor_share: part of the last condition's latent variance that is the donor's.
+        missing: share of photos that lack the conditions (no mask), twice as many in the last class as on average.
+        copies: share of photos that are near-copies of another photo of their class.
+    """
+    label = np.repeat(np.arange(len(sizes)), sizes) if len(sizes) else np.arange(photos) % classes
+    photos, classes, count = len(label), int(label.max()) + 1, len(drops)
+    factor = 1 + slope * np.linspace(-1, 1, classes)
+    chance = base - np.outer(factor, [*drops, 0.0])  # (classes, conditions), the original behind the others
+    shared = np.sqrt(alike) * rng.standard_normal(photos)
+    lacks = rng.random(photos) < 2 * missing * label / max(classes - 1, 1)
+    original = _originals_of_copies(rng, label, copies)
+    parts = []
+    for column in range(count + 1):
+        for _ in range(renderings if column < count else 1):
+            own, lender = np.sqrt(1 - alike) * rng.standard_normal(photos), np.full(photos, -1)
+            if donors and column == count - 1:
+                lender = rng.integers(0, donors, photos)
+                own *= np.sqrt((1 - donor_share - alike) / (1 - alike))
+                own += np.sqrt(donor_share) * rng.standard_normal(donors)[lender]
+            latent = shared + own
+            copied = ALIKE * latent[original] + np.sqrt(1 - ALIKE**2) * rng.standard_normal(photos)
+            latent = np.where(original == np.arange(photos), latent, copied)
+            kept = np.flatnonzero(~lacks) if column < count else np.arange(photos)
+            right = (latent < norm.ppf(chance[label, column])).astype(np.float64)
+            parts.append((np.full(len(kept), column), kept, right[kept], lender[kept]))
+    condition, source, hits, donor = (np.concatenate(column) for column in zip(*parts, strict=True))
+    nothing = np.zeros(len(hits))
+    answers = Answers(
+        conditions=[*(f"c{number:02}" for number in range(count)), "original"], condition=condition, trained=[""],
+        trained_on=np.zeros(len(hits), np.intp), labels=[f"class{number:02}" for number in range(classes)],
+        label=label[source], sources=[f"photo{number:05}" for number in range(photos)], source=source, donor=donor,
+        donor_labels=[], donor_label=np.full(len(hits), -1), fold=np.full(len(hits), -1), n=np.ones(len(hits)),
+        right=hits, right_restricted=hits, captured=nothing, captured_before=nothing,
+        given=np.zeros((1, count + 1, classes)), same_images=frozenset(),
+    )  # fmt: skip
+    by_class = chance[:, -1:] - chance[:, :-1]
+    micro = by_class[label[~lacks]].mean(axis=0) if (~lacks).any() else by_class.mean(axis=0)
+    return World(answers, by_class.mean(axis=0), micro, (float(chance[:, -1].mean()), float(chance[label, -1].mean())))
+
+
+def _originals_of_copies(rng: np.random.Generator, label: np.ndarray, copies: float) -> np.ndarray:
+    """Return for each photo the photo whose answers it nearly shares: mostly itself."""
+    original = np.arange(len(label))
+    for name in np.unique(label) if copies else ():
+        own = np.flatnonzero(label == name)
+        some = rng.permutation(own)
+        count = round(copies * len(own))
+        if 0 < count < len(own):
+            original[some[:count]] = rng.choice(some[count:], count)
+    return original
+
+
+def two_models(
+    rng: np.random.Generator,
+    photos: int,
+    *,
+    donors: int = 0,
+    renderings: int = 1,
+    accuracy: float = 0.8,
+    loss: float = 0.05,
+    alike: float = 0.4,
+    spread: float = 0.4,
+) -> tuple[Counts, Counts]:
+    """Return counts of an old model and of a new one that is worse by ``loss``.
+
+    Args:
+        rng: random numbers.
+        photos: number of photos.
+        donors: backgrounds that photos share; each model has its own trouble with some of them.
+        renderings: images per photo.
+        accuracy: of the old model.
+        loss: what the new one loses, in accuracy.
+        alike: correlation of the two models' latent answers to one image.
+        spread: root of the donors' part of the latent variance.
+    """
+    spread = spread if donors else 0.0
+    photo = np.repeat(np.arange(photos), renderings)
+    donor = rng.integers(0, donors, len(photo)) if donors else np.full(len(photo), -1)
+    shared = np.sqrt(alike) * rng.standard_normal(photos)[photo]
+    frames = []
+    for chance in (accuracy, accuracy - loss):
+        own = np.sqrt(1 - alike - spread**2) * rng.standard_normal(len(photo))
+        hard = spread * rng.standard_normal(donors)[donor] if donors else 0.0
+        right = (shared + hard + own < norm.ppf(chance)).astype(int)
+        frames.append(_cells(photo, donor, right))
+    return frames[0], frames[1]
+
+
+def _cells(photo: np.ndarray, donor: np.ndarray, right: np.ndarray) -> Counts:
+    condition = "random_background" if donor.max() >= 0 else "original"
+    names = np.array([f"s{number:05}" for number in range(int(photo.max()) + 1)], object)
+    cells = pd.DataFrame(
+        {
+            "model": "m", "trained_on": "", "kind": "static", "condition": condition, "label": "x",
+            "source_id": names[photo], "donor_id": None, "fold": -1, "n": 1, "right": right, "right_restricted": right,
+        }
+    )  # fmt: skip
+    if donor.max() >= 0:
+        cells["donor_id"] = np.array([f"d{number:04}" for number in range(int(donor.max()) + 1)], object)[donor]
+    trouble = pd.DataFrame(columns=["model", "condition", "status", "error", "n", "example"])
+    return Counts(cells, pd.DataFrame(), pd.DataFrame(), trouble, {}, ["m"], [condition], ["x"])
+
+
+def counts_of(
+    right: np.ndarray, *, classes: int = 1, n: np.ndarray | None = None, errors: dict | None = None
+) -> Counts:
+    """Return counts of ``right`` (photos, models, conditions), NaN for no answer; photo s has class s mod ``classes``.
+
+    Models are ``m00`` …, conditions ``original``, ``c1`` …; ``errors`` maps (model, condition) to failed rows.
+    """
+    photos, models, conditions = right.shape
+    s, m, c = (index.reshape(-1) for index in np.indices(right.shape))
+    names = ["original", *(f"c{i}" for i in range(1, conditions))]
+    rows = np.ones(right.shape, int) if n is None else n
+    answered = ~np.isnan(right.reshape(-1))
+    hits = np.nan_to_num(right).astype(int).reshape(-1)
+    cells = pd.DataFrame(
+        {
+            "model": np.array([f"m{i:02}" for i in range(models)], object)[m],
+            "trained_on": "",
+            "kind": "static",
+            "condition": np.array(names, object)[c],
+            "label": np.array([f"class{i}" for i in range(classes)], object)[s % classes],
+            "source_id": np.array([f"photo{i:05}" for i in range(photos)], object)[s],
+            "n": rows.reshape(-1),
+            "right": hits,
+            "right_restricted": hits,
+        }
+    )[answered].reset_index(drop=True)
+    trouble = pd.DataFrame(
+        [(model, condition, "error", "broken", count, "x") for (model, condition), count in (errors or {}).items()],
+        columns=["model", "condition", "status", "error", "n", "example"],
+    )
+    empty = pd.DataFrame()
+    return Counts(
+        cells, empty, empty, trouble, {}, sorted(cells["model"].unique()), names, sorted(cells["label"].unique())
+    )
+
+
+def grid_of(right: np.ndarray, *, classes: int = 1) -> AnswerGrid:
+    """Return the same as a grid, without the way through tables."""
+    photos, models, conditions = right.shape
+    names = ["original", *(f"c{i}" for i in range(1, conditions))]
+    n = (~np.isnan(right)).astype(float)
+    sources = np.array([f"photo{i:05}" for i in range(photos)], object)
+    return AnswerGrid(
+        np.nan_to_num(right), n, np.arange(photos) % classes, sources, [f"m{i:02}" for i in range(models)], names
+    )
+
+
+def clustered(logits: np.ndarray, photos: int, spread: float, rng: np.random.Generator) -> np.ndarray:
+    """Return right answers (photos, models, conditions): ``logits`` (models, conditions) plus an effect of each photo.
+
+    Photo effects move along the quantiles of the answers, so that every cell keeps its own marginal probability: the
+    answers share a normal copula with correlation spread²/(1 + spread²).
+    """
+    shared = spread * rng.normal(size=(photos, 1, 1)) + rng.normal(size=(photos, *logits.shape))
+    return (norm.cdf(shared / np.sqrt(1 + spread**2)) < 1 / (1 + np.exp(-logits))).astype(float)

@@ -1,0 +1,136 @@
+"""The register of promises: nothing promised that is not measured, and a seeded part of the measurement."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from promises.promise import Measured, Simulation
+from promises.register import PROMISES
+from promises.runner import measured, run, simulations
+
+DOCS = Path(__file__).parents[2] / "docs" / "statistics"
+RATE = re.compile(r"\d ?%|\b\d+ (?:of|in) [\d,]+\b|\bin \d+ of \d+")
+
+NO_PROMISES = [
+    # levels and definitions
+    "Wilson's 95 % interval",
+    "95 % level",
+    "the one-sided 95 % lower bound",
+    "(one-sided 5 %, Holm over conditions)",
+    "their 99.9 % interval",
+    "against the 95 % quantile",
+    "t with N − p degrees of freedom, 95 %",
+    "2.5 % is meant",
+    "the outer 2.5 %",
+    "0.75 % of the picture's diagonal",
+    "a square of 25 % or more",
+    # arithmetic and examples
+    "A percentile bootstrap of 120 right answers out of 120 says 100 % ± 0",
+    "the macro interval starts near 97 %",
+    "A cell at 0 or 100 % has no logit",
+    "From 95 % to 90 % is a larger step in log odds than from 55 % to 50 %",
+    "0 of 40 keeps a width",
+]
+"""What has a percent sign and is no statement about how often something happens."""
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def pages() -> dict[str, str]:
+    """The pages without code, links' targets and line breaks."""
+    found = {}
+    for path in sorted(DOCS.glob("*.md")):
+        if path.stem != "promises":
+            text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+            found[path.stem] = words(re.sub(r" ?\(\[measured\]\([^)]*\)\)|\]\([^)]*\)", "", text))
+    return found
+
+
+def test_promises_stand_on_their_pages_word_by_word() -> None:
+    text = pages()
+    assert len({promise.name for promise in PROMISES}) == len(PROMISES)
+    missing = [promise for promise in PROMISES if words(promise.statement) not in text[promise.page]]
+    assert not missing, {(promise.page, promise.statement) for promise in missing}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "promises"))
+def test_no_rate_stands_on_a_page_that_is_not_in_the_register(name: str) -> None:
+    text = pages()[name]
+    for phrase in [*{promise.statement for promise in PROMISES if promise.page == name}, *NO_PROMISES]:
+        text = text.replace(words(phrase), "")
+    assert not [text[max(0, hit.start() - 60) : hit.end() + 20] for hit in RATE.finditer(text)]
+
+
+def test_phrases_that_are_no_promises_are_in_use() -> None:
+    text = " ".join(pages().values())
+    assert not [phrase for phrase in NO_PROMISES if words(phrase) not in text]
+
+
+QUICK = {
+    "accuracy.renderings": 300, "accuracy.donors-12x3": 300,
+    "drops.uneven-macro": 250, "drops.donors-12": 300, "drops.one-of-three": 250, "drops.everything": 250,
+    "holds.margin": 300,
+    "robustness-score.120": 200, "robustness-score.renderings-24": 200, "robustness-score.donors-12x3": 200,
+    "robustness-score.tiny-40-high": 150, "robustness-score.three-photos": 200, "robustness-score.missing": 200,
+    "release-gate.donors-0": 50, "release-gate.donors-12x3": 120, "release-gate.alike": 40,
+    "release-gate.six-conditions": 10,
+    "comparing-models.eight": 60, "interaction.additive-60": 250, "interaction.few": 60, "choice.three": 30,
+    "fmr.150": 200, "fmr-people.140-of-300": 30, "agreement.alpha": 150, "mining.change": 300,
+    "regression.coefficient": 25,
+    "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
+}  # fmt: skip
+"""Draws of those that take time; the others, a thousandth of a second a draw, get ``CHEAP``."""
+CHEAP = 2_000
+CHEAP_TRIALS = {
+    "class_counts", "share", "sign_test", "trainings", "permuted", "gate_single_answers", "gate_more_photos", "auroc",
+    "power", "settled", "prompts", "paired_models",
+}  # fmt: skip
+
+
+def quick(simulation: Simulation) -> int:
+    return CHEAP if simulation.trial.__name__ in CHEAP_TRIALS else QUICK.get(simulation.name, 0)
+
+
+@pytest.mark.parametrize(
+    "simulation", [pytest.param(s, id=s.name) for s in simulations(PROMISES) if quick(s)], scope="module"
+)
+def test_promises_hold_in_a_seeded_part(simulation: Simulation) -> None:
+    """Within 1.6 times the binomial error at 95 %, three standard errors."""
+    counts = simulation.block(0, quick(simulation))
+    for promise in PROMISES:
+        if promise.simulation.name == simulation.name:
+            rate = Measured(*counts[promise.outcome])
+            assert rate.keeps(promise, 1.6), (promise.statement, promise.setting, rate.rate)
+
+
+def test_the_subset_names_simulations_that_there_are() -> None:
+    assert set(QUICK) <= {simulation.name for simulation in simulations(PROMISES)}
+
+
+def test_a_broken_promise_is_outside() -> None:
+    promise = next(promise for promise in PROMISES if promise.statement.startswith("Intervals cover in 93–97 %"))
+    assert Measured(9_400, 10_000).keeps(promise) and Measured(46, 50).keeps(promise)
+    assert not Measured(9_200, 10_000).keeps(promise) and not Measured(9_800, 10_000).keeps(promise)
+    assert Measured(0, 4_000).error > 0
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    promises = [promise for promise in PROMISES if promise.page == "sample-size"]
+    assert run(tmp_path, promises, jobs=1)
+    rates = measured(tmp_path, promises)
+    assert set(rates) == {promise.name for promise in promises}
+    path = tmp_path / f"{promises[0].simulation.name}.json"
+    whole = path.read_text()
+    stored = json.loads(whole)
+    last = max(stored["blocks"], key=int)
+    path.write_text(json.dumps(stored | {"blocks": {k: v for k, v in stored["blocks"].items() if k != last}}))
+    assert promises[0].name not in measured(tmp_path, promises)
+    assert run(tmp_path, promises, jobs=1)
+    assert json.loads(path.read_text())["blocks"] == stored["blocks"] and measured(tmp_path, promises) == rates
+    path.write_text(json.dumps(stored | {"key": "other settings", "blocks": {"0": {}}}))
+    assert promises[0].name not in measured(tmp_path, promises)

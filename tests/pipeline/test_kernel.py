@@ -153,7 +153,7 @@ def test_a_worker_that_loads_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_shard_is_written_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "_KEPT_SECONDS", -1)
+    monkeypatch.setattr(execution, "_PAUSES", (-1.0, -1.0))
     made(planned(tmp_path, Numbers(5)), size=5)
     assert len(values(tmp_path)) == len(Parts(tmp_path / "table", TABLE).paths()) == 5
 

@@ -27,7 +27,7 @@ from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.generate.plan import plan
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
-from holdfast.pipeline.jobs.sharding import shard_size
+from holdfast.pipeline.jobs.execute import shard_size
 from holdfast.pipeline.mask import MaskSpec, make_masks
 from holdfast.pipeline.segment.segment import SegmentSpec, segment
 from holdfast.pipeline.segment.testing import details as segment_details

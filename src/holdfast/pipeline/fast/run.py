@@ -17,7 +17,7 @@ from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import Pass
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.fast.remote_pass import OpenPass, Piece, RemotePass, piece_size
-from holdfast.pipeline.jobs.execute import execute, merged
+from holdfast.pipeline.jobs.execute import ProgressReport, execute
 from holdfast.pipeline.jobs.plan import Plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.jobs.summary import Summary
@@ -123,4 +123,4 @@ class OnePass:
         )  # fmt: skip
         with closing(device_pass), no_exit():
             jobs = partial(plan.shards, with_ids=False)
-            return merged(device_pass.through(prepared, jobs, samples, plan.owed), plan, step, progress)
+            return ProgressReport(plan, step, progress).merged(device_pass.through(prepared, jobs, samples, plan.owed))

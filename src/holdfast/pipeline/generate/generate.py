@@ -26,8 +26,8 @@ from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generate.files import GeneratedPool
 from holdfast.pipeline.generate.plan import GenerateSpec, GenerationPlan, ImageRequest, plan
 from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.execute import check_same, elsewhere, shard_size
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Run, writing
 

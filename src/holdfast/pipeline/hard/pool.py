@@ -23,10 +23,9 @@ from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.evaluate.evaluate import evaluate
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
-from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
 from holdfast.stats.hard.mining import half_of

@@ -27,10 +27,9 @@ from holdfast.pipeline.generate.generate import (
 )
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, measure
 from holdfast.pipeline.hard.results import Selection
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import check_same, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
-from holdfast.pipeline.jobs.sharding import check_same, elsewhere, shard_size
 from holdfast.store import Parts, write_table
 
 FIRST_REPEAT = 1_000_000

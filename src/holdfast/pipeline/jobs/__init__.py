@@ -4,6 +4,6 @@
 jobs that are owed, here or on other machines, and writes the rows. ``failures`` decides which errors become rows and
 which stop the command. ``row_ids`` hashes row ids quickly. docs/adding/rows.md shows how a verb uses them.
 
-``eval``, ``ask``, ``mask``, ``segment``, ``train``, ``detect`` and parts of ``mine`` are built so; ``synth`` uses the
-plan only. ``perturb`` and ``generate`` still have planners of their own.
+Every verb that makes rows of the one table is built so, and so are ``mask`` and parts of ``mine``; ``synth`` uses the
+plan only. ``generate`` and ``explain`` still have planners of their own.
 """

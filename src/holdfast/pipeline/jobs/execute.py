@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 import pyarrow as pa
 
-from holdfast.core.errors import HoldfastError, machine_trouble
+from holdfast.core.errors import HoldfastError, UserError, machine_trouble
+from holdfast.core.places import address
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.sharding import check_same, seeing, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts
 
@@ -30,9 +32,14 @@ Made = Any
 Resources = TypeVar("Resources")
 Item = TypeVar("Item")
 Part = TypeVar("Part")
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
 
 _BATCH_ROWS = 2000  # rows that are held as Python objects, which take ten times the memory of a table
-_KEPT_SECONDS = 60  # in this process, a kill costs no more work than this
+_PAUSES = (1.0, 60.0)  # in this process, rows wait so many seconds for their part file, at first and at most
+_TOLD_SECONDS = 0.5  # between two reports of progress inside a shard
+_BATCHES = 4  # per shard: a half-empty last batch costs little, and so does a killed worker
+_SHARDS = 3  # per worker at least, so that a slow worker is not waited for
 
 
 class Worker(Protocol[Resources]):
@@ -65,6 +72,7 @@ def execute(
     pack: Callable[[list[Job[Item, Part]]], Any] | None = None,
     samples: Iterable[Sample] = (),
     donors: Iterable[Sample] = (),
+    fine: Sequence[str] = ("ok",),
     progress: Progress = silent,
 ) -> Summary:
     """Make the rows that a plan owes; return what was made, with the plan's count of stored rows.
@@ -79,56 +87,73 @@ def execute(
         pack: turns a shard's jobs into what is sent to the worker; the jobs then carry no ids. None: the jobs.
         samples: of the jobs: a remote worker must see their files.
         donors: whose files a remote worker must see, too.
-        progress: told about every shard.
+        fine: statuses that the summary does not list as trouble.
+        progress: told about every shard; in this process, also while a shard is under way.
     """
     executor = executor or LocalExecutor(1)
-    work = ShardWork(plan.table, plan.details, worker, known, in_process=executor.shares_memory)
+    report = ProgressReport(plan, step, progress)
+    work = ShardWork(plan, worker, known, report if executor.shares_memory else None, fine)
     shards: Iterable[Any] = plan.shards(size or shard_size(plan.count, executor, 32), with_ids=pack is None)
     shards = map(pack, shards) if pack is not None else shards
-    results = executor.map(seeing(work, samples, executor, donors), shards)
-    return merged(results, plan, step, progress)
+    return report.merged(executor.map(seeing(work, samples, executor, donors), shards))
 
 
-def merged(results: Iterable[Any], plan: Plan[Any, Any], step: str, progress: Progress) -> Summary:
-    """Merge the summaries of shards as they arrive, and report progress in rows."""
-    summary = Summary(already=plan.already)
-    progress(step, 0, plan.owed)
-    for part in results:
-        summary.merge(part)
-        progress(step, summary.rows, plan.owed)
-    return summary
+class ProgressReport:
+    """Reports the progress of one step in rows, and merges the summaries of its shards."""
+
+    def __init__(self, plan: Plan[Any, Any], step: str, progress: Progress) -> None:
+        self._plan, self._step, self._progress = plan, step, progress
+        self._summary, self._reported = Summary(already=plan.already), 0.0
+
+    def merged(self, results: Iterable[Any]) -> Summary:
+        """Merge the summaries of shards as they arrive."""
+        self._progress(self._step, 0, self._plan.owed)
+        for part in results:
+            self._summary.merge(part)
+            self._progress(self._step, self._summary.rows, self._plan.owed)
+        return self._summary
+
+    def within(self, rows: int) -> None:
+        """Report, now and then, that a shard under way has made so many rows."""
+        if time.monotonic() - self._reported > _TOLD_SECONDS:
+            self._progress(self._step, min(self._summary.rows + rows, self._plan.owed), self._plan.owed)
+            self._reported = time.monotonic()
 
 
 class ShardWork(Generic[Resources]):
-    """Runs a worker on one shard after the other and writes a part file for each. It travels without resources."""
+    """Runs a worker on one shard after the other and writes a part file for each. It travels without resources.
+
+    ``report`` is None where another process does the work.
+    """
 
     def __init__(
         self,
-        table: Parts,
-        details: Mapping[str, Parts],
+        plan: Plan[Any, Any],
         worker: Worker[Resources],
         known: Resources | None,
-        *,
-        in_process: bool,
+        report: ProgressReport | None,
+        fine: Sequence[str],
     ) -> None:
-        self._table, self._details, self._worker = table, details, worker
+        self._table, self._details, self._worker, self._fine = plan.table, plan.details, worker, fine
         self._expected = None if known is None else list(worker.fingerprints(known))
-        self._in_process = in_process
-        self._resources = known
+        self._resources, self._report, self._pause = known, report, _PAUSES[0]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_resources": None}
 
     def __call__(self, jobs: Any) -> Summary:
         """Do these jobs and write their rows."""
-        rows = _Rows(self._table, self._details)
+        rows = _Rows(self._table, self._details, self._fine)
         try:
             for output in self._worker.run(self._loaded(), jobs):
                 rows.add(output)
-                if self._in_process and rows.seconds() > _KEPT_SECONDS:
-                    rows.write()
+                if self._report is not None:
+                    self._report.within(rows.count)
+                    if rows.seconds() > self._pause:
+                        rows.write()
+                        self._pause = min(2 * self._pause, _PAUSES[1])
         except Exception as error:
-            if self._in_process:
+            if self._report is not None:
                 rows.write()
             else:  # another worker may do this shard again, and write these rows a second time
                 self._resources = None  # they may hold work that was under way
@@ -150,9 +175,9 @@ class ShardWork(Generic[Resources]):
 class _Rows:
     """Gathers rows and their details for one part file per table, and counts them."""
 
-    def __init__(self, table: Parts, details: Mapping[str, Parts]) -> None:
-        self.summary = Summary()
-        self._table, self._details = table, details
+    def __init__(self, table: Parts, details: Mapping[str, Parts], fine: Sequence[str]) -> None:
+        self.summary, self.count = Summary(), 0
+        self._table, self._details, self._fine = table, details, fine
         common = {"run_id": table.folder.parent.resolve().name, "schema_version": SCHEMA_VERSION}
         self._common = {name: value for name, value in common.items() if name in table.schema.names}
         self._start = 0.0
@@ -175,10 +200,12 @@ class _Rows:
             self.summary.merge(output)
         elif isinstance(output, pa.Table):
             self._batches += output.to_batches()
+            self.count += len(output)
         else:
             for name, rows in self._beside.items():
                 rows += output.pop(name, ())
             self._rows.append(self._common | output)
+            self.count += 1
             if len(self._rows) == _BATCH_ROWS:
                 self._pack()
 
@@ -198,5 +225,60 @@ class _Rows:
             if rows:
                 self._details[name].write(pa.Table.from_pylist(rows, schema=self._details[name].schema), of=ids)
         self._table.write(table)
-        self.summary.count(table)
+        self.summary.count(table, fine=self._fine)
         self._forget()
+
+
+def elsewhere(executor: Executor | None) -> TypeGuard[Executor]:
+    """Return whether work leaves this process: it is then cut into shards, each of which writes one part of a table."""
+    return executor is not None and not executor.shares_memory
+
+
+def shard_size(count: int, executor: Executor, batch: int) -> int:
+    """Return how many of ``count`` jobs a shard has: some batches, or fewer where workers would have none."""
+    return max(1, min(_BATCHES * batch, -(-count // (_SHARDS * executor.width))))
+
+
+def check_same(name: str, planned: object, loaded: object) -> None:
+    """Raise a UserError where a worker has loaded something else than what the row ids were planned for."""
+    if planned != loaded:
+        raise UserError(
+            f"{name} is not the same on a worker as where the command was started: other weights or versions, or "
+            "another precision since only one of them has a GPU; start the command on a machine like the workers"
+        )
+
+
+def seeing(
+    work: Callable[[Shard], Result], samples: Iterable[Sample], executor: Executor, donors: Iterable[Sample] = ()
+) -> Callable[[Shard], Result]:
+    """Return work that a machine without the images refuses, instead of making a row with an error per image.
+
+    One image, one mask and one donor's image are looked for.
+    """
+    if not executor.remote:
+        return work
+    samples = list(samples)
+    images, masks = (sample.image for sample in samples), (sample.mask for sample in samples)
+    backgrounds = (donor.image for donor in donors)
+    seen = [path for path in map(_first_file, (images, masks, backgrounds)) if path]
+    return _Seeing(work, seen) if seen else work
+
+
+def _first_file(references: Iterable[object]) -> str:
+    paths = (str(getattr(reference, "path", "")) for reference in references)
+    return next((path for path in paths if path and not address(path) and Path(path).is_file()), "")
+
+
+class _Seeing(Generic[Shard, Result]):
+    def __init__(self, work: Callable[[Shard], Result], paths: list[str]) -> None:
+        self._work, self._paths = work, paths
+
+    def __call__(self, shard: Shard) -> Result:
+        missing = next((path for path in self._paths if not Path(path).is_file()), "")
+        if missing:
+            raise UserError(
+                f"the worker on {socket.gethostname()} does not see {missing}: images, masks and backgrounds must be "
+                "readable under the same path on every machine, or be in s3://"
+            )
+        self._paths = []  # once is enough
+        return self._work(shard)

@@ -114,6 +114,7 @@ def plan(
     *,
     scope: Scope | None = None,
     retry: bool = False,
+    retried: Sequence[str] = (ERROR,),
     details: Mapping[str, Parts] | None = None,
     progress: Progress = silent,
 ) -> Plan[Item, Part]:
@@ -124,14 +125,15 @@ def plan(
         jobs: everything that is asked for.
         row_ids: gives the ids of a job's rows, one per part.
         scope: which stored rows are dropped where they are not planned; None: no row.
-        retry: whether planned rows whose status is ``error`` are made again. Other rows with errors stay.
+        retry: whether planned rows with a ``retried`` status are made again. Other rows with errors stay.
+        retried: statuses of rows to try again.
         details: tables beside; their rows go with those of ``table``.
         progress: told about every job, where rows are stored.
     """
     beside = dict(details or {})
     stored = StoredIds(table.dataset())
     planned = np.zeros(len(stored), np.bool_)
-    failed = _failed(table, stored) if retry and len(stored) else None
+    failed = _failed(table, stored, retried) if retry and len(stored) else None
     owed = already = count = 0
     for job in with_progress(jobs, progress if len(stored) else silent, "plan", len(jobs)):
         done = 0
@@ -141,17 +143,17 @@ def plan(
             planned[places] = True
             done = len(places) - (int(failed[places].sum()) if failed is not None else 0)
         owed, already, count = owed + len(job.parts) - done, already + done, count + (len(job.parts) > done)
-    retried = failed & planned if failed is not None else None
+    again = failed & planned if failed is not None else None
     dropped = _superseded(table, scope, stored, planned) if scope is not None and not planned.all() else []
-    dropped += _ids_at(table, stored, retried) if retried is not None and retried.any() else []
+    dropped += _ids_at(table, stored, again, retried) if again is not None and again.any() else []
     _drop(table, beside, dropped)
-    return Plan(table, beside, jobs, row_ids, stored, retried, owed, already, count)
+    return Plan(table, beside, jobs, row_ids, stored, again, owed, already, count)
 
 
-def _failed(table: Parts, stored: StoredIds) -> NDArray[np.bool_]:
-    """Return a flag per stored row: whether its status is ``error``."""
+def _failed(table: Parts, stored: StoredIds, statuses: Sequence[str]) -> NDArray[np.bool_]:
+    """Return a flag per stored row: whether it has one of the statuses."""
     failed = np.zeros(len(stored), np.bool_)
-    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status") == ERROR):
+    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status").isin(list(statuses))):
         failed[stored.places(batch["row_id"].to_pylist())] = True
     return failed
 
@@ -165,9 +167,9 @@ def _superseded(table: Parts, scope: Scope, stored: StoredIds, planned: NDArray[
     return superseded
 
 
-def _ids_at(table: Parts, stored: StoredIds, flags: NDArray[np.bool_]) -> list[str]:
+def _ids_at(table: Parts, stored: StoredIds, flags: NDArray[np.bool_], statuses: Sequence[str]) -> list[str]:
     ids = []
-    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status") == ERROR):
+    for batch in table.dataset().to_batches(columns=["row_id"], filter=pc.field("status").isin(list(statuses))):
         names = batch["row_id"].to_pylist()
         ids += list(compress(names, flags[stored.places(names)].tolist()))
     return ids

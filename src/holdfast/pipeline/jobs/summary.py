@@ -33,15 +33,17 @@ class Summary:
         self.trouble[message] += rows
         self.examples.setdefault(message, sample_id)
 
-    def count(self, rows: pa.Table | Sequence[Mapping[str, Any]], *, key: str = "sample_id") -> None:
-        """Count rows that were made, and what is wrong with those whose status is not ``ok``."""
+    def count(
+        self, rows: pa.Table | Sequence[Mapping[str, Any]], *, key: str = "sample_id", fine: Sequence[str] = ("ok",)
+    ) -> None:
+        """Count rows that were made, and what is wrong with those whose status is not ``fine``."""
         self.rows += len(rows)
         if isinstance(rows, pa.Table) and "status" not in rows.column_names:  # an oracle's verdicts
             return
         if isinstance(rows, pa.Table):
-            rows = rows.filter(pc.field("status") != "ok").select([key, "status", "error"]).to_pylist()
+            rows = rows.filter(~pc.field("status").isin(list(fine))).select([key, "status", "error"]).to_pylist()
         for row in rows:
-            if row["status"] != "ok":
+            if row["status"] not in fine:
                 self.add(str(row[key]), f"{row['status']}: {row['error']}")
                 self.errors += row["status"] == "error"
 

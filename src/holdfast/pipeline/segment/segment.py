@@ -20,10 +20,9 @@ from holdfast.models import load_segmenter
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.jobs.execute import Row, execute
+from holdfast.pipeline.jobs.execute import Row, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.sharding import elsewhere, shard_size
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, prepare, read
 from holdfast.pipeline.segment import networks, testing

@@ -19,10 +19,9 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.generate.review import REVIEW, check_review, settle
-from holdfast.pipeline.jobs.execute import merged
+from holdfast.pipeline.jobs.execute import ProgressReport, seeing
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
-from holdfast.pipeline.jobs.sharding import seeing
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
     Prepared,
@@ -147,7 +146,8 @@ def _write(
     size = 64 if spec.format in SHARD_FORMATS else size
     batches = (Batch(number, jobs) for number, jobs in enumerate(todo.shards(size), 1 + last_shard(parts)))
     seen = seeing(work, work.prepared.collection.samples, executor, work.prepared.pool.samples)
-    summary.merge(merged(executor.map(seen, batches), todo, "paint" if work.painter else "synth", progress))
+    report = ProgressReport(todo, "paint" if work.painter else "synth", progress)
+    summary.merge(report.merged(executor.map(seen, batches)))
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,26 @@
-"""Images × models, each walked as far as an oracle agrees → the one table: planning, resuming, baselines."""
+"""``holdfast perturb``: walk images against models as far as an oracle agrees, and write rows of the one table."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
-from holdfast.engine import Executor
+from holdfast.engine import Executor, LocalExecutor
 from holdfast.oracle import card
 from holdfast.pipeline.evaluate.models import Tested
-from holdfast.pipeline.jobs.environment import environment
+from holdfast.pipeline.jobs.execute import execute, shard_size
+from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.retry import drop_errors
-from holdfast.pipeline.jobs.sharding import elsewhere, seeing, shard_size
 from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import prepare, sample_batches
+from holdfast.pipeline.samples import Prepared, begin_run, prepare
 from holdfast.pipeline.specs import WalkOptions
-from holdfast.pipeline.walk.distances import feature_distance
 from holdfast.pipeline.walk.publish import provenance, write_manifest
 from holdfast.pipeline.walk.resources import (
     PerturbSpec,
@@ -34,44 +32,18 @@ from holdfast.pipeline.walk.resources import (
 )
 from holdfast.pipeline.walk.rows import (
     KIND,
-    NO_WALK,
     PERTURBED,
     RANDOM_WALK,
     WALK_CONDITIONS,
-    FinishedWalk,
-    WalkRecorder,
+    PlannedWalk,
+    WalkJob,
     WalkTables,
+    walk_key,
 )
-from holdfast.pipeline.walk.worker import Part, WalkShard, WalkWorker
+from holdfast.pipeline.walk.worker import WalkResources, WalkWorker
 from holdfast.store import Run, writing
 
 __all__ = ["PerturbSpec", "WalkOptions", "perturb"]
-
-
-@dataclass
-class _ModelPasses:
-    """What the passes over models share."""
-
-    spec: PerturbSpec
-    setting: WalkSetting
-    recorder: WalkRecorder
-    run: Run
-    samples: tuple[Sample, ...]
-    walking: WalkWorker
-    progress: Progress
-    summary: Summary = field(default_factory=Summary)
-
-    def walks(
-        self,
-        model: int,
-        jobs: Sequence[tuple[Sample, int | None]],
-        *,
-        baseline: bool = False,
-        stored: frozenset[str] = frozenset(),
-    ) -> WalkShard:
-        """Return the shard of samples that a model still owes."""
-        images = {sample.sample_id: self.recorder.prepared.images[sample.sample_id] for sample, _ in jobs}
-        return WalkShard(model, tuple(jobs), images, baseline, stored)
 
 
 def perturb(
@@ -91,38 +63,29 @@ def perturb(
         progress: told how far it is.
         executor: who walks; None: this process.
     """
-    run = Run(out)
+    run, summary = Run(out), Summary()
+    executor = executor or LocalExecutor(1)
     with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
         collection = read_originals(spec)
         # Where others walk, this process only has to know what they walk with.
-        known = replace(spec, device="cpu") if elsewhere(executor) else spec
+        known = spec if executor.shares_memory else replace(spec, device="cpu")
         tested = load_tested(known, collection)
         setting = load_setting(known, collection)
         prepared = prepare(spec, collection, progress)
-        run.begin(_recorded(spec, setting, collection, run), same=("verb", "dataset", "classes", "seed"))
-        run.write_environment(environment())
-        run.write_samples(sample_batches(prepared))
-        recorder = WalkRecorder(spec, prepared, setting, run, feature_distance(setting.oracle, setting.size))
+        recorded = _recorded(spec, setting, collection, run)
+        begin_run(run, recorded, prepared, summary, same=("verb", "dataset", "classes", "seed"))
         chosen = tuple(sample for sample in collection.samples if only is None or sample.sample_id in only)
-        frames = frozenset(sample.sample_id for sample in chosen[: spec.frames])
-        work = _ModelPasses(spec, setting, recorder, run, chosen, WalkWorker(spec, recorder, tested, frames), progress)
-        for problem in collection.problems:
-            work.summary.add(problem.sample_id, problem.message)
-        if spec.retry_errors:
-            planned = (
-                recorder.row_id(sample, name, model)
-                for model in tested
-                for sample in chosen
-                for name in (*WALK_CONDITIONS, RANDOM_WALK)
-            )
-            drop_errors(run.predictions, planned, statuses=("error", "skipped"))
-        _clear(work, tested)
-        _walk_all(work, tested, executor)
-        if spec.random_walk and spec.walk.direction != "random":
-            _baseline(work, tested, executor)
+        walks = _Walks(spec, run, setting, tested, prepared, chosen, progress, executor)
+        run.predictions.drop_ids(walks.incomplete())
+        summary.merge(walks.execute(walks.plan(), "walk"))
+        baseline = spec.random_walk and spec.walk.direction != "random"
+        # Also where none is asked for: random walks of images that have changed are dropped.
+        todo = walks.plan(walks.lengths(), retry=baseline)
+        if baseline:
+            summary.merge(walks.execute(todo, "baseline"))
         if spec.keep_images:
             write_manifest(provenance(run), run.path / "images")
-    return run, work.summary
+    return run, summary
 
 
 def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, run: Run) -> dict[str, Any]:
@@ -140,113 +103,104 @@ def _recorded(spec: PerturbSpec, setting: WalkSetting, collection: Collection, r
     }
 
 
-def _clear(work: _ModelPasses, tested: Sequence[Tested]) -> None:
-    """Drop rows that a planned one replaces, those that lack what is asked for now, and details without a row."""
-    predictions, details = work.run.predictions, work.recorder.details
-    if predictions.paths():
-        predictions.drop_ids(_superseded(work, tested) | _incomplete(work, tested))
-    kept = predictions.stored_ids()
-    for parts in details.all():
-        parts.drop_ids(parts.stored_ids() - kept)
+@dataclass(frozen=True)
+class WalkJobs:
+    """Every sample against every model: walks, or random walks where lengths are given."""
+
+    samples: Sequence[Sample]
+    models: int
+    lengths: Callable[[PlannedWalk], int | None] | None = None
+
+    def __len__(self) -> int:
+        return self.models * len(self.samples)
+
+    def __iter__(self) -> Iterator[WalkJob]:
+        for place in range(self.models):
+            for sample in self.samples:
+                walk = PlannedWalk(place, sample, baseline=self.lengths is not None)
+                if self.lengths is None:
+                    yield Job(walk, WALK_CONDITIONS)
+                else:
+                    yield Job(replace(walk, steps=self.lengths(walk)), (RANDOM_WALK,))
 
 
-def _superseded(work: _ModelPasses, tested: Sequence[Tested]) -> set[str]:
-    """Return stored rows that stand for a planned one: the image, its label or the model has changed since."""
-    models = {model.classifier.name: model for model in tested}
-    samples = {sample.sample_id: sample for sample in work.samples}
-    conditions = (*WALK_CONDITIONS, RANDOM_WALK)
-    planned = {condition: work.setting.parameters_json(condition) for condition in conditions}
-    columns = ["row_id", "sample_id", "condition", "parameters", "model"]
-    here = (pc.field("kind") == KIND) & pc.field("model").isin(list(models))
-    return {
-        row["row_id"]
-        for row in work.run.predictions.dataset().to_table(columns, here).to_pylist()
-        if row["sample_id"] in samples
-        and planned.get(row["condition"]) == row["parameters"]
-        and row["row_id"] != work.recorder.row_id(samples[row["sample_id"]], row["condition"], models[row["model"]])
-    }
+@dataclass(frozen=True)
+class _Walks:
+    """What the walks of one command share."""
 
+    spec: PerturbSpec
+    run: Run
+    setting: WalkSetting
+    tested: Sequence[Tested]
+    prepared: Prepared
+    samples: tuple[Sample, ...]
+    progress: Progress
+    executor: Executor
 
-def _incomplete(work: _ModelPasses, tested: Sequence[Tested]) -> set[str]:
-    """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
-    spec, details = work.spec, work.recorder.details
-    walks = details.walks.rows(["row_id", "validated", "image"]).to_pylist()
-    images = work.run.path / "images"
-    lacking: set[str] = set()
-    if spec.keep_images:
-        lacking |= {
-            row["row_id"]
-            for row in walks
-            if row["validated"] and not (row["image"] and (images / row["image"]).is_file())
-        }
-    if spec.keep_latents:
-        lacking |= {row["row_id"] for row in walks if row["validated"]} - details.latents.stored_ids()
-    ids = {
-        sample.sample_id: {work.recorder.row_id(sample, PERTURBED, model) for model in tested}
-        for sample in work.samples
-    }
-    framed = set().union(*(ids[sample.sample_id] for sample in work.samples[: spec.frames]))
-    lacking |= (framed & {row["row_id"] for row in walks}) - details.frames.stored_ids()
-    return lacking & set().union(*ids.values())
+    def row_id(self, walk: PlannedWalk, condition: str) -> str:
+        """Return the id of one row."""
+        sample, model = walk.sample, self.tested[walk.model]
+        key = walk_key(self.spec, self.prepared.collection.name, self.setting, sample, condition, model)
+        image = fingerprint([self.prepared.images[sample.sample_id], sample.label])
+        return row_id(key, image=image, mask="", model=model.fingerprint)
 
+    def plan(
+        self, lengths: Callable[[PlannedWalk], int | None] | None = None, *, retry: bool = True
+    ) -> Plan[PlannedWalk, str]:
+        """Plan the walks, or random walks of these lengths."""
+        return plan(
+            self.run.predictions,
+            WalkJobs(self.samples, len(self.tested), lengths),
+            lambda job: [self.row_id(job.item, condition) for condition in job.parts],
+            scope=self._scope(WALK_CONDITIONS if lengths is None else (RANDOM_WALK,)),
+            retry=retry and self.spec.retry_errors,
+            retried=("error", "skipped"),
+            details=WalkTables.of(self.run.path).by_name(),
+        )
 
-def _walk_all(work: _ModelPasses, tested: Sequence[Tested], executor: Executor | None) -> None:
-    """Walk against every model."""
-    stored = work.recorder.stored = work.run.predictions.stored_ids()
-    owed = []
-    for place, model in enumerate(tested):
-        ids = {
-            sample.sample_id: [work.recorder.row_id(sample, name, model) for name in WALK_CONDITIONS]
-            for sample in work.samples
-        }
-        missing = [sample for sample in work.samples if not stored.issuperset(ids[sample.sample_id])]
-        kept = frozenset(row for sample in missing for row in ids[sample.sample_id] if row in stored)
-        owed.append(work.walks(place, [(sample, None) for sample in missing], stored=kept))
-        work.summary.already += sum(row in stored for rows in ids.values() for row in rows)
-    _walk_shards(work, owed, "walk", 0, executor)
+    def _scope(self, conditions: Sequence[str]) -> Scope:
+        """Return the scope: rows of the same setting, samples and models."""
+        names = {sample.sample_id for sample in self.samples}
+        planned = {condition: self.setting.parameters_json(condition) for condition in conditions}
+        return Scope(
+            (pc.field("kind") == KIND) & pc.field("model").isin([model.classifier.name for model in self.tested]),
+            ("sample_id", "condition", "parameters"),
+            lambda row: row["sample_id"] in names and planned.get(row["condition"]) == row["parameters"],
+        )
 
+    def execute(self, todo: Plan[PlannedWalk, str], step: str) -> Summary:
+        """Walk; in this process, batches stay full from a model's first sample to its last."""
+        known = WalkResources.of(self.setting, self.tested)
+        frames = frozenset(sample.sample_id for sample in self.samples[: self.spec.frames])
+        worker = WalkWorker(self.spec, self.prepared.collection, self.run.path.absolute(), frames, known)
+        alone = self.executor.shares_memory
+        size = todo.count if alone else shard_size(todo.count, self.executor, self.spec.walk.batch_size)
+        return execute(
+            todo, worker, self.executor, step=step, size=size, known=known, samples=self.samples,
+            fine=("ok", "rejected", "skipped"), progress=self.progress,
+        )  # fmt: skip
 
-def _baseline(work: _ModelPasses, tested: Sequence[Tested], executor: Executor | None) -> None:
-    """Walk in a random direction, as far as the validated walks went."""
-    stored = work.run.predictions.stored_ids()
-    lengths = {
-        row["row_id"]: row["steps"]
-        for row in WalkTables.of(work.run.path).walks.rows(["row_id", "validated", "steps"]).to_pylist()
-        if row["validated"]
-    }
-    owed, unwalked = [], 0
-    for place, model in enumerate(tested):
-        row_id = partial(work.recorder.row_id, model=model)
-        missing = [sample for sample in work.samples if row_id(sample, RANDOM_WALK) not in stored]
-        work.summary.already += len(work.samples) - len(missing)
-        jobs = [(sample, lengths.get(row_id(sample, PERTURBED))) for sample in missing]
-        skipped = [FinishedWalk(sample, error=NO_WALK, status="skipped") for sample, steps in jobs if steps is None]
-        if skipped:
-            work.summary.rows += len(work.recorder.write(model, skipped, [RANDOM_WALK]))
-            unwalked += len(skipped)
-        owed.append(work.walks(place, [job for job in jobs if job[1] is not None], baseline=True))
-    _walk_shards(work, owed, "baseline", unwalked, executor)
+    def lengths(self) -> Callable[[PlannedWalk], int | None]:
+        """Return how many steps the validated walk of a random one went; None where there is no such walk."""
+        rows = WalkTables.of(self.run.path).walks.rows(["row_id", "validated", "steps"]).to_pylist()
+        steps = {row["row_id"]: row["steps"] for row in rows if row["validated"]}
+        return lambda walk: steps.get(self.row_id(walk, PERTURBED))
 
-
-def _walk_shards(
-    work: _ModelPasses, owed: Sequence[WalkShard], step: str, done: int, executor: Executor | None
-) -> None:
-    """Walk what each model owes; ``done`` samples of this step need no walk.
-
-    In this process, batches stay full from a model's first sample to its last; elsewhere, samples are cut into shards.
-    """
-    count = sum(len(shard.jobs) for shard in owed)
-    parts: Iterable[Part]
-    if elsewhere(executor):
-        size = shard_size(count, executor, work.spec.walk.batch_size)
-        samples = [job[0] for shard in owed for job in shard.jobs[:1]]
-        shards = [part for shard in owed for part in shard.cut(size)]
-        parts = executor.map(seeing(work.walking, samples, executor), shards)
-    else:
-        parts = chain.from_iterable(map(work.walking.parts, owed))
-    total = count + done
-    work.progress(step, 0, total)
-    for samples_done, summary in parts:
-        work.summary.merge(summary)
-        done += samples_done
-        work.progress(step, done, total)
+    def incomplete(self) -> set[str]:
+        """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""
+        spec, details = self.spec, WalkTables.of(self.run.path)
+        rows = details.walks.rows(["row_id", "validated", "image"]).to_pylist()
+        images = self.run.path / "images"
+        validated = {row["row_id"]: row["image"] for row in rows if row["validated"]}
+        lacking: set[str] = set()
+        if spec.keep_images:
+            lacking |= {walk for walk, image in validated.items() if not (image and (images / image).is_file())}
+        if spec.keep_latents:
+            lacking |= validated.keys() - details.latents.stored_ids()
+        ids = [
+            [self.row_id(PlannedWalk(place, sample), PERTURBED) for place in range(len(self.tested))]
+            for sample in self.samples
+        ]
+        framed = set().union(*ids[: spec.frames])
+        lacking |= (framed & {row["row_id"] for row in rows}) - details.frames.stored_ids()
+        return lacking & set().union(*ids)

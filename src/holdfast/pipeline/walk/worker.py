@@ -1,4 +1,4 @@
-"""The work of walking: what a process needs for its walks against a model, and what it writes of them."""
+"""Walks samples against models: what a process loads for it, and the rows it makes."""
 
 from __future__ import annotations
 
@@ -7,161 +7,128 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, SampleError, raise_machine_trouble, stop_or_sentence
-from holdfast.core.types import Sample
+from holdfast.core.fingerprint import canonical_json
+from holdfast.core.seeds import seed_from
+from holdfast.core.types import Collection, Sample
 from holdfast.engine import core_count
-from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.models import Tested
-from holdfast.pipeline.jobs.sharding import check_same
-from holdfast.pipeline.jobs.summary import Summary
-from holdfast.pipeline.samples import Prepared
-from holdfast.pipeline.walk.distances import feature_distance
-from holdfast.pipeline.walk.resources import PerturbSpec, load_setting, load_tested, square
-from holdfast.pipeline.walk.rows import RANDOM_WALK, WALK_CONDITIONS, FinishedWalk, WalkRecorder
+from holdfast.pipeline.jobs.execute import Row, check_same
+from holdfast.pipeline.walk.distances import FeatureDistance, feature_distance
+from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting, load_setting, load_tested, square
+from holdfast.pipeline.walk.rows import NO_WALK, FinishedWalk, WalkJob, WalkRecorder
 from holdfast.pipeline.walk.walk import WalkInput, WalkOptions, WalkResult, walk_with
 from holdfast.pipeline.walk.walk_model import UnderTest
 from holdfast.pipeline.walk.walk_step import Stepper
-from holdfast.store import Run
 
-_SECONDS_A_PART = 20.0
-"""What a kill may cost at most, besides the walks that are under way."""
-
-Part = tuple[int, Summary]
-"""Samples that have gone their way, and the rows that were written of them."""
+_SECONDS_TOGETHER = 20.0
+"""How long finished walks wait for others, to be shown to the model in one batch."""
 
 
-@dataclass(frozen=True)
-class WalkShard:
-    """Samples that walk against one model.
+@dataclass
+class WalkResources:
+    """What a process walks with: generator and oracle, and the models by their place in the specification.
 
     Attributes:
-        model: its place in the specification.
-        jobs: each sample, and how many steps it may go; None: as many as the options say.
-        images: fingerprints of their images, by sample.
-        baseline: whether the walks are random ones, as long as those before.
-        stored: rows of theirs that are there already.
+        setting: generator and oracle.
+        distance: between images, in the oracle's features.
+        tested: the models that are loaded.
+        stepper: the last one, with its model and whether it walks a baseline: compiling takes long.
     """
 
-    model: int
-    jobs: tuple[tuple[Sample, int | None], ...]
-    images: dict[str, str]
-    baseline: bool = False
-    stored: frozenset[str] = frozenset()
+    setting: WalkSetting
+    distance: FeatureDistance | None
+    tested: dict[int, Tested] = field(default_factory=dict)
+    stepper: tuple[tuple[int, bool], Stepper] | None = None
 
-    def cut(self, size: int) -> Iterator[WalkShard]:
-        """Yield the same samples in shards of ``size``."""
-        for start in range(0, len(self.jobs), size):
-            jobs = self.jobs[start : start + size]
-            images = {sample.sample_id: self.images[sample.sample_id] for sample, _ in jobs}
-            yield replace(self, jobs=jobs, images=images)
+    @classmethod
+    def of(cls, setting: WalkSetting, tested: Sequence[Tested] = ()) -> WalkResources:
+        """Return the resources of loaded parts."""
+        return cls(setting, feature_distance(setting.oracle, setting.size), dict(enumerate(tested)))
 
 
 class WalkWorker:
-    """Walks shards and writes what they leave.
-
-    Travels to other processes without generator, oracle and models, which are loaded there on first use.
-    """
+    """Walks samples; loads models one after the other, as jobs come model by model."""
 
     def __init__(
-        self, spec: PerturbSpec, recorder: WalkRecorder, tested: Sequence[Tested], frames: frozenset[str]
+        self, spec: PerturbSpec, collection: Collection, run: Path, frames: frozenset[str], known: WalkResources
     ) -> None:
-        collection = recorder.prepared.collection
-        self.spec = replace(spec, size=recorder.setting.size)  # else it would follow from the first image
-        self.frames = frames
-        self.run = recorder.run.path.absolute()
+        self.name = f"{spec.generator} or {spec.oracle}"
+        self.spec = replace(spec, size=known.setting.size)  # else it would follow from the first image
+        self.run_path, self.frames = run, frames
+        self.collection = replace(collection, samples=(), problems=())
         self.classes = {name: place for place, name in enumerate(collection.classes)}
-        self._bare = Prepared(replace(collection, samples=()), {}, {}, {}, DonorPool([]), "")
-        self._parameters = recorder.setting.parameters
-        self._fingerprints = [model.fingerprint for model in tested]
-        self._recorder: WalkRecorder | None = recorder
-        self._tested = dict(enumerate(tested))
-        self._joined: tuple[tuple[int, bool], Stepper] | None = None
+        self._expected = [model.fingerprint for model in known.tested.values()]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_recorder": None, "_tested": {}, "_joined": None}
+    def load(self) -> WalkResources:
+        """Load generator and oracle."""
+        return WalkResources.of(load_setting(self.spec, self.collection))
 
-    def __call__(self, shard: WalkShard) -> Part:
-        """Walk a shard and write one part of each table, named after its rows: doing it twice leaves the same."""
-        self.recorder.prepared = replace(self._bare, images=shard.images)
-        self.recorder.stored = set(shard.stored)
-        done, summary = 0, Summary()
-        for samples, part in self.parts(shard, whole=True):
-            done += samples
-            summary.merge(part)
-        return done, summary
+    def fingerprints(self, resources: WalkResources) -> list[str]:
+        """Return what row ids depend on, besides the models, each of which is checked when it is loaded."""
+        return [canonical_json(resources.setting.parameters)]
 
-    @property
-    def recorder(self) -> WalkRecorder:
-        """Return the recorder; load generator and oracle where they are not loaded."""
-        if self._recorder is None:
-            setting = load_setting(self.spec, self._bare.collection)
-            check_same(f"{self.spec.generator} or {self.spec.oracle}", self._parameters, setting.parameters)
-            distance = feature_distance(setting.oracle, setting.size)
-            self._recorder = WalkRecorder(self.spec, self._bare, setting, Run(self.run), distance)
-        return self._recorder
+    def run(self, resources: WalkResources, jobs: Sequence[WalkJob]) -> Iterator[Row]:
+        """Yield the rows that walks owe, model by model."""
+        recorder = WalkRecorder(self.spec, self.collection.name, resources.setting, self.run_path, resources.distance)
+        for (place, baseline), alike in itertools.groupby(jobs, key=lambda job: (job.item.model, job.item.baseline)):
+            model = self._tested(resources, place)
+            on_the_way: dict[str, tuple[WalkInput, FinishedWalk]] = {}
+            finished: list[FinishedWalk] = []
+            start = time.monotonic()
+            walkers = self._walkers(resources, list(alike), on_the_way, finished)
+            stepper = self._stepper(resources, model, place, baseline)
+            for walked in self._surviving(stepper, walkers, on_the_way, finished, baseline=baseline):
+                walk = on_the_way.pop(walked.key)[1]
+                walk.walked = walked
+                finished.append(walk)
+                if len(finished) >= 4 * self.spec.walk.batch_size or time.monotonic() - start > _SECONDS_TOGETHER:
+                    yield from recorder.rows(model, finished)
+                    finished.clear()
+                    start = time.monotonic()
+            yield from recorder.rows(model, finished)
 
-    def tested(self, place: int) -> Tested:
-        """Return a model; load it if needed and let go of those before it, as shards come model by model."""
-        if place not in self._tested:
-            self._tested.clear()
-            self._joined = None
+    def _tested(self, resources: WalkResources, place: int) -> Tested:
+        """Return a model; load it if needed and let go of those before it."""
+        if place not in resources.tested:
+            resources.tested.clear()
+            resources.stepper = None
             name = self.spec.models[place]
-            (model,) = load_tested(replace(self.spec, models=(name,)), self._bare.collection)
-            check_same(name, self._fingerprints[place], model.fingerprint)
-            self._tested[place] = model
-        return self._tested[place]
+            (model,) = load_tested(replace(self.spec, models=(name,)), self.collection)
+            check_same(name, self._expected[place], model.fingerprint)
+            resources.tested[place] = model
+        return resources.tested[place]
 
-    def parts(self, walks: WalkShard, *, whole: bool = False) -> Iterator[Part]:
-        """Walk these samples and write what is finished, part by part, or all of it at the end."""
-        if not walks.jobs:
-            return
-        on_the_way: dict[str, tuple[WalkInput, FinishedWalk]] = {}
-        finished: list[FinishedWalk] = []
-        written = time.monotonic()
-        walkers = self._walkers(walks.jobs, on_the_way, finished)
-        for walked in self._surviving(walks, walkers, on_the_way, finished):
-            walk = on_the_way.pop(walked.key)[1]
-            walk.walked = walked
-            finished.append(walk)
-            full = len(finished) >= 4 * self.spec.walk.batch_size or time.monotonic() - written > _SECONDS_A_PART
-            if full and not whole:
-                yield self._write(walks, finished)
-                finished.clear()
-                written = time.monotonic()
-        if finished:
-            yield self._write(walks, finished)
-
-    def _options(self, walks: WalkShard) -> WalkOptions:
+    def _options(self, baseline: bool) -> WalkOptions:
         given = self.spec.walk
-        return replace(given, direction="random", stop_when_fooled=False) if walks.baseline else given
+        return replace(given, direction="random", stop_when_fooled=False) if baseline else given
 
-    def _stepper(self, walks: WalkShard) -> Stepper:
-        """Return the stepper of a model, kept from shard to shard: compiling takes long."""
-        key = walks.model, walks.baseline
-        if self._joined is None or self._joined[0] != key:
-            model, setting = self.tested(walks.model), self.recorder.setting
+    def _stepper(self, resources: WalkResources, model: Tested, place: int, baseline: bool) -> Stepper:
+        if resources.stepper is None or resources.stepper[0] != (place, baseline):
+            setting = resources.setting
             under = UnderTest(model.classifier, model.labels, setting.loss_space)
-            self._joined = key, Stepper(setting.generator, under, setting.oracle, self._options(walks), setting.mask)
-        return self._joined[1]
+            stepper = Stepper(setting.generator, under, setting.oracle, self._options(baseline), setting.mask)
+            resources.stepper = (place, baseline), stepper
+        return resources.stepper[1]
 
     def _surviving(
         self,
-        walks: WalkShard,
+        stepper: Stepper,
         walkers: Iterator[WalkInput],
         on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
         finished: list[FinishedWalk],
+        *,
+        baseline: bool,
     ) -> Iterator[WalkResult]:
         """Yield the walks; after a failure, repeat those under way one by one to find the image that fails."""
-        options, main = self._options(walks), not walks.baseline
-        stepper = self._stepper(walks)
+        frames, latents = () if baseline else self.frames, self.spec.keep_latents and not baseline
 
         def walked(some: Iterable[WalkInput]) -> Iterator[WalkResult]:
-            return walk_with(
-                stepper, some, options, frames=self.frames if main else (), latents=self.spec.keep_latents and main
-            )
+            return walk_with(stepper, some, self._options(baseline), frames=frames, latents=latents)
 
         while True:
             try:
@@ -180,46 +147,39 @@ class WalkWorker:
                     walk.error = stop_or_sentence(error)
                     finished.append(walk)
 
-    def _write(self, walks: WalkShard, finished: Sequence[FinishedWalk]) -> Part:
-        conditions = [RANDOM_WALK] if walks.baseline else WALK_CONDITIONS
-        rows = self.recorder.write(self.tested(walks.model), finished, conditions)
-        summary = Summary(len(rows))
-        for row in rows:
-            if row["status"] == "error":
-                summary.add(row["sample_id"], f"{row['condition']}: {row['error']}")
-                summary.errors += 1
-        return len({row["sample_id"] for row in rows}), summary
-
     def _walkers(
         self,
-        jobs: Sequence[tuple[Sample, int | None]],
+        resources: WalkResources,
+        jobs: Sequence[WalkJob],
         on_the_way: dict[str, tuple[WalkInput, FinishedWalk]],
         finished: list[FinishedWalk],
     ) -> Iterator[WalkInput]:
-        """Yield images to walk, decoded ahead in threads; unreadable ones are finished before they start."""
+        """Yield images to walk, decoded ahead in threads; those that cannot walk are finished before they start."""
+        size = resources.setting.size
 
         def decoded(sample: Sample) -> Any:
-            return square(sample.image.load(max_pixels=self.spec.max_pixels), self.recorder.setting.size)
+            return square(sample.image.load(max_pixels=self.spec.max_pixels), size)
 
-        ahead = 2 * core_count()
-        queue: deque[tuple[Sample, int | None, Future[Any]]] = deque()
-        waiting = iter(jobs)
+        lost = [job for job in jobs if job.item.baseline and job.item.steps is None]
+        finished += [FinishedWalk(job, error=NO_WALK, status="skipped") for job in lost]
+        waiting = (job for job in jobs if not job.item.baseline or job.item.steps is not None)
+        queue: deque[tuple[WalkJob, Future[Any]]] = deque()
         with ThreadPoolExecutor(core_count()) as threads:
             while True:
-                queue.extend(
-                    (sample, steps, threads.submit(decoded, sample))
-                    for sample, steps in itertools.islice(waiting, ahead - len(queue))
-                )
+                more = itertools.islice(waiting, 2 * core_count() - len(queue))
+                queue.extend((job, threads.submit(decoded, job.item.sample)) for job in more)
                 if not queue:
                     return
-                sample, steps, future = queue.popleft()
+                job, future = queue.popleft()
+                sample, steps = job.item.sample, job.item.steps
                 try:
                     image = future.result()
                 except SampleError as error:
-                    finished.append(FinishedWalk(sample, error=str(error)))
+                    finished.append(FinishedWalk(job, error=str(error)))
                     continue
                 budget = self.spec.walk.steps if steps is None else steps
-                seed = self.recorder.seed(sample)
+                # The same for every model, so that all meet the same random directions.
+                seed = seed_from(self.spec.seed, sample.sample_id, "walk")
                 walker = WalkInput(sample.sample_id, image, self.classes[sample.label], seed, steps)
-                on_the_way[sample.sample_id] = walker, FinishedWalk(sample, image, budget=budget)
+                on_the_way[sample.sample_id] = walker, FinishedWalk(job, image, budget=budget)
                 yield walker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,13 +119,9 @@ def check(
     run = folder / _file_name(model)
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
-    try:
-        originals = api.evaluate(
-            photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
-        )
-    except UserError:
-        _remove_unused(run)
-        raise
+    originals = api.evaluate(
+        photos, masks=masks, scenarios=ORIGINAL, progress=_called(progress, "eval", "originals"), **options
+    )
     name = _name_of(originals.run, collection)
     made_masks = None
     if any(sample.mask is None for sample in collection.samples):
@@ -166,15 +161,6 @@ def _check_outside(folder: Path, photos: str) -> None:
         raise UserError(
             f"{folder} lies among the photos and would be read as one of their classes; choose another --out"
         )
-
-
-def _remove_unused(run: Path) -> None:
-    """Remove the folder of a mistyped model, which holds only its lock, and the folder above if it is empty."""
-    if [file.name for file in run.glob("*")] == [".lock"]:
-        (run / ".lock").unlink()
-        run.rmdir()
-        with contextlib.suppress(OSError):
-            run.parent.rmdir()
 
 
 def _file_name(text: str) -> str:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import STEERING, ZERO_WIDTH
 from holdfast.store.foreign import parse_foreign_json
 
 ENTRY_VERSION: Literal[1] = 1
@@ -24,10 +25,8 @@ MAX_BYTES = 1 << 20
 PROTOCOLS = {"static": 1, "hard": 1, "dynamic": 1}
 """Protocol → its version: raised when a number would come out differently from the same rows."""
 
-# Neither what moves a terminal's cursor nor what turns the direction of the text around it.
-_STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=rf"^[^{_STEERING}\t\n]*$")]
-Words = Annotated[str, StringConstraints(max_length=2000, pattern=rf"^[^{_STEERING}]*$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=rf"^[^{STEERING}{ZERO_WIDTH}\t\n]*$")]
+Words = Annotated[str, StringConstraints(max_length=2000, pattern=rf"^[^{STEERING}]*$")]
 Link = Annotated[str, StringConstraints(max_length=500, pattern=r"^(https://[^\s\"'<>]+)?$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,119}$")]

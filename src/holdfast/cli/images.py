@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.options import Argument, Data, Masks, Option, Seed
-from holdfast.cli.progress import TerminalProgress, echo_lines, echo_summary
+from holdfast.cli.progress import TerminalProgress, echo_lines, echo_summary, echo_trouble
 from holdfast.cli.verb import CommandCall, Quiet, verb
 from holdfast.core.places import shown
 from holdfast.pipeline.specs import MaskSpec, SynthSpec
@@ -74,8 +74,11 @@ def split(
     seed: Seed = 0,
 ) -> None:
     """Write a manifest with a stratified split and folds."""
+    from holdfast.pipeline.jobs.summary import Summary
     from holdfast.pipeline.split import write_split
 
+    summary = Summary()
     where = None if masks is None else shown(masks)
-    counts = write_split(data, out, masks=where, test_fraction=test, folds=folds, seed=seed)
+    counts = write_split(data, out, masks=where, test_fraction=test, folds=folds, seed=seed, summary=summary)
     typer.echo(", ".join(f"{name}: {count}" for name, count in counts.items()) + f"; {out}")
+    echo_trouble(summary)

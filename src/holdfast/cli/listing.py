@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core.names import unknown
+from holdfast.core.names import unknown, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,9 +78,9 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*(escape(str(heading)) for heading in titles), box=None, pad_edge=False, title=title)
+    table = Table(*(escape(visible(str(heading))) for heading in titles), box=None, pad_edge=False, title=title)
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(visible(str(cell))) for cell in row))
     console_for_tables().print(table)
 
 
@@ -109,17 +109,18 @@ def print_accuracy(run: Run) -> None:
 
 def print_frame(frame: pd.DataFrame) -> None:
     """Print a table of numbers: shares with three digits, counts whole, nothing for what is missing."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for name in frame.columns:
         table.add_column(str(name), justify="left" if frame[name].dtype.kind in "OSUT" else "right")
     for row in frame.itertuples(index=False):
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(escape(_cell(value)) for value in row))
     console_for_tables().print(table)
 
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.0f}" if abs(value) >= 10 else f"{value:.3f}"
-    return str(value)
+    return visible(str(value))

@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -17,6 +17,9 @@ from typer.core import TyperGroup
 from holdfast.cli import board, findings, generated, images, people, plan, runs, share, walks
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
+from holdfast.core.names import visible
+
+_UsageError: Any = typer.BadParameter.__bases__[0]  # of the click that this typer uses, its own or the package
 
 
 class _Commands(TyperGroup):
@@ -24,8 +27,32 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a model that calls ``sys.exit`` fails it."""
-        with no_exit():
-            return super().invoke(ctx)
+        try:
+            with no_exit():
+                return super().invoke(ctx)
+        except _UsageError as error:  # which rich prints
+            error.message = visible(error.message)
+            raise
+
+
+class _ShownStream:
+    """A stream that prints what would steer a terminal as an escape: names of files and classes may hold anything.
+
+    Rich draws with such characters. It finds the stream itself under the name that it looks for; whoever gives it names
+    makes them visible.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write the text with escapes."""
+        return self.rich_proxied_file.write(visible(text))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # else click would find a way past ``write``
+            raise AttributeError(name)
+        return getattr(self.rich_proxied_file, name)
 
 
 app = typer.Typer(
@@ -118,7 +145,14 @@ def _terminate(*_: object) -> None:
 
 
 def main() -> None:
-    """Entry point: user mistakes are one sentence and exit code 2; tracebacks only with --debug."""
+    """Entry point: see ``_main``; all that is printed goes through one stream."""
+    out, err = _ShownStream(sys.stdout), _ShownStream(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):  # type: ignore[type-var]
+        _main()
+
+
+def _main() -> None:
+    """Run the command: user mistakes are one sentence and exit code 2; tracebacks only with --debug."""
     debug = "--debug" in sys.argv[1:]
     if debug:
         sys.argv = [sys.argv[0], *(word for word in sys.argv[1:] if word != "--debug")]

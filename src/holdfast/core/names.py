@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,8 +66,44 @@ def parse_name(text: str, *, tagged: bool = True) -> Name:
 
 
 def split_list(text: str) -> list[str]:
-    """Split a comma-separated list; empty members are dropped."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """Split a comma-separated list; empty members are dropped, and a path that exists keeps its commas."""
+    parts, members = text.split(","), []
+    while parts:
+        lengths = range(len(parts), 1, -1) if any("/" in part or "." in part for part in parts) else ()
+        length = next((length for length in lengths if _is_one(",".join(parts[:length]))), 1)
+        members.append(",".join(parts[:length]).strip())
+        parts = parts[length:]
+    return [member for member in members if member]
+
+
+def _is_one(text: str) -> bool:
+    """Return whether all commas of a name stand in existing paths: ``scheme:PATH``, ``scheme:name@PATH``, options."""
+    head, _, query = text.partition("?")
+    values = [part.partition("=")[2] for part in query.split("&")]
+    for path in (head, head.partition(":")[2], head.rpartition("@")[2], *values):
+        if "," in path and os.path.exists(unquote(path).strip()):  # noqa: PTH110  (a Path refuses NUL)
+            text = text.replace(path, "", 1)
+    return "," not in text
+
+
+STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Characters, as a class of a regular expression, that steer a terminal or turn the direction of text."""
+
+ZERO_WIDTH = r"\u200b-\u200d\u2060-\u2064\ufeff"
+"""Characters, likewise, that nobody sees: two names that differ in them look the same."""
+
+_ODD = re.compile(f"[{STEERING}\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Return text for a terminal: what steers it as an escape such as \x1b, bytes that are not UTF-8 as \xff."""
+
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        code = code & 0xFF if 0xDC80 <= code <= 0xDCFF else code  # how Python holds such a byte
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _ODD.sub(escaped, text)
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:

@@ -57,6 +57,7 @@ class ClassKeys:
     wnids: tuple[str, ...] = ()
     imagenet_indices: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
+    required: bool = field(default=False, compare=False)  # a person wrote them: a label that is no output is an error
 
 
 _NOTHING: Mapping[str, Any] = {}  # one for all, nobody writes into it: a million empty ones are 80 MB

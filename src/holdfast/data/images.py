@@ -202,15 +202,14 @@ def _unreadable(path: str | Path, error: OSError) -> HoldfastError:
     return kind(f"{Path(path).name} cannot be read: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class FileImage:
-    """An image file."""
+class EncodedImage:
+    """Base of images that are kept as the bytes of a file; subclasses say where these bytes are."""
 
-    path: str | Path
+    __slots__ = ()
 
     def read(self) -> bytes:
         """Return the stored bytes."""
-        return read_file(self.path)
+        raise NotImplementedError
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the stored bytes."""
@@ -222,7 +221,18 @@ class FileImage:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedImage:
+class FileImage(EncodedImage):
+    """An image file."""
+
+    path: str | Path
+
+    def read(self) -> bytes:
+        """Return the stored bytes."""
+        return read_file(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedImage(EncodedImage):
     """An image file of a published benchmark; reading fails where its bytes are not the published ones."""
 
     path: str | Path
@@ -235,17 +245,9 @@ class PublishedImage:
             raise SampleError(f"{Path(self.path).name} has changed since it was published: its SHA-256 is another")
         return data
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the stored bytes."""
-        return bytes_sha256(self.read())
-
-    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Decode to HWC uint8 RGB."""
-        return decode_image(self.read(), max_pixels=max_pixels)
-
 
 @dataclass(frozen=True, slots=True)
-class TarImage:
+class TarImage(EncodedImage):
     """An image inside an uncompressed tar, read as a range of bytes; nothing is extracted."""
 
     path: str | Path
@@ -256,17 +258,9 @@ class TarImage:
         """Return the stored bytes."""
         return read_range(self.path, self.offset, self.size)
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the stored bytes."""
-        return bytes_sha256(self.read())
-
-    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Decode to HWC uint8 RGB."""
-        return decode_image(self.read(), max_pixels=max_pixels)
-
 
 @dataclass(frozen=True, slots=True)
-class BytesImage:
+class BytesImage(EncodedImage):
     """An image file's bytes, held in memory."""
 
     data: bytes = field(repr=False)
@@ -274,14 +268,6 @@ class BytesImage:
     def read(self) -> bytes:
         """Return the stored bytes."""
         return self.data
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the stored bytes."""
-        return bytes_sha256(self.data)
-
-    def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Decode to HWC uint8 RGB."""
-        return decode_image(self.data, max_pixels=max_pixels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import place
-from holdfast.core.types import ClassKeys, LabelSpace
+from holdfast.core.types import ClassKeys, Collection, LabelSpace
 from holdfast.registry import nearest, unknown
 
 IMAGENET_OUTPUTS = 1000
@@ -77,10 +77,27 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
                 keys[column].append(_checked(column, value, line, file.name))
     return {
         name: ClassKeys(
-            tuple(keys["wnid"]), tuple(int(index) for index in keys["imagenet_index"]), tuple(keys["label"])
+            tuple(keys["wnid"]), tuple(int(index) for index in keys["imagenet_index"]), tuple(keys["label"]), True
         )
         for name, keys in classes.items()
     }
+
+
+def unmatched_rows(given: Iterable[str], classes: Sequence[str]) -> list[str]:
+    """Return a sentence, with the nearest name, for each class of a label file that the dataset does not have."""
+    return [str(unknown("class of the dataset", name, classes)) for name in given if name not in classes]
+
+
+def class_keys(collection: Collection, label_file: str | Path | None) -> dict[str, ClassKeys]:
+    """Return the keys of a collection's classes: its own, or those of a label file where it has the class.
+
+    Raises:
+        UserError: the file has a class that the collection does not have.
+    """
+    given = read_label_file(label_file) if label_file else {}
+    for sentence in unmatched_rows(given, collection.classes):
+        raise UserError(f"the label file {str(label_file)!r}: {sentence}; mend the row or remove it")
+    return {**collection.keys, **given}
 
 
 def _checked(column: str, value: str, line: int, file_name: str) -> str:
@@ -110,11 +127,23 @@ class _Outputs:
         for index, name in enumerate(space.names):
             for synonym in {name, *name.split(",")}:
                 self.by_name.setdefault(normalised(synonym), set()).add(index)
-        unnamed = all(name == str(index) for index, name in enumerate(space.names))
-        self.is_imagenet = len(space) == IMAGENET_OUTPUTS and (bool(space.wnids) or unnamed)
+        self.is_unnamed = all(name == str(index) for index, name in enumerate(space.names))
+        self.is_imagenet = len(space) == IMAGENET_OUTPUTS and (bool(space.wnids) or self.is_unnamed)
 
     def shown(self, index: int) -> str:
         return f"{index} ({self.space.names[index]})"
+
+    def hint(self, name: str) -> str:
+        """Return what may help where no output is called so."""
+        if self.is_unnamed:
+            return (
+                f"its {len(self.space)} outputs have no names: write one a line, in their order, and give the file as "
+                "MODEL?labels=names.txt"
+            )
+        close = [self.space.names[min(self.by_name[key])] for key in nearest(normalised(name), self.by_name)]
+        if close:
+            return f"nearest: {'; '.join(dict.fromkeys(close))}"
+        return f"outputs are called {', '.join(self.space.names[:3])}, …"
 
 
 def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace) -> LabelMap:
@@ -170,8 +199,9 @@ def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
             outputs_of_keys |= candidates
         elif not candidates & outputs_of_keys:
             raise _ambiguous(name, label, candidates, outputs)
-    if outputs_of_keys and missing:
-        raise UserError(f"class {name!r} lists {missing[0]!r}, which is no output of the model")
+    if missing and (outputs_of_keys or (keys.required and keys.labels)):
+        hint = outputs.hint(missing[0])
+        raise UserError(f"class {name!r} lists {missing[0]!r}, which is no output of the model; {hint}")
     return outputs_of_keys
 
 
@@ -192,13 +222,9 @@ def _ambiguous(name: str, label: str, candidates: set[int], outputs: _Outputs) -
 
 
 def _unmappable(lost: Sequence[str], outputs: _Outputs) -> UserError:
-    name = lost[0]
-    close = nearest(normalised(name), outputs.by_name)
-    shown = [outputs.space.names[min(outputs.by_name[name])] for name in close]
-    sample = ", ".join(outputs.space.names[:3])
-    hint = f"nearest: {'; '.join(dict.fromkeys(shown))}" if shown else f"outputs are called {sample}, …"
     more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-    return UserError(f"class {name!r}{more} is no output of the model; {hint}; name its outputs in a --labels file")
+    file = "" if outputs.is_unnamed else "; name its outputs in a --labels file"
+    return UserError(f"class {lost[0]!r}{more} is no output of the model; {outputs.hint(lost[0])}{file}")
 
 
 def _output_names(classes: Sequence[str], owner: Mapping[int, str], space: LabelSpace) -> tuple[str, ...]:

@@ -18,7 +18,9 @@ from holdfast.data.images import check_size, load_upright, open_header, read_fil
 
 MASK_FORMATS = ("auto", "grey", "index", "alpha", "red")
 
-_VOID = 255  # "do not care" in the label maps of Pascal VOC and its heirs
+VOID = 255
+"""The value of "do not care" in the label maps of Pascal VOC and its heirs."""
+
 _RED_MARGIN = 64  # how far red must lead green and blue; 128, a common export's red, leads clearly, JPEG noise does not
 
 
@@ -35,6 +37,7 @@ def decode_mask(
 
     - ``grey``: 128 and more (32,768 of 16 bits); in a lossless file without any value that high, all but zero.
     - ``index``: every palette or grey index but 0 (background) and 255 (void).
+    - ``void=N``: the same with N for void instead of 255.
     - ``alpha``: alpha of 128 and more.
     - ``red``: pixels whose red leads green and blue clearly.
     - ``auto``: alpha where some pixel is not opaque; coloured palettes as index; red on black as red; the rest as grey.
@@ -42,14 +45,15 @@ def decode_mask(
 
     Args:
         data: an image file.
-        format: one of ``MASK_FORMATS``.
+        format: one of ``MASK_FORMATS``, or ``void=N``.
         size: (height, width) that the mask must have; checked before decoding.
         max_pixels: larger masks are refused before decoding.
 
     Raises:
         SampleError: unreadable, of another size, or of colours that no rule covers.
     """
-    if format not in MASK_FORMATS:
+    name, _, void = format.partition("=")
+    if name not in _RULES:
         raise UserError(f"mask formats are {', '.join(MASK_FORMATS)}; {format!r} is none of them")
     try:
         picture = open_header(data)
@@ -60,7 +64,7 @@ def decode_mask(
         picture = load_upright(picture, max_pixels=max_pixels)
     except SampleError as error:
         raise SampleError(str(error).replace("the image", "the mask", 1)) from error
-    mask = _RULES[format](picture)
+    mask = _index(picture, int(void)) if void else _RULES[name](picture)
     if size is not None and mask.shape != size:
         raise _other_size(mask.shape, size)
     return mask
@@ -103,14 +107,14 @@ def _palette(picture: Pillow.Image) -> Mask:
     return _by_index(indices)
 
 
-def _index(picture: Pillow.Image) -> Mask:
+def _index(picture: Pillow.Image, void: int = VOID) -> Mask:
     if picture.mode not in ("P", "1", "L") and not picture.mode.startswith("I"):
         raise SampleError(f"an index mask is a palette or greyscale image, this one is {picture.mode}")
-    return _by_index(np.asarray(picture))
+    return _by_index(np.asarray(picture), void)
 
 
-def _by_index(indices: NDArray[Any]) -> Mask:
-    foreground: Mask = (indices != 0) & (indices != _VOID)
+def _by_index(indices: NDArray[Any], void: int = VOID) -> Mask:
+    foreground: Mask = (indices != 0) & (indices != void)
     return foreground
 
 
@@ -161,29 +165,46 @@ _RULES: Mapping[str, Callable[[Pillow.Image], Mask]] = {
     "auto": _auto,
     "grey": _grey,
     "index": _index,
+    "void": _index,
     "alpha": _alpha,
     "red": _red,
 }
 
 
+class EncodedMask:
+    """Base of masks that are kept as the bytes of an image file; subclasses say where these bytes are."""
+
+    __slots__ = ()
+    format: str
+
+    def read(self) -> bytes:
+        """Return the stored bytes."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of bytes and format: the same bytes read by another rule are another mask."""
+        data = self.read()
+        return bytes_sha256(data) if self.format == "auto" else bytes_sha256(data + f"\0{self.format}".encode())
+
+    def load(self, height: int, width: int) -> Mask:
+        """Decode to HW bool of exactly this size."""
+        return decode_mask(self.read(), format=self.format, size=(height, width), max_pixels=height * width)
+
+
 @dataclass(frozen=True, slots=True)
-class FileMask:
+class FileMask(EncodedMask):
     """A mask file."""
 
     path: str | Path
     format: str = "auto"
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the stored bytes and the format."""
-        return _fingerprint(read_file(self.path), self.format)
-
-    def load(self, height: int, width: int) -> Mask:
-        """Decode to HW bool of exactly this size."""
-        return decode_mask(read_file(self.path), format=self.format, size=(height, width), max_pixels=height * width)
+    def read(self) -> bytes:
+        """Return the stored bytes."""
+        return read_file(self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class TarMask:
+class TarMask(EncodedMask):
     """A mask inside an uncompressed tar."""
 
     path: str | Path
@@ -191,19 +212,9 @@ class TarMask:
     size: int
     format: str = "auto"
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the stored bytes and the format."""
-        return _fingerprint(read_range(self.path, self.offset, self.size), self.format)
-
-    def load(self, height: int, width: int) -> Mask:
-        """Decode to HW bool of exactly this size."""
-        data = read_range(self.path, self.offset, self.size)
-        return decode_mask(data, format=self.format, size=(height, width), max_pixels=height * width)
-
-
-def _fingerprint(data: bytes, format: str) -> str:
-    # The same bytes read by another rule are another mask.
-    return bytes_sha256(data) if format == "auto" else bytes_sha256(data + f"\0{format}".encode())
+    def read(self) -> bytes:
+        """Return the stored bytes."""
+        return read_range(self.path, self.offset, self.size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,40 +7,29 @@ import dataclasses
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.names import Name, split_list
-from holdfast.core.places import address, folders_and_files, place, reaching, walk
+from holdfast.core.names import Name, split_list, visible
+from holdfast.core.places import address, folders_and_files, last_name, place, reaching, resolved, walk
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import IMAGE_SUFFIXES
-from holdfast.data.masks import MASK_FORMATS, FileMask
+from holdfast.data.masks import MASK_FORMATS, VOID, FileMask
 from holdfast.registry import nearest, unknown
 
 MASK_PREFERENCE = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".pgm", ".pbm", ".ppm", ".jpg", ".jpeg", ".jpe")
 """Order of preference among several masks of one name: lossless ones first."""
 
 _UNREADABLE_IMAGES = frozenset(
-    {
-        ".heic",
-        ".heif",
-        ".avif",
-        ".jp2",
-        ".j2k",
-        ".jxl",
-        ".tga",
-        ".psd",
-        ".svg",
-        ".ico",
-        ".exr",
-        ".hdr",
-        ".dng",
-        ".cr2",
-        ".nef",
-    }
+    {".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".tga", ".psd", ".svg", ".ico", ".exr", ".hdr", ".dng"}
+    | {".cr2", ".nef"}
 )
+IMAGE_FOLDERS = ("images", "image")
+"""Folders whose own name says nothing: the one above names the dataset."""
+
 _WNID = re.compile(r"n\d{8}")
 
 
@@ -66,13 +55,24 @@ def existing(path: str | Path, what: str) -> Path:
 
 
 def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
-    """Return the options of a name as text; UserError for one that the reader does not know."""
+    """Return the options of a name as text; UserError for one that the reader does not know.
+
+    Every reader knows ``mask_format``, and ``void=N``: the value of mask files that is neither object nor background.
+    """
+    known = (*known, "mask_format", "void")
     for option in name.options:
         if option not in known:
             raise unknown(f"{name.scheme or 'data'} option", option, known)
-    options = {option: str(value) for option, value in name.options.items()}
-    if options.get("mask_format", "auto") not in MASK_FORMATS:
+    options = {"mask_format": "auto"} | {option: str(value) for option, value in name.options.items()}
+    if options["mask_format"] not in MASK_FORMATS:
         raise unknown("mask format", options["mask_format"], MASK_FORMATS)
+    if "void" in options:
+        void = options.pop("void")
+        if not (void.isdecimal() and 0 < int(void) < 256) or options["mask_format"] not in ("auto", "index"):
+            raise UserError(
+                f"void is a value from 1 to 255 of masks that hold indices, not {void!r}; say void=255 alone"
+            )
+        options["mask_format"] = "index" if int(void) == VOID else f"void={void}"
     return options
 
 
@@ -90,7 +90,8 @@ def walk_images(folder: Path, problems: list[Problem]) -> Iterator[str]:
     """Return image files under a folder, as sorted relative paths with forward slashes; no stat per file.
 
     Hidden files and folders and files of other kinds are passed over; images in formats that cannot be read are a
-    problem per suffix. Links to files are followed, links to folders below ``folder`` are not: they may form rings.
+    problem per suffix. Links to files are followed; links to folders below ``folder`` are not, since they may form
+    rings: they are problems.
     """
     unreadable: Counter[str] = Counter()
     for relative in sorted(walk(folder) if address(folder) else _walk(os.fspath(folder), "", problems)):
@@ -100,45 +101,91 @@ def walk_images(folder: Path, problems: list[Problem]) -> Iterator[str]:
         elif suffix in _UNREADABLE_IMAGES:
             unreadable[suffix] += 1
     for suffix, count in sorted(unreadable.items()):
-        problems.append(
-            Problem(
-                f"{folder.name}/*{suffix}", f"{count} {suffix} file(s) were passed over; convert them to PNG or JPEG"
-            )
-        )
+        message = f"{count} {suffix} file(s) were passed over; convert them to PNG or JPEG"
+        problems.append(Problem(f"{folder.name}/*{suffix}", message))
 
 
 def _walk(folder: str, prefix: str, problems: list[Problem]) -> Iterator[str]:
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _walk(entry.path, f"{prefix}{entry.name}/", problems)
-                elif entry.is_file():
-                    yield prefix + entry.name
+        for name, is_folder, is_link in _entries(folder, problems, f"{Path(folder).name}/"):
+            if is_folder and is_link:
+                message = "the link to a folder is not followed; put the folder itself there"
+                problems.append(Problem(f"{Path(folder).name}/{name}", message))
+            elif is_folder:
+                yield from _walk(f"{folder}/{name}", f"{prefix}{name}/", problems)
+            else:
+                yield prefix + name
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno else "input/output error"
         problems.append(Problem(prefix or Path(folder).name, f"the folder cannot be read: {reason}"))
 
 
-def visible_folders(folder: Path) -> list[str]:
-    """Return names of the folders in a folder, sorted, without hidden ones."""
-    if address(folder):
-        return [name for name in folders_and_files(folder)[0] if not name.startswith(".")]
+def _entries(folder: str | Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, bool, bool]]:
+    """Yield the name of each visible file and folder of a folder, whether it is a folder, and whether it is a link.
+
+    What has a name that is not UTF-8 and what is a link to nothing becomes a problem.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if not entry.name.isascii() and not _is_text(entry.name):
+                problems.append(Problem(prefix + visible(entry.name), "the name is not UTF-8; rename it"))
+                continue
+            is_link = entry.is_symlink()
+            try:
+                is_folder = entry.is_dir()
+                is_file = not is_folder and entry.is_file()
+            except OSError:  # a link to itself, or through itself
+                is_folder = is_file = False
+            if is_folder or is_file:
+                yield entry.name, is_folder, is_link
+            elif is_link:
+                problems.append(Problem(prefix + entry.name, "the link leads nowhere; remove it or mend it"))
+
+
+def _is_text(name: str) -> bool:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def visible_folders(folder: Path, problems: list[Problem] | None = None) -> list[str]:
+    """Return names of the folders in a folder, sorted, without hidden ones."""
+    return _visible(folder, problems)[0]
+
+
+def visible_files(folder: Path, problems: list[Problem] | None = None) -> list[str]:
+    """Return names of the files in a folder, sorted, without hidden ones."""
+    return _visible(folder, problems)[1]
+
+
+def _visible(folder: Path, problems: list[Problem] | None) -> tuple[list[str], list[str]]:
+    if address(folder):
+        folders, files = folders_and_files(folder)
+        return [name for name in folders if name[0] != "."], [name for name in files if name[0] != "."]
+    try:
+        entries = sorted(_entries(folder, [] if problems is None else problems))
     except OSError as error:
         raise UserError(f"{str(folder)!r} cannot be read: {error.strerror or error}") from error
+    return [name for name, is_folder, _ in entries if is_folder], [
+        name for name, is_folder, _ in entries if not is_folder
+    ]
 
 
-def visible_files(folder: Path) -> list[str]:
-    """Return names of the files in a folder, sorted, without hidden ones."""
-    if address(folder):
-        return [name for name in folders_and_files(folder)[1] if not name.startswith(".")]
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+def collection_name(root: Path) -> str:
+    """Return a collection's name: the folder's own name, which survives moving it."""
+    folder = resolved(root)
+    return last_name(folder.parent if last_name(folder) in IMAGE_FOLDERS else folder) or "images"
+
+
+def images_below(root: Path, folder: str, problems: list[Problem]) -> list[tuple[str, str]]:
+    """Return id and path of the images below a folder of a root; an id is ``folder/stem``, see ``unique_ids``."""
+    files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
+    ids = unique_ids(list(map(without_suffix, files)), files)
+    return [(sample_id, f"{root}/{file}") for sample_id, file in zip(ids, files, strict=True)]
 
 
 def without_suffix(relative: str) -> str:
@@ -162,9 +209,13 @@ def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
 
 
 class InsideRoot:
-    """Resolves relative paths of an untrusted list to files that really lie under a root folder."""
+    """Resolves relative paths of an untrusted list to files that really lie under a root folder.
 
-    def __init__(self, root: Path) -> None:
+    ``option`` is the option of the list's reader that names another root, for errors.
+    """
+
+    def __init__(self, root: Path, option: str = "root") -> None:
+        self._option = option
         self._url = address(root)
         self._root = Path(os.path.realpath(root)) if not self._url else root
         self._folders: dict[str, str] = {}
@@ -176,7 +227,9 @@ class InsideRoot:
         if "\0" in relative or not relative.strip():
             raise SampleError("the path is empty")
         if pure.is_absolute() or re.match(r"[A-Za-z]:", relative) or ".." in pure.parts:
-            raise SampleError(f"the path {relative!r} leads outside the dataset; set the folder with ?root=DIR")
+            raise SampleError(
+                f"the path {relative!r} leads outside the dataset; set the folder with ?{self._option}=DIR"
+            )
         parent = pure.parent.as_posix()
         if self._url:
             return self._object(relative, parent, pure.name)
@@ -205,7 +258,14 @@ class InsideRoot:
 
 
 def attach_masks(
-    samples: Sequence[Sample], folder: Path, *, format: str = "auto", required: bool = True, by_source: bool = False
+    samples: Sequence[Sample],
+    folder: Path,
+    *,
+    format: str = "auto",
+    required: bool = True,
+    by_source: bool = False,
+    fits: Callable[[Sample], bool] | None = None,
+    problems: list[Problem] | None = None,
 ) -> list[Sample]:
     """Give each sample the mask file that bears its id (or its image's name), with any image suffix.
 
@@ -217,22 +277,26 @@ def attach_masks(
         format: how the files are read; see ``decode_mask``.
         required: no match at all is a UserError (a folder somebody named), not a shrug (one that was found).
         by_source: masks bear the ids of the originals, not of their renderings.
+        fits: says which samples can have such a mask; None: all.
+        problems: masks of no image are added to these, as one problem.
     """
     listed = _listed_masks(folder)
     matched: dict[str, tuple[int, str]] = {}
-    for relative in walk_images(folder, []):
+    for relative in walk_images(folder, [] if problems is None else problems):
         stem, suffix = os.path.splitext(relative)  # noqa: PTH122
         rank = MASK_PREFERENCE.index(suffix.lower())
         if stem not in matched or rank < matched[stem][0]:
             matched[stem] = (rank, f"{folder}/{relative}")
+    used: set[str] = set()
 
     def mask_of(sample: Sample) -> str | None:
         identity = sample.source_id if by_source else sample.sample_id
-        if identity in listed:
+        if identity in listed and (fits is None or fits(sample)):
             return listed[identity]
         if identity not in matched and os.path.splitext(identity)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
             identity = without_suffix(identity)  # an id that keeps its suffix: dog/a.jpg beside dog/a.png
-        return matched[identity][1] if identity in matched else None
+        used.add(identity)
+        return matched[identity][1] if identity in matched and (fits is None or fits(sample)) else None
 
     paths = [mask_of(sample) for sample in samples]
     if required and samples and not any(paths):
@@ -240,6 +304,10 @@ def attach_masks(
             f"no mask in {str(folder)!r} bears the name of an image; "
             f"that of {samples[0].sample_id!r} would be {folder / samples[0].sample_id}.png"
         )
+    unused = [] if listed else sorted(matched.keys() - used)
+    if problems is not None and unused:
+        message = f"{len(unused)} mask(s) bear the name of no image; rename them as their images are called"
+        problems.append(Problem(f"{last_name(folder)}/{unused[0]}", message))
     return [
         sample if path is None else dataclasses.replace(sample, mask=FileMask(path, format))
         for sample, path in zip(samples, paths, strict=True)
@@ -291,22 +359,25 @@ def finish(
     where: str,
     classes: Iterable[str] | None = None,
     keys: Mapping[str, ClassKeys] | None = None,
+    masks: Path | None = None,
+    **joining: Any,
 ) -> Collection:
-    """Return the collection; UserError where it has no sample.
+    """Return the collection, with the masks of a folder where one is given; UserError where it has no sample.
 
     ``classes`` gives the order of classes (sorted by name where there is none); those without a sample are left out
-    and become problems.
+    and become problems. ``joining`` holds further arguments of ``attach_masks``.
     """
     if not samples:
         first = f"; the first problem: {problems[0].sample_id}: {problems[0].message}" if problems else ""
         raise UserError(f"no usable image in {where}{first}")
+    if masks is not None:
+        samples = attach_masks(samples, masks, problems=problems, **joining)
     present = {sample.label for sample in samples}
     listed = list(dict.fromkeys(sorted(present) if classes is None else classes))
     problems.extend(Problem(label, f"the class {label!r} has no image") for label in listed if label not in present)
-    used = tuple(label for label in listed if label in present)
     return Collection(
         name=name,
-        classes=used,
+        classes=tuple(label for label in listed if label in present),
         samples=tuple(samples),
         keys={label: key for label, key in (keys or {}).items() if label in present},
         problems=tuple(problems),

@@ -67,6 +67,7 @@ def make_masks(
         jobs = [Job(sample, (sample,)) for sample in samples.values()]
         todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]], scope=scope)
         summary = Summary()
+        summary.add_problems(collection.problems)
         for row in parts.rows().to_pylist():  # what failed before is told again
             if row["status"] != "ok" and ids.get(row["sample_id"]) == row["row_id"]:
                 summary.add(row["sample_id"], f"{row['status']}: {row['error']}")

@@ -217,8 +217,7 @@ def begin_run(
     run.begin(recorded, same=same)
     run.write_environment(environment())
     run.write_samples(sample_batches(prepared))
-    for problem in prepared.collection.problems:
-        summary.add(problem.sample_id, problem.message)
+    summary.add_problems(prepared.collection.problems)
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:

@@ -14,14 +14,28 @@ from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
 from holdfast.data.splits import stratified_folds, stratified_split
 from holdfast.pipeline.files import write_csv
+from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import write_table
 
 
 def write_split(
-    data: str, out: Path, *, masks: str | None = None, test_fraction: float = 0.2, folds: int = 0, seed: int = 0
+    data: str,
+    out: Path,
+    *,
+    masks: str | None = None,
+    test_fraction: float = 0.2,
+    folds: int = 0,
+    seed: int = 0,
+    summary: Summary | None = None,
 ) -> dict[str, int]:
-    """Split by source image, class by class, and write the manifest; returns how many samples each part has."""
-    samples = stratified_split(load_collection(data, masks=masks).samples, test_fraction=test_fraction, seed=seed)
+    """Split by source image, class by class, and write the manifest; returns how many samples each part has.
+
+    What the reader could not use is added to ``summary``.
+    """
+    collection = load_collection(data, masks=masks)
+    samples = stratified_split(collection.samples, test_fraction=test_fraction, seed=seed)
+    if summary is not None:
+        summary.add_problems(collection.problems)
     if folds:
         samples = stratified_folds(samples, folds=folds, seed=seed)
     rows, home = [], os.path.realpath(out.parent)

@@ -12,7 +12,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,11 @@ def writing(folder: Path) -> Iterator[None]:
     """Hold the right to write below a folder, which one process at a time has.
 
     Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the
-    process, even after kill -9.
+    process, even after kill -9. A folder that was made here and is still empty after an error is removed again.
     """
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -89,7 +90,15 @@ def writing(folder: Path) -> Iterator[None]:
                 raise
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
         _set_damaged_aside(clear_unfinished(folder, ending=".parquet"))
-        yield
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # what is not empty stays
+                if missing and [entry.name for entry in folder.iterdir()] == [".lock"]:
+                    (folder / ".lock").unlink()
+                for each in missing:
+                    each.rmdir()
+            raise
 
 
 def _set_damaged_aside(paths: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from holdfast.core.files import write_atomic
 from holdfast.core.names import split_list
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import Collection
-from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.models import available, load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.jobs.environment import environment
@@ -288,8 +288,7 @@ def collection_of(options: StudyOptions, count: str = "scenes") -> Collection:
     images = images_of(options, count, least=1)
     spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
     collection = read(spec)
-    keys = read_label_file(Path(images["labels"])) if images["labels"] else {}
-    return replace(collection, keys={**collection.keys, **keys})
+    return replace(collection, keys=class_keys(collection, images["labels"]))
 
 
 def oracle_of(options: StudyOptions, name: str, collection: Collection) -> Oracle:

@@ -16,17 +16,14 @@ from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
 from holdfast.data.images import FileImage, read_file
 from holdfast.data.labels import IMAGENET_OUTPUTS
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
     chosen,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
 )
 
 CLASSES = (
@@ -64,7 +61,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
     published names), ``mapping`` (that file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ("variants", "mapping", "mask_format"))
+    options = text_options(name, ("variants", "mapping"))
     root = existing(name.name, "the folder")
     if (root / "bg_challenge").is_dir():
         root = root / "bg_challenge"
@@ -76,12 +73,11 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     wanted = chosen(options.get("variants", ""), variants, f"variant in {str(root)!r}")
     problems: list[Problem] = []
     samples = _with_donors([sample for variant in wanted for sample in _read_variant(root, variant, problems)])
-    if masks is not None:
-        joined = attach_masks(samples, masks, format=options.get("mask_format", "auto"), by_source=True)
-        shown = [_with_object(sample) for sample in samples]
-        samples = [masked if has else sample for masked, sample, has in zip(joined, samples, shown, strict=True)]
     keys = _keys(root, options.get("mapping", ""), problems)
-    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=CLASSES, keys=keys)
+    return finish(
+        collection_name(root), samples, problems, where=repr(str(root)), classes=CLASSES, keys=keys, masks=masks,
+        format=options["mask_format"], by_source=True, fits=_with_object,
+    )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
@@ -103,10 +99,9 @@ def _read_variant(root: Path, variant: str, problems: list[Problem]) -> list[Sam
         if number is None:
             problems.append(Problem(f"{variant}/val/{folder}", "the folder is none of 00_dog to 08_fish"))
             continue
-        base = root / variant / "val" / folder
-        files = list(walk_images(base, problems))
-        for stem, file in zip(unique_ids([without_suffix(file) for file in files], files), files, strict=True):
-            samples.append(_sample(root, variant, folder, CLASSES[int(number[1])], stem, f"{base}/{file}"))
+        for sample_id, path in images_below(root / variant / "val", folder, problems):
+            stem = sample_id.removeprefix(f"{folder}/")
+            samples.append(_sample(root, variant, folder, CLASSES[int(number[1])], stem, path))
     return samples
 
 

@@ -9,17 +9,14 @@ from holdfast.core.names import Name, split_list
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS, Collection, Problem, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.published.imagenet_folders import is_wnid
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
     chosen,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
     wordnet_keys,
 )
 
@@ -41,7 +38,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ``corruptions`` and ``severities`` (comma lists; all that are there by default), ``mask_format`` (of masks given by
     hand, which bear the photos' ids and have the images' size).
     """
-    options = text_options(name, ("corruptions", "severities", "mask_format"))
+    options = text_options(name, ("corruptions", "severities"))
     root = existing(name.name, "the folder")
     folders = _corruption_folders(root)
     if not folders:
@@ -64,16 +61,11 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
                     continue
                 classes.add(wnid)
                 samples += _read_class(folder, wnid, corruption, severity, problems)
-    if masks is not None:
-        samples = _masked(samples, masks, options.get("mask_format", "auto"))
     return finish(
-        collection_name(root),
-        samples,
-        problems,
-        where=repr(str(root)),
-        classes=sorted(classes),
-        keys=wordnet_keys(classes),
-    )
+        collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(classes),
+        keys=wordnet_keys(classes), masks=masks, format=options["mask_format"], by_source=True,
+        fits=lambda sample: sample.condition != _MOVED,
+    )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
@@ -106,22 +98,15 @@ def _severities(text: str) -> list[int]:
 
 
 def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problems: list[Problem]) -> list[Sample]:
-    files = [f"{wnid}/{relative}" for relative in walk_images(folder / wnid, problems)]
     attributes = {"variant": f"severity_{severity}"}  # one for all: there may be millions of images
     return [
         Sample(
             f"{corruption}/{severity}/{source_id}",
             wnid,
-            FileImage(f"{folder}/{file}"),
+            FileImage(path),
             source_id=source_id,
             condition=corruption,
             attributes=attributes,
         )
-        for source_id, file in zip(unique_ids([without_suffix(name) for name in files], files), files, strict=True)
+        for source_id, path in images_below(folder, wnid, problems)
     ]
-
-
-def _masked(samples: list[Sample], masks: Path, mask_format: str) -> list[Sample]:
-    in_place = [sample for sample in samples if sample.condition != _MOVED]
-    joined = {sample.sample_id: sample for sample in attach_masks(in_place, masks, format=mask_format, by_source=True)}
-    return [joined.get(sample.sample_id, sample) for sample in samples]

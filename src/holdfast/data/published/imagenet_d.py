@@ -10,17 +10,14 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.images import FileImage, PublishedImage
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.readers.manifest import read_rows, sample_fields
 from holdfast.data.reading import (
-    attach_masks,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
 )
 
 NUISANCES = ("background", "texture", "material")
@@ -35,7 +32,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     (as ``holdfast mine`` writes it) adds its own: the nuisance, the prompt, and the hash that a file must have.
     Option: ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ("mask_format",))
+    options = text_options(name, ())
     root = existing(name.name, "the folder")
     present = [nuisance for nuisance in NUISANCES if (root / nuisance).is_dir()]
     if not present:
@@ -47,18 +44,17 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     for nuisance in present:
         questions = _questions(root / "questions" / f"{nuisance}.csv", problems)
         for category in visible_folders(root / nuisance):
-            folder = f"{nuisance}/{category}"
-            files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
-            ids = unique_ids([without_suffix(file) for file in files], files)
-            entries = [
-                _sample(sample_id, category, nuisance, f"{root}/{file}", questions.get(file, {}), facts.get(file, {}))
-                for sample_id, file in zip(ids, files, strict=True)
-            ]
+            entries = []
+            for sample_id, path in images_below(root, f"{nuisance}/{category}", problems):
+                file = path.removeprefix(f"{root}/")
+                asked, told = questions.get(file, {}), facts.get(file, {})
+                entries.append(_sample(sample_id, category, nuisance, path, asked, told))
             categories |= {sample.label for sample in entries} or {category}
             samples += entries
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
-    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories))
+    return finish(
+        collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories), masks=masks,
+        format=options["mask_format"],
+    )  # fmt: skip
 
 
 def _sample(

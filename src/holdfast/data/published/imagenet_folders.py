@@ -12,16 +12,13 @@ from holdfast.core.names import Name
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import IMAGENET_OUTPUTS
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
     wordnet_keys,
 )
 
@@ -90,7 +87,7 @@ def _is_index(folder: str) -> bool:
 
 def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: str) -> Path:
     """Return the folder that holds the class folders: the named one, or the only one below it that does."""
-    text_options(name, ("mask_format",))
+    text_options(name, ())
     root = existing(name.name, "the folder")
     if not root.is_dir():
         raise UserError(f"{str(root)!r} is not a folder")
@@ -113,9 +110,7 @@ def _expected(root: Path, fits: Callable[[str], bool], fault: str, problems: lis
 
 def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> list[Sample]:
     """Return the images below one folder, with ids ``folder/stem``."""
-    files = [f"{folder}/{relative}" for relative in walk_images(root / folder, problems)]
-    ids = unique_ids([without_suffix(file) for file in files], files)
-    return [Sample(sample_id, label, FileImage(f"{root}/{file}")) for sample_id, file in zip(ids, files, strict=True)]
+    return [Sample(sample_id, label, FileImage(path)) for sample_id, path in images_below(root, folder, problems)]
 
 
 def _with_rendition(sample: Sample) -> Sample:
@@ -132,6 +127,7 @@ def _finished(
     classes: list[str],
     keys: dict[str, ClassKeys],
 ) -> Collection:
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=str(name.options.get("mask_format", "auto")))
-    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=classes, keys=keys)
+    return finish(
+        collection_name(root), samples, problems, where=repr(str(root)), classes=classes, keys=keys, masks=masks,
+        format=text_options(name, ())["mask_format"],
+    )  # fmt: skip

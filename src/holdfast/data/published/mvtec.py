@@ -10,16 +10,14 @@ from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
     chosen,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
     without_suffix,
 )
 from holdfast.registry import unknown
@@ -38,7 +36,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     its ``category``; ``categories`` (a comma list); ``mask_format`` (of masks given by hand). Its training images are
     all good: their split is ``train``, the others' ``test``.
     """
-    options = text_options(name, ("labels", "categories", "mask_format"))
+    options = text_options(name, ("labels", "categories"))
     by = options.get("labels", LABELS[0])
     if by not in LABELS:
         raise unknown("way to label mvtec:", by, LABELS)
@@ -52,9 +50,9 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     problems: list[Problem] = []
     samples = [sample for category in wanted for sample in _read(places[category], category, problems)]
     samples = [_labelled(sample, by, several=len(wanted) > 1) for sample in samples]
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
-    return finish(collection_name(root), samples, problems, where=repr(str(root)))
+    return finish(
+        collection_name(root), samples, problems, where=repr(str(root)), masks=masks, format=options["mask_format"]
+    )
 
 
 def matches(root: Path) -> bool:
@@ -84,10 +82,9 @@ def _read(place: Path, category: str, problems: list[Problem]) -> list[Sample]:
             problems.append(Problem(f"{category}/{split}", "the folder is missing"))
             continue
         for defect in visible_folders(place / split):
-            files = list(walk_images(place / split / defect, problems))
-            stems = unique_ids([without_suffix(file) for file in files], files)
-            for stem, file in zip(stems, files, strict=True):
-                sample_id = f"{category}/{split}/{defect}/{stem}"
+            for stem, path in images_below(place / split, defect, problems):
+                sample_id = f"{category}/{split}/{stem}"
+                file = path.removeprefix(f"{place}/{split}/{defect}/")
                 mask = place / TRUTH / defect / f"{without_suffix(file)}_mask.png"
                 if defect != GOOD and not mask.is_file():
                     problems.append(Problem(sample_id, f"there is no {TRUTH}/{defect}/{mask.name}: it has no mask"))
@@ -95,7 +92,7 @@ def _read(place: Path, category: str, problems: list[Problem]) -> list[Sample]:
                     Sample(
                         sample_id,
                         defect,
-                        FileImage(f"{place}/{split}/{defect}/{file}"),
+                        FileImage(path),
                         FileMask(mask, "grey") if defect != GOOD and mask.is_file() else None,
                         split=split,
                         attributes={"category": category, "defect": defect},

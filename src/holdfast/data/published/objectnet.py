@@ -13,16 +13,13 @@ from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.nuisances import objectnet_folders, read_categories
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
 )
 
 LICENCE = "ObjectNet: CC BY 4.0, never to be tuned on, images on the web only with their red border"
@@ -37,7 +34,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ObjectNet is told apart is cut off (a pixel on every side; JPEG copies smear it: ``?border=2``). Options:
     ``border``, ``mask_format`` (of masks given by hand, which have the size without the border).
     """
-    options = text_options(name, ("border", "mask_format"))
+    options = text_options(name, ("border",))
     border = options.get("border", str(BORDER))
     if not border.isdecimal() or int(border) > _LARGEST_BORDER:
         raise UserError(f"border of objectnet: is a whole number of pixels from 0 to {_LARGEST_BORDER}, not {border!r}")
@@ -57,28 +54,23 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         elif label not in categories:
             elsewhere += 1
         else:
-            samples += _read_class(images, folder, label, int(border), problems)
+            samples += [
+                Sample(sample_id, label, BorderedImage(path, int(border)), licence=LICENCE)
+                for sample_id, path in images_below(images, folder, problems)
+            ]
     if elsewhere:
         problems.append(Problem("images", f"{elsewhere} class(es) that ImageNet does not have were passed over"))
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     folder_classes = {labels.get(folder) for folder in visible_folders(images)}
     present = {label: category.keys for label, category in categories.items() if label in folder_classes}
-    return finish(collection_name(root), samples, problems, where=repr(str(root)), classes=present, keys=present)
+    return finish(
+        collection_name(root), samples, problems, where=repr(str(root)), classes=present, keys=present, masks=masks,
+        format=options["mask_format"],
+    )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
     return (root / "images").is_dir() and (root / "mappings" / "objectnet_to_imagenet_1k.json").is_file()
-
-
-def _read_class(images: Path, folder: str, label: str, border: int, problems: list[Problem]) -> list[Sample]:
-    files = [f"{folder}/{relative}" for relative in walk_images(images / folder, problems)]
-    ids = unique_ids([without_suffix(file) for file in files], files)
-    return [
-        Sample(sample_id, label, BorderedImage(f"{images}/{file}", border), licence=LICENCE)
-        for sample_id, file in zip(ids, files, strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,14 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Problem, Sample
 from holdfast.data.images import FileImage
-from holdfast.data.readers.folder import collection_name
 from holdfast.data.reading import (
-    attach_masks,
     chosen,
+    collection_name,
     existing,
     finish,
+    images_below,
     text_options,
-    unique_ids,
     visible_folders,
-    walk_images,
-    without_suffix,
 )
 
 CLASSES = {
@@ -55,7 +52,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
     ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ("conditions", "mask_format"))
+    options = text_options(name, ("conditions",))
     root = existing(name.name, "the folder")
     if not (root / "image").is_dir():
         raise UserError(f"{str(root)!r} is not in the XIMAGENET-12 layout: it has no folder image/")
@@ -68,15 +65,15 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         if condition in wanted:
             for sample in _read_condition(root / folder, condition, problems, own=own):
                 samples.setdefault(sample.sample_id, sample)  # two folders may hold one condition; the first counts
-    masked = _with_masks(root, list(samples.values()), masks, options.get("mask_format", "auto"))
+    own_masks = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
+    mask_folder, how = (masks, options["mask_format"]) if masks is not None else own_masks or (None, "")
     return finish(
-        collection_name(root),
-        masked,
-        problems,
-        where=repr(str(root)),
+        collection_name(root), list(samples.values()), problems, where=repr(str(root)),
         classes=None if own else [label for label, _ in CLASSES.values()],
         keys={} if own else {label: ClassKeys((wnid,), (index,)) for wnid, (label, index) in CLASSES.items()},
-    )
+        masks=mask_folder, format=how, required=masks is not None, by_source=True,
+        fits=lambda sample: sample.condition not in _MOVED,
+    )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
@@ -111,18 +108,6 @@ def _read_condition(folder: Path, condition: str, problems: list[Problem], *, ow
         if label is None:
             problems.append(Problem(f"{folder.name}/{class_folder}", "the folder is none of the 12 classes"))
             continue
-        files = [f"{class_folder}/{relative}" for relative in walk_images(folder / class_folder, problems)]
-        for source_id, file in zip(unique_ids([without_suffix(name) for name in files], files), files, strict=True):
+        for source_id, path in images_below(folder, class_folder, problems):
             sample_id = source_id if condition == ORIGINAL else f"{condition}/{source_id}"
-            yield Sample(sample_id, label, FileImage(f"{folder}/{file}"), source_id=source_id, condition=condition)
-
-
-def _with_masks(root: Path, samples: list[Sample], masks: Path | None, mask_format: str) -> list[Sample]:
-    mask_folder = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
-    if masks is None and mask_folder is None:
-        return samples
-    folder, how = (masks, mask_format) if masks is not None else mask_folder or (root, "auto")
-    in_place = [sample for sample in samples if sample.condition not in _MOVED]
-    joined = attach_masks(in_place, folder, format=how, required=masks is not None, by_source=True)
-    masked = {sample.sample_id: sample for sample in joined}
-    return [masked.get(sample.sample_id, sample) for sample in samples]
+            yield Sample(sample_id, label, FileImage(path), source_id=source_id, condition=condition)

@@ -17,7 +17,6 @@ from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
 from holdfast.data.reading import (
     InsideRoot,
-    attach_masks,
     existing,
     finish,
     text_options,
@@ -37,14 +36,14 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
     (their folder), ``mask_format`` (of files given as masks).
     """
-    options = text_options(name, ("images", "mask_format"))
+    options = text_options(name, ("images",))
     file = existing(name.name, "the COCO file")
     images, annotations, categories, licences = _read(file)
     root = existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
     instances: dict[str, list[_Record]] = defaultdict(list)
     for annotation in annotations:
         instances[record_id(annotation, "image_id")].append(annotation)
-    inside = InsideRoot(root)
+    inside = InsideRoot(root, "images")
     problems: list[Problem] = []
     samples = []
     names = [str(image.get("file_name") or "") for image in images]
@@ -54,10 +53,12 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
     samples = without_repeats(samples, problems)
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
-    return finish(title, samples, problems, where=f"the COCO file {str(file)!r}", classes=categories.values())
+    return finish(
+        title, samples, problems, classes=categories.values(),
+        where=f"the COCO file {str(file)!r} (images are looked for in {str(root)!r}; ?images=DIR names another folder)",
+        masks=masks, format=options["mask_format"],
+    )  # fmt: skip
 
 
 def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:

@@ -19,7 +19,6 @@ from holdfast.data.images import FileImage, PublishedImage
 from holdfast.data.masks import FileMask
 from holdfast.data.reading import (
     InsideRoot,
-    attach_masks,
     existing,
     finish,
     text_options,
@@ -42,7 +41,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     error); all others become attributes. Paths are relative to
     the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
     """
-    options = text_options(name, ("root", "mask_format"))
+    options = text_options(name, ("root",))
     file = existing(name.name, "the manifest")
     root = existing(options["root"], "the root folder") if "root" in options else file.parent
     rows = read_rows(file)
@@ -59,15 +58,16 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             )
             continue
         try:
-            samples.append(_sample(sample_id, row, inside, options.get("mask_format", "auto")))
+            samples.append(_sample(sample_id, row, inside, options["mask_format"]))
         except SampleError as error:
             problems.append(Problem(sample_id or f"row {number}", f"row {number}: {error}"))
     samples = without_repeats(samples, problems)
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
     keys = wordnet_keys({sample.label for sample in samples})
-    return finish(title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys)
+    return finish(
+        title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys, masks=masks,
+        format=options["mask_format"],
+    )  # fmt: skip
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:

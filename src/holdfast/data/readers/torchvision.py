@@ -29,7 +29,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     checksums before it opens them, so only the real ones are ever unpickled. Options: ``root``, ``split`` (test or val
     by default), ``mask_format``.
     """
-    options = text_options(name, ("root", "split", "mask_format"))
+    options = text_options(name, ("root", "split"))
     if name.name not in _READERS:
         raise unknown("torchvision dataset", name.name, _READERS)
     read, splits = _READERS[name.name]
@@ -42,7 +42,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     collection = read(root, split)
     if masks is None:
         return collection
-    masked = attach_masks(collection.samples, masks, format=options.get("mask_format", "auto"))
+    masked = attach_masks(collection.samples, masks, format=options["mask_format"])
     return dataclasses.replace(collection, samples=tuple(masked))
 
 

@@ -20,7 +20,6 @@ from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
 from holdfast.data.masks import TarMask
 from holdfast.data.readers.manifest import canonical, sample_fields
 from holdfast.data.reading import (
-    attach_masks,
     existing,
     finish,
     text_options,
@@ -53,7 +52,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     the json has a ``sample_id``; keys used in several shards carry their shard's name. Options: ``classes`` (a file
     with a class name a line, for integer labels), ``mask_format``.
     """
-    options = text_options(name, ("classes", "mask_format"))
+    options = text_options(name, ("classes",))
     classes = _class_names(options["classes"]) if "classes" in options else None
     problems: list[Problem] = []
     groups = [group for shard in shards(name.name) for group in _index(shard, problems)]
@@ -61,21 +60,15 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples = []
     for key, group in zip(ids, groups, strict=True):
         try:
-            samples.append(_sample(key, group, classes, options.get("mask_format", "auto")))
+            samples.append(_sample(key, group, classes, options["mask_format"]))
         except SampleError as error:
             problems.append(Problem(key, str(error)))
     samples = without_repeats(samples, problems)
-    if masks is not None:
-        samples = attach_masks(samples, masks, format=options.get("mask_format", "auto"))
     labels = [*(classes or ()), *sorted({sample.label for sample in samples}, key=_numbers_first)]
     return finish(
-        _title(name.name),
-        samples,
-        problems,
-        where=f"the shards {name.name!r}",
-        classes=labels,
-        keys=wordnet_keys(labels),
-    )
+        _title(name.name), samples, problems, where=f"the shards {name.name!r}", classes=labels,
+        keys=wordnet_keys(labels), masks=masks, format=options["mask_format"],
+    )  # fmt: skip
 
 
 def shards(pattern: str) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Classifier
 from holdfast.core.types import Collection, Image, LabelSpace
-from holdfast.data.labels import LabelMap, map_labels, read_label_file
+from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.models import attacks, load_classifier
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
@@ -63,9 +62,7 @@ def unloaded(model: Tested) -> Tested:
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
     """Load the models and map the dataset's classes to their outputs."""
-    keys = dict(collection.keys)
-    if spec.labels:
-        keys.update(read_label_file(Path(spec.labels)))
+    keys = class_keys(collection, spec.labels)
     tested = []
     for name in spec.models:
         classifier = load_classifier(name, device=spec.device, classes=collection.classes)

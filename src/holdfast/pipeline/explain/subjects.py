@@ -12,7 +12,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import safe_part
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Image, Mask
-from holdfast.data.labels import LabelMap, map_labels, read_label_file
+from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.explain import ExplainedNetwork, of_classifier, of_segmenter
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
@@ -85,7 +85,7 @@ def trained(run: Run, model: str, trained_on: str, fold: int, device: str) -> Ex
 def segmented(run: Run, collection: Collection, model: str, device: str) -> ExplainedModel:
     """Load a segmenter that ``holdfast segment --models`` tested, with the same outputs."""
     recorded = run.spec()
-    keys = dict(collection.keys) | (read_label_file(recorded["labels"]) if recorded.get("labels") else {})
+    keys = class_keys(collection, recorded.get("labels"))
     for text in recorded["models"]:
         segmenter = load_segmenter(text, device=device)
         if segmenter.name == model:

@@ -16,7 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
-from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.writers import encode_image, write_atomic
 from holdfast.generate import load_image_maker
 from holdfast.generate.torch_parts import resolve_device
@@ -237,9 +237,7 @@ def load_painter(spec: Any, collection: Collection, conditions: Sequence[Conditi
             f"{painting[0]} needs something that paints: --generator diffusers:NAME-OR-FOLDER, or embedded: for drawn "
             "scenes (holdfast ls image-makers)"
         )
-    keys = dict(collection.keys)
-    if spec.labels:
-        keys.update(read_label_file(Path(spec.labels)))
+    keys = class_keys(collection, spec.labels)
     prompts = prompts_for(spec.generator, spec.prompts, collection.classes)
     for label in collection.classes:
         check_spoken(prompts, label, keys.get(label))

@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.types import ClassKeys, Sample
-from holdfast.data.labels import read_label_file
+from holdfast.data.labels import class_keys
 from holdfast.data.writers import encode_image
 from holdfast.diorama import vocabulary
 from holdfast.models import label_spaces
@@ -196,7 +196,7 @@ def _texts_of(answers: ExplainedAnswers, spec: ModesSpec, run: Run) -> dict[str,
             said.setdefault(str(label), {})[str(value)] = str(prompt)
         return {label: texts for label, texts in said.items() if len(texts) > 1}
     phrases = read_words(spec.words)
-    keys = {**read(spec_of(run)).keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
+    keys = class_keys(read(spec_of(run)), spec.labels)
     names = {label: class_name(label, keys.get(label)) for label in dict.fromkeys(answers.images["category"])}
     return {
         label: {value: f"{article(name)} {name} {phrase}" for value, phrase in phrases.items()}

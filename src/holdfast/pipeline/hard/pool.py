@@ -17,7 +17,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Image, Sample
-from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
@@ -129,7 +129,7 @@ class MeasuredPool:
 
 def all_keys(spec: MineSpec, collection: Collection) -> dict[str, ClassKeys]:
     """Return what is known about the categories, from the pool and from --labels."""
-    return {**collection.keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
+    return class_keys(collection, spec.labels)
 
 
 def load_judge(spec: MineSpec, collection: Collection) -> Oracle:

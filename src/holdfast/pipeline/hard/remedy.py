@@ -12,7 +12,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.types import Collection, Sample
-from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.hard.pool import JUDGED
@@ -85,8 +85,7 @@ def remedy(spec: RemedySpec, out: Path, *, progress: Progress = silent) -> Remed
     with writing(out):
         _claim(out, spec)
         classifier, config = trainable(spec.model, device=spec.device)
-        keys = {**collection.keys, **(read_label_file(Path(spec.labels)) if spec.labels else {})}
-        label_map = map_labels(collection.classes, keys, classifier.labels)
+        label_map = map_labels(collection.classes, class_keys(collection, spec.labels), classifier.labels)
         name = f"{parse_name(spec.model).name.rpartition('/')[2]}-remedied"
         asked = {
             "fingerprint": classifier.fingerprint,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from holdfast.core.types import Problem
 
 
 @dataclass
@@ -32,6 +34,11 @@ class Summary:
         """Count rows that went wrong for the same reason."""
         self.trouble[message] += rows
         self.examples.setdefault(message, sample_id)
+
+    def add_problems(self, problems: Iterable[Problem]) -> None:
+        """Count what a reader could not use."""
+        for problem in problems:
+            self.add(problem.sample_id, problem.message)
 
     def count(
         self, rows: pa.Table | Sequence[Mapping[str, Any]], *, key: str = "sample_id", fine: Sequence[str] = ("ok",)

@@ -14,7 +14,7 @@ from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import UserError
 from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
-from holdfast.data.labels import read_label_file
+from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
 from holdfast.pipeline.donors import DonorPool
@@ -112,9 +112,7 @@ def _evaluate(
 
 
 def _load(spec: SegmentSpec, collection: Collection) -> list[testing.TestedSegmenter]:
-    keys = dict(collection.keys)
-    if spec.labels:
-        keys.update(read_label_file(Path(spec.labels)))
+    keys = class_keys(collection, spec.labels)
     tested = []
     for name in spec.models:
         segmenter = load_segmenter(name, device=spec.device)

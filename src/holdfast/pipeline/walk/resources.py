@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
-from holdfast.data.labels import map_labels, read_label_file
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
@@ -85,9 +85,7 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
         raise UserError("no generator was named; --generator G names one (holdfast ls generators)")
     if not spec.oracle:
         raise UserError("no oracle was named; --oracle O names one (holdfast ls oracles)")
-    keys = dict(collection.keys)
-    if spec.labels:
-        keys.update(read_label_file(Path(spec.labels)))
+    keys = class_keys(collection, spec.labels)
     name, oracle_space = _oracle_name(spec)
     oracle = load_oracle(
         name, classes=collection.classes, keys=keys, load_classifier=load_classifier, map_labels=map_labels,

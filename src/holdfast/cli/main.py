@@ -147,7 +147,7 @@ def _terminate(*_: object) -> None:
 def main() -> None:
     """Entry point: see ``_main``; all that is printed goes through one stream."""
     out, err = _ShownStream(sys.stdout), _ShownStream(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         _main()
 
 

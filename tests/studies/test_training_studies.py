@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -315,14 +316,20 @@ def test_augmentation_trains_on_and_tests_again(tmp_path: Path) -> None:
     out = tmp_path / "study"
     run_study("augmentation", out, assignments=said, quick=True, device="cpu")
     again = result(out, "walked-again")
-    assert list(again["training"]) == ["before", "after, scenes alone", "after, with perturbed copies"]
+    assert list(again["training"]) == ["before", "after, images alone", "after, with perturbed copies"]
     assert list(again["n"]) == [12, 12, 12]
     static = result(out, "under-static-conditions").set_index("condition")
     assert static.loc["original", "plain"] == pytest.approx(again["standard_accuracy"][0])
     every = static.drop(index="all conditions")["augmented"]
     assert static.loc["all conditions", "augmented"] == pytest.approx(every.mean())
-    kinds = {name: weights_of(out / "models" / f"{name}-seed0") for name in ("continued", "augmented")}
-    assert kinds["continued"] != kinds["augmented"]
+    ways = ("continued", "augmented", "scratch", "scratch_copies")
+    assert len({weights_of(out / "models" / f"{name}-seed0") for name in ways}) == 4
+    scratch = result(out, "trained-from-scratch").set_index("training")
+    exchanged = result(out, "images-swapped").set_index(["made_against", "tested_on"])
+    for way, other in itertools.permutations(scratch.index, 2):
+        own = exchanged.loc[(way, "itself")]
+        assert own["perturbed_accuracy"] == pytest.approx(scratch.loc[way, "perturbed_accuracy"], nan_ok=True)
+        assert exchanged.loc[(way, other), "validated"] == own["validated"]
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*") if file.suffix in (".safetensors", ".parquet")}
     run_study("augmentation", out, assignments=said, quick=True, device="cpu")
     kept = [file for file in files if "models" in file.parts or file.name.startswith("part-")]
@@ -358,7 +365,7 @@ def test_robust_training_compares_the_orders(tmp_path: Path) -> None:
 def test_greyscale_compares_colour_and_grey(tmp_path: Path) -> None:
     said = lend(tmp_path / "lent", plain="resnet_rho80", grey="resnet_rho0")
     out = tmp_path / "study"
-    run_study("greyscale", out, assignments=[said], quick=True, device="cpu")
+    page = run_study("greyscale", out, assignments=[said], quick=True, device="cpu")
     frame = result(out, "with-and-without-colour").set_index("training")
     assert list(frame.index) == ["in colour", "in grey"]
     rows = api.open_run(out / "runs" / "walks").fmr()
@@ -367,6 +374,14 @@ def test_greyscale_compares_colour_and_grey(tmp_path: Path) -> None:
         for measure in ("standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr"):
             assert frame.loc[way, measure] == pytest.approx(own[measure])
     assert (frame["colour_shift"] > 0).all()
+    exchanged = result(out, "images-swapped").set_index(["made_against", "tested_on"])
+    made = pd.read_parquet(out / "runs" / "walks" / "images" / "manifest.parquet")
+    mine = made[made["made_against"] == "plain-seed0"]
+    files = [out / "runs" / "walks" / "images" / path for path in mine["path"]]
+    expected = right_by_hand(f"local-dir:{tmp_path / 'lent' / 'grey'}-seed0", files, list(mine["label"]))
+    assert exchanged.loc[("in colour", "in grey"), "perturbed_accuracy"] == pytest.approx(expected)
+    text = page.read_text(encoding="utf8")
+    assert "Side by side" in text and "made against: in grey" in text
 
 
 @pytest.mark.slow

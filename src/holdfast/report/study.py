@@ -36,6 +36,7 @@ class Finding:
         chart: returns the Vega-Lite specification for a width in pixels (940 on a desk, 340 on a phone), or None.
         caption: what the chart and the table show.
         images: RGB images by caption.
+        rows: rows of such images by their headings.
     """
 
     heading: str
@@ -45,6 +46,7 @@ class Finding:
     chart: Callable[[int], Chart] | None = None
     caption: str = ""
     images: Mapping[str, Image] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, Image]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -123,8 +125,10 @@ def _section(finding: Finding | Section) -> Section:
     caption = finding.caption or finding.heading
     if finding.chart is not None:
         parts.append(Figure(finding.name, caption, " ".join(finding.sentences), finding.chart))
-    if finding.images:
-        parts.append(Gallery([Photo("", "", "", [_tile(text, image) for text, image in finding.images.items()])]))
+    rows = {**({"": finding.images} if finding.images else {}), **finding.rows}
+    if rows:
+        tiles = {heading: [_tile(text, image) for text, image in row.items()] for heading, row in rows.items()}
+        parts.append(Gallery([Photo(heading, "", "", row, of="") for heading, row in tiles.items()]))
     if finding.table is not None:
         columns = finding.columns or columns_of(finding.table)
         parts.append(Table(finding.name, caption, finding.table, columns))

@@ -5,7 +5,6 @@ Plain and PGD-trained models are walked, and the images made against one are sho
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from holdfast.report.page.words import percent
 from holdfast.report.study import Finding, StudyResult
 from holdfast.studies import trainings, walks
 from holdfast.studies.study import Study, StudyOptions, dots_of, evaluate, world_note
-from holdfast.studies.transfer import crossed, shown_images
+from holdfast.studies.transfer import swapped
 from holdfast.training.robust import ADVERSARIAL_STEPS, RADIUS
 from holdfast.training.small_models import STUDIES
 
@@ -22,28 +21,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WORDS = {"plain": "plain", "adversarial": "PGD-trained"}
-ITSELF = "itself"
 ATTACK = f"pgd?eps={RADIUS}&space=dataset"
 
 
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing models, walk, swap the images, and compare."""
+    options = trainings.settled(options)
     models = trainings.trained_models(options, STUDIES["adversarial-training"])
     names = trainings.all_names(models)
     results, rows = walks.walk(options, names, keep_images=True)
     groups = {WORDS[way]: group for way, group in trainings.by_training(rows, models).items()}
     findings = [_against_themselves(groups, _attacked(options, models))]
-    if rows["validated"].any():
-        answers = shown_images(options, results, rows, names, "swapped")
-        findings.append(_swapped(rows, answers, {name: WORDS[way] for way, group in models.items() for name in group}))
+    findings += swapped(options, results, rows, names, trainings.way_of(models, WORDS))
     return StudyResult(
         title="Adversarial training",
         question=(
             f"Does training against small changes (PGD, ℓ∞ {RADIUS:g}, {ADVERSARIAL_STEPS} steps) help against changes "
-            "as large as the oracle allows? Small ResNets were trained plainly and adversarially on the same scenes "
+            "as large as the oracle allows? Models were trained plainly and adversarially on the same images "
             f"and walked, and the images made against one kind were shown to the other. {trainings.INTERVALS}"
         ),
-        findings=[*findings, trainings.model_table(trainings.folder_of(options), models)],
+        findings=[*findings, trainings.model_table(options, models)],
         facts=trainings.facts(options, models),
         note=world_note(options),
     )
@@ -79,29 +76,3 @@ def _against_themselves(groups: dict[str, list[pd.DataFrame]], attacked: Mapping
         chart=dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR"),
         caption="FMR of plain and PGD-trained models",
     )
-
-
-def _swapped(rows: pd.DataFrame, answers: pd.DataFrame, way_of: Mapping[str, str]) -> Finding:
-    import pandas as pd
-
-    groups = []
-    for maker, tested in itertools.product(way_of, way_of):
-        shown_to = way_of[tested] if way_of[tested] != way_of[maker] else f"{way_of[tested]}, another training"
-        pair = crossed(rows, answers, maker, tested)
-        groups.append(pair.assign(made_against=way_of[maker], tested_on=ITSELF if maker == tested else shown_to))
-    frame = walks.family(pd.concat(groups, ignore_index=True), ["made_against", "tested_on"])
-    sentences = []
-    for maker in WORDS.values():
-        at = frame[frame["made_against"] == maker].set_index("tested_on")["perturbed_accuracy"]
-        other = next(word for word in WORDS.values() if word != maker)
-        sentences.append(
-            f"Of images made against {maker} models, {percent(at[ITSELF])} are recognised by the model they were made "
-            f"against and {percent(at[other])} by {other} ones."
-        )
-    sentences.append(
-        "SA is that of the tested models, VR the share of scenes that left an image. Intervals are over scenes, with "
-        "the pairs of models of one row together."
-    )
-    columns = [Column("made_against", "Made against"), Column("tested_on", "Tested on")]
-    columns += [*walks.columns(), *walks.COUNTS]
-    return Finding("Images swapped", sentences, frame, columns, caption="Images made against one kind, shown to others")

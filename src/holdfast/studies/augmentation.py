@@ -1,72 +1,84 @@
 """``holdfast study augmentation``: do perturbed images, once made, help as training images?
 
-One perturbed copy of each of some training scenes is made against a trained model. The model then trains on with the
-scenes and their copies, with a squared ℓ2 distance between its answers to the two, and is tested again: dynamically, on
-images made anew against it, and under static conditions. A twin trains on as long with the scenes alone.
+One perturbed copy of each of some training images is made against a trained model. With images and copies, and a
+squared ℓ2 distance between the answers to the two, that model trains on, and another is trained from scratch; a twin of
+each has the images alone. All are tested: on images made anew against each, on each other's, under static conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast import api
-from holdfast.core.errors import UserError
-from holdfast.data import load_collection
 from holdfast.data.images import decode_image, read_file
-from holdfast.diorama import CLASSES
 from holdfast.models.torch_classifier import resolve_device
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.models.trainings import mean_over_trainings
 from holdfast.studies import trainings, walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged, world_note
+from holdfast.studies.transfer import swapped
 from holdfast.training import augment, classifiers
-from holdfast.training.classifiers import FAMILIES, Size, normalised
-from holdfast.training.small_models import RHO, STUDIES, SmallModel, is_complete, write_model
+from holdfast.training.classifiers import FAMILIES, SIDE, Size, normalised
+from holdfast.training.scenes import DrawnPictures, squeezed
+from holdfast.training.small_models import STUDIES, SmallModel, is_complete, write_model
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-WORDS = {"plain": "before", "continued": "after, scenes alone", "augmented": "after, with perturbed copies"}
+CONTINUED = {"plain": "before", "continued": "after, images alone", "augmented": "after, with perturbed copies"}
+SCRATCH = {"scratch": "from scratch, images alone", "scratch_copies": "from scratch, with perturbed copies"}
+WORDS = CONTINUED | SCRATCH
 RATE = 0.1
-"""Share of the learning rate of training: the model should keep what it knows."""
+"""Share of the learning rate of training, where a model trains on: it should keep what it knows."""
+
+Models = dict[str, dict[str, str]]
+Pairs = tuple["torch.Tensor", "torch.Tensor"]
 
 
 def run(options: StudyOptions) -> StudyResult:
-    """Train the missing models, walk training scenes, train on, walk again, and compare."""
-    if options.settings["pairs"] < 12 or options.settings["more_epochs"] < 1 or options.settings["weight"] < 0:
-        raise UserError("pairs must be 12 or more, more_epochs 1 or more, and weight not below 0")
-    before = trainings.trained_models(options, STUDIES["augmentation"])["plain"]
-    models: dict[str, dict[str, str]] = {"plain": before, "continued": {}, "augmented": {}}
-    for name, model in before.items():
-        pairs = _pairs(options, name, model)
-        for way in ("continued", "augmented"):
-            new = name.replace("plain", way)
-            _train_on(options, name, new, pairs, copies=way == "augmented")
-            models[way][new] = trainings.local_name(options.out / "models", new)
-    _, rows = walks.walk(options, trainings.all_names(models))
+    """Train the missing models, walk training images, train with the copies, walk again, and compare."""
+    options.require(pairs=12, more_epochs=1, scratch_epochs=1, weight=0)
+    options = trainings.settled(options)
+    models: Models = {way: {} for way in WORDS}
+    models["plain"] = trainings.trained_models(options, STUDIES["augmentation"])["plain"]
+    for name, model in models["plain"].items():
+        _trained_with_copies(options, models, name, model, start=name)
+    for name in list(models["plain"]):
+        first = name.replace("plain", "scratch")
+        _train(options, first, None, _pairs(options, "", ""), copies=False)
+        models["scratch"][first] = trainings.local_name(options.out / "models", first)
+        _trained_with_copies(options, models, first, models["scratch"][first], start=None)
+    results, rows = walks.walk(options, trainings.all_names(models), keep_images=True)
     groups = {WORDS[way]: group for way, group in trainings.by_training(rows, models).items()}
+    scratch = {way: models[way] for way in SCRATCH}
+    kinds = trainings.way_of(scratch, SCRATCH)
+    swapped_findings = swapped(
+        options, results, rows[rows["model"].isin(kinds)], trainings.all_names(scratch), kinds
+    )  # fmt: skip
     new_models = {way: group for way, group in models.items() if way != "plain"}
     return StudyResult(
         title="Perturbed images as augmentation",
         question=(
             "Do perturbed images, once made, help as training images? One perturbed copy of each of "
-            f"{options.settings['pairs']} training scenes was made against a plain model, which then trained on with "
-            "scenes and copies and a squared ℓ2 distance between its answers to the two; a twin trained on as long "
-            "with the scenes alone. All were tested again on images made anew against each, and under static "
-            f"conditions. {trainings.INTERVALS}"
+            f"{options.settings['pairs']} training images was made against a plain model, which then trained on with "
+            "images and copies and a squared ℓ2 distance between its answers to the two; a twin trained on as long "
+            "with the images alone. Two more models were trained from scratch on these images, without and with "
+            "copies, and each was shown the images made against the other. All were tested on images made anew "
+            f"against each, and under static conditions. {trainings.INTERVALS}"
         ),
         findings=[
-            _dynamic(groups),
+            _continued({words: groups[words] for words in CONTINUED.values()}),
+            _scratch({words: groups[words] for words in SCRATCH.values()}),
+            *swapped_findings,
             _static(options, models),
-            trainings.model_table(options.out / "models", new_models),
+            trainings.model_table(options, new_models, options.out / "models"),
         ],
-        facts=trainings.facts(options, models, (str(options.settings["pairs"]), "scenes with a copy")),
+        facts=trainings.facts(options, models, (str(options.settings["pairs"]), "images with a copy")),
         note=world_note(options),
     )
 
@@ -74,64 +86,87 @@ def run(options: StudyOptions) -> StudyResult:
 STUDY = Study(
     run,
     (
-        Setting("pairs", 120, "training scenes that are walked, one copy each", 12),
-        Setting("more_epochs", 20, "passes over the scenes and their copies", 1),
-        Setting("weight", 1.0, "of the squared distance between the answers to a scene and to its copy"),
-        *trainings.training_settings(scenes=48),
+        Setting("pairs", 120, "training images that are walked, one copy each", 12),
+        Setting("more_epochs", 20, "passes over the images and their copies, where a model trains on", 1),
+        Setting("scratch_epochs", 60, "passes over them where it is trained from scratch", 1),
+        Setting("weight", 1.0, "of the squared distance between the answers to an image and to its copy"),
+        *trainings.training_settings(scenes=48, models=False),
     ),
 )
 
 
-def _pairs(options: StudyOptions, name: str, model: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scenes with copies, (n, 2, side, side, 3) uint8, and classes; a failed walk leaves the scene twice."""
+def _trained_with_copies(options: StudyOptions, models: Models, name: str, model: str, *, start: str | None) -> None:
+    """Train with copies made against a model, on from that model (and its twin without copies) or from scratch."""
+    pairs = _pairs(options, name, model)
+    way = name.rpartition("-seed")[0]
+    for new_way in ("continued", "augmented") if start else ("scratch_copies",):
+        new = name.replace(way, new_way)
+        _train(options, new, start, pairs, copies=new_way != "continued")
+        models[new_way][new] = trainings.local_name(options.out / "models", new)
+
+
+def _pairs(options: StudyOptions, name: str, model: str) -> Pairs:
+    """Return images with copies, (n, 2, side, side, 3) uint8, and classes; without a copy the image is there twice.
+
+    An empty model makes no copies.
+    """
     import torch
 
     settings = options.settings
-    data = f"diorama:train?n={settings['pairs']}&context={RHO:g}&seed={options.seed}"
     walked = {key: settings[key] for key in ("generator", "oracle", "steps", "step_size")}
-    results = api.perturb(
-        data, models=[model], keep_images=True, random_walk=False, **walked, **options.run_options(f"copies-{name}")
-    )
-    copies = _copies(results.path / "images")
-    scenes, labels = [], []
-    for sample in load_collection(data).samples:
+    part = trainings.train_part(options, settings["pairs"])
+    copies = {}
+    if model:
+        results = api.perturb(
+            models=[model], keep_images=True, random_walk=False, **part, **walked,
+            **options.run_options(f"copies-{name}"),
+        )  # fmt: skip
+        copies = _copies(results)
+    collection = trainings.train_images(options, settings["pairs"])
+    images, labels = [], []
+    for sample in collection.samples:
         image = sample.image.load()
         file = copies.get(sample.sample_id)
-        scenes.append(np.stack([image, decode_image(read_file(file)) if file else image]))
-        labels.append(CLASSES.index(sample.label))
-    return torch.from_numpy(np.stack(scenes)), torch.tensor(labels)
+        images += [image, decode_image(read_file(file)) if file else image]
+        labels.append(collection.classes.index(sample.label))
+    small = squeezed(images, [0] * len(images), side=SIDE).images
+    return torch.from_numpy(small.reshape(-1, 2, SIDE, SIDE, 3)), torch.tensor(labels)
 
 
-def _copies(folder: Path) -> dict[str, Path]:
-    """Return scene → file of its perturbed copy."""
+def _copies(results: api.Results) -> dict[str, Any]:
+    """Return image → file of its perturbed copy."""
     import pandas as pd
 
+    folder = results.path / "images"
     table = pd.read_parquet(folder / "manifest.parquet", columns=["made_from", "path"])
-    return {str(scene): folder / str(path) for scene, path in zip(table["made_from"], table["path"], strict=True)}
+    return {str(image): folder / str(path) for image, path in zip(table["made_from"], table["path"], strict=True)}
 
 
-def _train_on(
-    options: StudyOptions, old: str, new: str, pairs: tuple[torch.Tensor, torch.Tensor], *, copies: bool
-) -> None:
-    """Train a model on, with or without the copies, and write it, unless it is complete already."""
+def _train(options: StudyOptions, new: str, start: str | None, pairs: Pairs, *, copies: bool) -> None:
+    """Train a model with or without the copies, on from another or from scratch, and write it, unless it is there."""
     from safetensors.torch import load_file
 
     settings, out = options.settings, options.out / "models"
+    way, _, seed = new.rpartition("-seed")
+    pictures = trainings.pictures_of(options) or DrawnPictures(options.out / "work" / "scenes")
+    model = SmallModel(way, int(seed))
     facts = {
-        "method": WORDS["augmented" if copies else "continued"],
+        "method": WORDS[way],
         "seed": options.seed,
-        "data": f"{settings['pairs']} training scenes of diorama, context {RHO}",
-        "epochs": settings["more_epochs"],
+        "data": pictures.about(settings["pairs"], SIDE, model.rho)["data"],
+        "epochs": settings["more_epochs"] if start else settings["scratch_epochs"],
+        "trained_on_pairs": settings["pairs"],
         **({"trained_with": settings["generator"], "weight": settings["weight"]} if copies else {}),
     }
     if is_complete(out / new, facts):
         return
-    device, family = resolve_device(options.device), FAMILIES["resnet"]
-    model = classifiers.untrained(family)
-    model.load_state_dict(load_file(trainings.folder_of(options) / old / "model.safetensors"))
-    batch = min(settings["batch"], 64, settings["pairs"])
-    size = Size(settings["pairs"], trainings.size_of(options).test, settings["more_epochs"], batch, seconds=None)
     images, labels = pairs
+    device, family = resolve_device(options.device), FAMILIES["resnet"]
+    module = classifiers.seeded(family, int(seed), len(pictures.classes))
+    if start:
+        module.load_state_dict(load_file(trainings.folder_of(options) / start / "model.safetensors"))
+    batch = min(settings["batch"], 64, len(labels))
+    size = Size(len(labels), trainings.size_of(options).test, int(facts["epochs"]), batch, seconds=None)
     if not copies:
         images = images[:, :1].expand(-1, 2, -1, -1, -1)
 
@@ -139,13 +174,10 @@ def _train_on(
         return consistency_loss(module, batch, settings["weight"] if copies else 0.0)
 
     fitted = classifiers.fit_scenes(
-        model, images.to(device), labels.to(device), size, prepared_pairs, loss,
-        rate=RATE * family.rate * 512 / batch, seed=options.seed, device=device,
+        module, images.to(device), labels.to(device), size, prepared_pairs, loss,
+        rate=(RATE if start else 1.0) * family.rate * 512 / batch, seed=options.seed, device=device,
     )  # fmt: skip
-    way, _, seed = new.rpartition("-seed")
-    write_model(
-        SmallModel(way, int(seed)), fitted.model, facts, size.test, fitted.seconds, out=out, work=options.out / "work"
-    )
+    write_model(model, fitted.model, facts, size.test, fitted.seconds, out=out, pictures=pictures)
 
 
 def prepared_pairs(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,24 +202,37 @@ def consistency_loss(module: Any, batch: tuple[torch.Tensor, torch.Tensor], weig
     return {"loss": plain + weight * apart, "apart": apart.detach(), "accuracy": right}
 
 
-def _dynamic(groups: dict[str, list[pd.DataFrame]]) -> Finding:
-    frame = trainings.training_table(groups)
+def _continued(groups: dict[str, list[pd.DataFrame]]) -> Finding:
     before, alone, after = groups.values()
-    with_copies, with_scenes, by_copies = (
+    with_copies, with_images, by_copies = (
         trainings.changes(*pair) for pair in ((before, after), (before, alone), (alone, after))
     )
     sentences = [
         f"FMR, on images made anew against each model, changes by {with_copies['fmr']} with the copies and by "
-        f"{with_scenes['fmr']} with the scenes alone; the copies themselves account for {by_copies['fmr']}.",
+        f"{with_images['fmr']} with the images alone; the copies themselves account for {by_copies['fmr']}.",
         f"SA changes by {with_copies['standard_accuracy']} and VR by {with_copies['validation_rate']} with the copies.",
     ]
+    return _walked("Walked again", sentences, groups, "FMR before and after training with perturbed copies")
+
+
+def _scratch(groups: dict[str, list[pd.DataFrame]]) -> Finding:
+    change = trainings.changes(*groups.values())
+    sentence = (
+        f"Trained from scratch, copies change FMR by {change['fmr']}, accuracy on the originals by "
+        f"{change['standard_accuracy']} and the validated share by {change['validation_rate']}."
+    )
+    return _walked("Trained from scratch", [sentence], groups, "FMR without and with perturbed copies, from scratch")
+
+
+def _walked(heading: str, sentences: list[str], groups: dict[str, list[pd.DataFrame]], caption: str) -> Finding:
+    frame = trainings.training_table(groups)
     return Finding(
-        "Walked again",
+        heading,
         sentences,
         frame,
         [Column("training", "Model"), *walks.columns(), *walks.COUNTS],
         chart=dots_of(frame.assign(measure="FMR"), "fmr", line="measure", row="training", title="FMR"),
-        caption="FMR before and after training with perturbed copies",
+        caption=caption,
     )
 
 
@@ -195,7 +240,7 @@ def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> F
     """Compare accuracy under each static condition, before and after."""
     import pandas as pd
 
-    results = evaluate(options, trainings.all_names(models), "static", "static")
+    results = evaluate(options, trainings.all_names(models), trainings.static_scenarios(options), "static")
     answers = trainings.right_answers(results, [name for group in models.values() for name in group])
     right = {
         way: np.stack([answers.right[answers.models.index(name)] for name in group]) for way, group in models.items()
@@ -209,12 +254,13 @@ def _static(options: StudyOptions, models: Mapping[str, Mapping[str, str]]) -> F
         for way, group in values.items():
             row |= mean_over_trainings(group).clipped().row(way)
         rows.append(row | mean_over_trainings(values["augmented"] - values["plain"]).row("change"))
-    with_copies, alone = (
-        mean_over_trainings(everything[way] - everything["plain"]) for way in ("augmented", "continued")
+    with_copies, alone, scratch = (
+        walks.in_points(mean_over_trainings(everything[way] - everything[base]))
+        for way, base in (("augmented", "plain"), ("continued", "plain"), ("scratch_copies", "scratch"))
     )
     sentence = (
-        f"Over all static conditions accuracy changes by {walks.in_points(with_copies)} with the copies and by "
-        f"{walks.in_points(alone)} with the scenes alone."
+        f"Over all static conditions accuracy changes by {with_copies} with the copies and by {alone} with the images "
+        f"alone; from scratch copies change it by {scratch}."
     )
     columns = [Column("condition", "Condition"), *(ranged(way, WORDS[way]) for way in models)]
     columns.append(ranged("change", "Change with the copies", "points"))

@@ -11,6 +11,7 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.store import Parts
 from holdfast.studies import trainings, walks
 from holdfast.studies.study import Study, StudyOptions, dots_of, world_note
+from holdfast.studies.transfer import side_by_side, swapped
 from holdfast.training.small_models import STUDIES
 
 if TYPE_CHECKING:
@@ -21,19 +22,24 @@ WORDS = {"plain": "in colour", "grey": "in grey"}
 
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing models, walk, and compare."""
+    options = trainings.settled(options)
     models = trainings.trained_models(options, STUDIES["greyscale"])
-    results, rows = walks.walk(options, trainings.all_names(models))
+    names, kinds = trainings.all_names(models), trainings.way_of(models, WORDS)
+    results, rows = walks.walk(options, names, keep_images=True)
     groups = {WORDS[way]: group for way, group in trainings.by_training(rows, models).items()}
     return StudyResult(
         title="Greyscale",
         question=(
-            "Is a model that sees no colour harder to lead astray? Small ResNets were trained on the same scenes in "
+            "Is a model that sees no colour harder to lead astray? Models were trained on the same images in "
             "colour and in grey; the step to grey is part of the model, so that both are walked through the same "
-            f"generator and judged by the same oracle, in colour. {trainings.INTERVALS}"
+            "generator and judged by the same oracle, in colour. The images made against one kind were shown to the "
+            f"other. {trainings.INTERVALS}"
         ),
         findings=[
             _comparison(groups, _colour_shift(results)),
-            trainings.model_table(trainings.folder_of(options), models),
+            *swapped(options, results, rows, names, kinds),
+            side_by_side(options, results, rows, kinds),
+            trainings.model_table(options, models),
         ],
         facts=trainings.facts(options, models),
         note=world_note(options),

@@ -24,20 +24,24 @@ PANELS = {"fmr": ("FMR", True), "standard_accuracy": ("SA", True), "validation_r
 
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing models, walk, and compare."""
-    heads = _heads(options.settings["heads"])
-    models = trainings.trained_models(options, [f"heads{count}" for count in heads])
+    options = trainings.settled(options)
+    given = _heads(options)
+    trained = trainings.trained_models(options, [f"heads{count}" for count in given])
+    heads = sorted(given)
+    models = {f"heads{count}": trained[f"heads{count}"] for count in heads}
     _, rows = walks.walk(options, trainings.all_names(models))
     groups = trainings.by_training(rows, models)
     return StudyResult(
         title="Attention heads",
         question=(
             "Does the number of attention heads change how far a model can be led astray? Small Swins, alike in depth, "
-            "width and number of weights but for the tables of relative positions, were trained on the same scenes. "
+            "width and number of weights but for the tables of relative positions, were trained on the same images "
+            "(or your own models were taken). "
             f"{trainings.INTERVALS}"
         ),
         findings=[
             _response(heads, groups, options.seed),
-            trainings.model_table(trainings.folder_of(options), models),
+            trainings.model_table(options, models),
         ],
         facts=trainings.facts(options, models),
         note=world_note(options),
@@ -53,11 +57,13 @@ STUDY = Study(
 )
 
 
-def _heads(names: Sequence[str]) -> list[int]:
+def _heads(options: StudyOptions) -> list[int]:
+    """Return the numbers of heads in the order they were named."""
+    names = options.settings["heads"]
     if not all(name.isdecimal() for name in names) or len(set(names)) < 2:
         raise UserError("heads are two or more whole numbers, for example --set heads=1,2,4")
-    heads = sorted({int(name) for name in names})
-    for count in heads:
+    heads = list(dict.fromkeys(int(name) for name in names))
+    for count in [] if trainings.is_own(options) else heads:
         swin(count)  # raises UserError for a number that does not divide the width
     return heads
 

@@ -25,17 +25,15 @@ from holdfast.studies.study import (
     model_names,
     ranged,
     result_names,
-    subject,
     world_note,
 )
-from holdfast.studies.trainings import RightAnswers
+from holdfast.studies.trainings import TRAINED, RightAnswers
 from holdfast.training import robust
 from holdfast.training.small_models import ROBUST
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TRAINED = "trained"
 NAMES = {
     "adversarial": "PGD",
     "augmix": "AugMix-like",
@@ -58,9 +56,10 @@ Models = Mapping[str, Mapping[str, str]]
 
 def run(options: StudyOptions) -> StudyResult:
     """Train the missing models, test statically and dynamically, and compare the two orders."""
+    options = trainings.settled(options)
     models = _models(options)
     names = trainings.all_names(models)
-    results = evaluate(options, names, "static", "static")
+    results = evaluate(options, names, trainings.static_scenarios(options), "static")
     answers = trainings.right_answers(results, [name for group in models.values() for name in group])
     _, rows = walks.walk(options, names)
     groups = trainings.by_training(rows, models)
@@ -77,7 +76,7 @@ def run(options: StudyOptions) -> StudyResult:
         findings=[
             _both(frame, _warning(options, models)),
             _orders(frame, models, answers, groups, options.seed),
-            *([trainings.model_table(trainings.folder_of(options), own)] if own else []),
+            *([trainings.model_table(options, own)] if own else []),
         ],
         facts=[(str(len(models)), "ways of training"), *trainings.facts(options, models)],
         note=world_note(options),
@@ -90,8 +89,7 @@ STUDY = Study(
         Setting("models", (TRAINED,), "trained stands for our small ones, of each way; others by name, a hub's too"),
         Setting("ways", ROBUST, "which ways of training"),
         Setting("latent_training", robust.GENERATOR, "generator whose latent the DAT-like training moves in", "pixel:"),
-        *subject((), 60, without=("models", "scenes", "context", "generator", "oracle")),
-        *trainings.training_settings(),
+        *trainings.training_settings(models=False),
     ),
 )
 

@@ -10,17 +10,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.types import ORIGINAL
+from holdfast.core.files import safe_part, write_atomic
+from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.data.images import FileImage
+from holdfast.data.splits import TEST, TRAIN, stratified_split
+from holdfast.data.writers import encode_image, encode_mask
 from holdfast.models.torch_classifier import resolve_device
+from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
 from holdfast.report.study import Finding
 from holdfast.results import Results, static_conditions
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.models.trainings import Estimate, mean_over_trainings
-from holdfast.studies.study import Setting, StudyOptions
+from holdfast.studies.study import (
+    Setting,
+    StudyOptions,
+    collection_of,
+    is_drawn,
+    model_names,
+    result_names,
+)
 from holdfast.studies.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
 from holdfast.training import robust
-from holdfast.training.classifiers import Size
+from holdfast.training.classifiers import SIDE, Size
+from holdfast.training.scenes import OwnPictures, Scenes, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
 
 if TYPE_CHECKING:
@@ -41,11 +55,18 @@ def size_settings(size: Size = SIZE, seeds: int = SEEDS, train: int = 48) -> tup
     )
 
 
-def training_settings(*, scenes: int = 60) -> tuple[Setting, ...]:
-    """Return the settings of a study that trains models and walks them."""
-    walked = walk_settings(
-        (), scenes, steps=20, step_size=0.05, context=RHO, without=("data", "masks", "labels", "models")
+TRAINED = "trained"
+"""A value of the setting ``models`` that stands for the small models that a study trains."""
+
+
+def training_settings(*, scenes: int = 60, models: bool = True) -> tuple[Setting, ...]:
+    """Return the settings of a study that trains models and walks them; ``models`` may be the user's own, too."""
+    walked = walk_settings((), scenes, steps=20, step_size=0.05, context=RHO, without=("models",))
+    own = Setting(
+        "models", (TRAINED,), "trained stands for our small ones; or models of yours, one for each way of training, "
+        "in the order of the page, and again for more trainings",
     )  # fmt: skip
+    walked = (*walked, own) if models else walked
     folder = Setting("trained", "", "folder of models that were trained beforehand; empty: models/ of this study")
     return *size_settings(), *walked, folder
 
@@ -60,6 +81,90 @@ def size_of(options: StudyOptions, size: Size = SIZE) -> Size:
     return Size(train=settings["train"], test=test, epochs=settings["epochs"], batch=settings["batch"], seconds=None)
 
 
+def is_own(options: StudyOptions) -> bool:
+    """Return whether all models are the user's own, so that nothing is trained."""
+    return TRAINED not in options.settings.get("models", (TRAINED,))
+
+
+def settled(options: StudyOptions) -> StudyOptions:
+    """Return the options of a study that trains with the user's images split by photo, four fifths for training.
+
+    The setting ``data`` is then the part that is tested, ``train_data`` the other one; both are folders of links in
+    ``work/``. Splits that the data has itself are kept. Drawn scenes, and images for own models, stay as they are.
+    """
+    settings = options.settings
+    if is_drawn(options) or is_own(options):
+        return options
+    collection = read(DataSpec(str(settings["data"]), settings["masks"] or None, seed=options.seed))
+    samples = tuple(sample for sample in collection.samples if sample.condition == ORIGINAL)
+    if {sample.split for sample in samples} != {TRAIN, TEST}:
+        samples = stratified_split(samples, seed=options.seed)
+    parts = options.out / "work" / "parts"
+    for sample in samples:
+        _place(sample, parts / sample.split)
+    tested, masks = parts / TEST / "images", parts / TEST / "masks"
+    changed = {"data": str(tested), "masks": str(masks) if masks.is_dir() else "", "train_data": str(parts / TRAIN)}
+    return replace(options, settings={**settings, **changed})
+
+
+def _place(sample: Sample, folder: Path) -> None:
+    """Put an image and its mask into the folder of a part, as links where they are files."""
+    if safe_part(sample.label) != sample.label:
+        raise UserError(f"the class {sample.label!r} cannot be the name of a folder; rename it to train on it")
+    own = sample.image.path if isinstance(sample.image, FileImage) else None
+    name = safe_part(sample.sample_id.removesuffix(Path(own).suffix) if own else sample.sample_id)
+    file = folder / "images" / sample.label / f"{name}{Path(own).suffix if own else '.png'}"
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    image = None if own else sample.image.load()
+    if sample.mask is not None:
+        image = sample.image.load()
+        mask = sample.mask.load(*image.shape[:2])
+        write_atomic(folder / "masks" / sample.label / f"{name}.png", encode_mask(mask))
+    if own:
+        file.symlink_to(Path(own).resolve())
+    else:
+        write_atomic(file, encode_image(image))
+
+
+def static_scenarios(options: StudyOptions) -> str:
+    """Return the static scenarios, or corruptions, which need no masks, where the images have none."""
+    has_masks = is_drawn(options) or any(sample.mask for sample in collection_of(options).samples)
+    return "static" if has_masks else "original,corruptions@3"
+
+
+def train_part(options: StudyOptions, limit: int) -> dict[str, Any]:
+    """Return at most so many training images as options of ``api.perturb``: drawn scenes, or the user's."""
+    labels = {"labels": options.settings.get("labels") or None}
+    if "train_data" not in options.settings:
+        return {"data": f"diorama:train?n={limit}&context={RHO:g}&seed={options.seed}", **labels}
+    folder = Path(options.settings["train_data"])
+    masks = str(folder / "masks") if (folder / "masks").is_dir() else None
+    return {"data": str(folder / "images"), "masks": masks, "limit": limit, **labels}
+
+
+def train_images(options: StudyOptions, limit: int) -> Collection:
+    """Read the images of ``train_part``."""
+    part = train_part(options, limit)
+    return read(DataSpec(part["data"], part.get("masks"), limit=part.get("limit", 0), seed=options.seed))
+
+
+def pictures_of(options: StudyOptions) -> OwnPictures | None:
+    """Return the user's images as small models see them; None for drawn scenes."""
+    if "train_data" not in options.settings:
+        return None
+    train, test = train_images(options, options.settings["train"]), collection_of(options)
+    places = {name: place for place, name in enumerate(train.classes)}
+    parts: dict[str, Scenes] = {}
+    for part, collection in ((TRAIN, train), (TEST, test)):
+        known = [sample for sample in collection.samples if sample.label in places]
+        images = [sample.image.load() for sample in known]
+        parts[part] = squeezed(images, [places[sample.label] for sample in known], side=SIDE)
+    digest = bytes_sha256(parts[TRAIN].images.tobytes())[:12]
+    return OwnPictures(f"the user's data ({digest})", tuple(train.classes), parts)
+
+
 def folder_of(options: StudyOptions) -> Path:
     """Return the folder of the trained models."""
     return Path(options.settings.get("trained") or options.out / "models")
@@ -70,8 +175,14 @@ def trained_models(
 ) -> dict[str, dict[str, str]]:
     """Train the models that are missing, and return way of training → short name → the model's name.
 
-    ``generator`` is the one that ``dat`` trains with.
+    Models of the user's own are taken as they are. ``generator`` is the one that ``dat`` trains with.
     """
+    if is_own(options):
+        own = model_names(options.settings["models"])
+        if len(own) % len(ways):
+            raise UserError(f"name a model for each of the {len(ways)} ways ({', '.join(ways)}); {len(own)} were named")
+        shown = result_names(options, own)
+        return {way: dict(list(zip(shown, own, strict=True))[place :: len(ways)]) for place, way in enumerate(ways)}
     wanted = small_models(ways, options.settings["seeds"], first=options.seed)
     train_for(options, wanted, size_of(options), generator=generator)
     folder = folder_of(options)
@@ -80,9 +191,13 @@ def trained_models(
 
 def train_for(options: StudyOptions, models: Sequence[SmallModel], size: Size, **more: Any) -> None:
     """Train the missing models of a study into its folder."""
+    pictures = pictures_of(options)
+    if pictures is not None:
+        count = len(pictures.parts[TRAIN])
+        size = replace(size, train=count, test=len(pictures.parts[TEST]), batch=min(size.batch, count))
     train_all(
         models, size, out=folder_of(options), work=options.out / "work", device=resolve_device(options.device),
-        progress=options.progress, **more,
+        pictures=pictures, progress=options.progress, **more,
     )  # fmt: skip
 
 
@@ -96,10 +211,20 @@ def all_names(models: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [name for group in models.values() for name in group.values()]
 
 
-def model_table(folder: Path, models: Mapping[str, Mapping[str, str]]) -> Finding:
-    """Return a finding that lists what the card of each model says."""
+def way_of(models: Mapping[str, Mapping[str, str]], words: Mapping[str, str]) -> dict[str, str]:
+    """Return name of a model in the results → its way of training in words."""
+    return {name: words.get(way, way) for way, group in models.items() for name in group}
+
+
+def model_table(options: StudyOptions, models: Mapping[str, Mapping[str, str]], folder: Path | None = None) -> Finding:
+    """Return a finding that lists what the card of each model says, or the names of the user's own."""
     import pandas as pd
 
+    if is_own(options):
+        named = [{"model": name, "training": way} for way, group in models.items() for name in group]
+        columns = [Column("model", "Model"), Column("training", "Stands for")]
+        return Finding("Every model", [f"{len(named)} models, none trained here."], pd.DataFrame(named), columns)
+    folder = folder or folder_of(options)
     rows = []
     for way, group in models.items():
         for name in group:
@@ -122,8 +247,10 @@ def model_table(folder: Path, models: Mapping[str, Mapping[str, str]]) -> Findin
 def facts(
     options: StudyOptions, models: Mapping[str, Mapping[str, str]], *more: tuple[str, str]
 ) -> list[tuple[str, str]]:
-    """Return the numbers at the top of the page: models, ``more``, test scenes."""
-    return [(str(len(all_names(models))), "models"), *more, (str(options.settings["scenes"]), "test scenes")]
+    """Return the numbers at the top of the page: models, ``more``, test images."""
+    drawn = is_drawn(options)
+    count = options.settings["scenes"] if drawn else len(collection_of(options))
+    return [(str(len(all_names(models))), "models"), *more, (str(count), "test scenes" if drawn else "test images")]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.data.images import decode_image, read_file
 from holdfast.report.page.charts import density
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import percent, short_names
@@ -17,7 +19,15 @@ from holdfast.report.study import Finding, StudyResult
 from holdfast.stats.core.bootstrap import interval
 from holdfast.stats.models.trainings import Estimate
 from holdfast.studies import walks
-from holdfast.studies.study import Setting, Study, StudyOptions, model_names, ranged, world_note
+from holdfast.studies.study import (
+    Setting,
+    Study,
+    StudyOptions,
+    collection_of,
+    model_names,
+    ranged,
+    world_note,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +128,75 @@ def crossed(rows: pd.DataFrame, answers: pd.DataFrame, against: str, tested: str
         model=tested,
         label="",
     )
+
+
+ITSELF = "itself"
+
+
+def swapped(
+    options: StudyOptions, results: api.Results, rows: pd.DataFrame, models: list[str], way_of: Mapping[str, str]
+) -> list[Finding]:
+    """Show the images made against models of one kind to those of the other, and compare; nothing without images.
+
+    Args:
+        options: of the study.
+        results: the run of the walks, which kept its images.
+        rows: of the walks that count.
+        models: names to load.
+        way_of: name of a model in the results → its kind, in words.
+    """
+    import pandas as pd
+
+    if not rows["validated"].any():
+        return []
+    answers = shown_images(options, results, rows, models, "swapped")
+    groups = []
+    for maker, tested in itertools.product(way_of, way_of):
+        shown_to = way_of[tested] if way_of[tested] != way_of[maker] else f"{way_of[tested]}, another training"
+        pair = crossed(rows, answers, maker, tested)
+        groups.append(pair.assign(made_against=way_of[maker], tested_on=ITSELF if maker == tested else shown_to))
+    frame = walks.family(pd.concat(groups, ignore_index=True), ["made_against", "tested_on"])
+    kinds = list(dict.fromkeys(way_of.values()))
+    sentences = []
+    for maker, other in itertools.permutations(kinds, 2):
+        at = frame[frame["made_against"] == maker].set_index("tested_on")["perturbed_accuracy"]
+        sentences.append(
+            f"Of images made against {maker} models, {percent(at[ITSELF])} are recognised by the model they were made "
+            f"against and {percent(at[other])} by {other} ones."
+        )
+    sentences.append(
+        "SA is that of the tested models, VR the share of images that the walk left. Intervals are over images, with "
+        "the pairs of models of one row together."
+    )
+    columns = [Column("made_against", "Made against"), Column("tested_on", "Tested on")]
+    columns += [*walks.columns(), *walks.COUNTS]
+    caption = "Images made against one kind, shown to others"
+    return [Finding("Images swapped", sentences, frame, columns, caption=caption)]
+
+
+def side_by_side(
+    options: StudyOptions, results: api.Results, rows: pd.DataFrame, way_of: Mapping[str, str], *, most: int = 3
+) -> Finding:
+    """Return rows of pictures: an original, and the images that walks against each kind of model left of it."""
+    import pandas as pd
+
+    folder = results.path / "images"
+    table = pd.read_parquet(folder / "manifest.parquet", columns=["made_from", "made_against", "path"])
+    files = {(str(row.made_from), str(row.made_against)): folder / str(row.path) for row in table.itertuples()}
+    first = {kind: name for name, kind in reversed(way_of.items())}  # the first model of each kind
+    valid = rows[rows["validated"]]
+    by_model = {kind: set(valid.loc[valid["model"] == name, "sample_id"]) for kind, name in first.items()}
+    both = sorted(set.intersection(*by_model.values()))[:most]
+    originals = {sample.sample_id: sample for sample in collection_of(options).samples if sample.sample_id in both}
+    pictures = {
+        f"{name} ({originals[name].label})": {"original": originals[name].image.load()}
+        | {f"made against: {kind}": decode_image(read_file(files[name, model])) for kind, model in first.items()}
+        for name in both
+    }
+    sentence = "Originals, and what walks against each kind of model left of them, where the oracle accepted all."
+    if not pictures:
+        sentence = "There is no original of which every kind of model left an accepted image."
+    return Finding("Side by side", [sentence], rows=pictures)
 
 
 def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,11 +86,11 @@ class Size:
     seconds: float | None = 240.0
 
 
-def untrained(family: NetworkFamily) -> Any:
+def untrained(family: NetworkFamily, classes: int = len(CLASSES)) -> Any:
     """Build the module of a family, with weights from torch's global generator."""
     import timm
 
-    return timm.create_model(family.architecture, num_classes=len(CLASSES), **family.model_args)
+    return timm.create_model(family.architecture, num_classes=classes, **family.model_args)
 
 
 def train(
@@ -124,13 +124,13 @@ def train(
     )  # fmt: skip
 
 
-def seeded(family: NetworkFamily, seed: int) -> Any:
+def seeded(family: NetworkFamily, seed: int, classes: int = len(CLASSES)) -> Any:
     """Build the module of a family, with weights drawn from a seed on the CPU."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return untrained(family)
+        return untrained(family, classes)
 
 
 def fit_scenes(
@@ -152,7 +152,7 @@ def fit_scenes(
     Args:
         model: the module.
         images: NHWC uint8, or with more axes behind the first.
-        labels: places in CLASSES.
+        labels: places in the list of classes.
         size: epochs, batch and time; ``size.train`` is not read.
         prepared: from some images and their labels to a batch.
         loss: of a batch.
@@ -255,17 +255,18 @@ def config_of(recipe: ClassifierRecipe, model: Any) -> dict[str, Any]:
     return family_config(FAMILIES[recipe.family], model, rho=recipe.rho)
 
 
-def family_config(family: NetworkFamily, model: Any, *, rho: float) -> dict[str, Any]:
+def family_config(family: NetworkFamily, model: Any, *, rho: float, classes: Sequence[str] = CLASSES) -> dict[str, Any]:
     """Return the configuration for timm, which ``create_model("local-dir:FOLDER", pretrained=True)`` reads too."""
-    prepared = {"tag": f"diorama12_rho{round(100 * rho)}", "custom_load": False, "input_size": [3, SIDE, SIDE]}
+    tag = f"diorama12_rho{round(100 * rho)}" if tuple(classes) == CLASSES else "own"
+    prepared = {"tag": tag, "custom_load": False, "input_size": [3, SIDE, SIDE]}
     prepared |= {"interpolation": "bilinear", "crop_pct": 1.0, "crop_mode": "squash", "mean": MEAN, "std": STD}
     kept = {key: model.pretrained_cfg[key] for key in ("first_conv", "classifier") if key in model.pretrained_cfg}
     return {
         "architecture": family.architecture,
-        "num_classes": len(CLASSES),
+        "num_classes": len(classes),
         "num_features": model.num_features,
         "global_pool": getattr(model, "global_pool", "avg") if family.architecture.startswith("vit") else "avg",
         "model_args": dict(family.model_args),
-        "label_names": list(CLASSES),
-        "pretrained_cfg": prepared | kept | {"num_classes": len(CLASSES)},
+        "label_names": list(classes),
+        "pretrained_cfg": prepared | kept | {"num_classes": len(classes)},
     }

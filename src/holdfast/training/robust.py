@@ -7,6 +7,7 @@ it is, unless the method says otherwise.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,23 +65,24 @@ METHODS = {
 """What each is, in a few words."""
 
 
-def method(name: str, *, device: str, generator: str = GENERATOR) -> RobustMethod:
-    """Return a way to train by name; ``generator`` is the one of ``dat``."""
+def method(name: str, *, device: str, generator: str = GENERATOR, classes: int = len(CLASSES)) -> RobustMethod:
+    """Return a way to train by name, for so many classes; ``generator`` is the one of ``dat``."""
     if name not in METHODS:
         raise unknown("way to train", name, METHODS)
+    start = functools.partial(moved, classes=classes)
     if name == "augmix":
-        return RobustMethod(_three_views, _same_answers)
+        return RobustMethod(functools.partial(_three_views, classes=classes), _same_answers)
     if name == "adversarial":
-        return RobustMethod(moved, _adversarial)
+        return RobustMethod(start, _adversarial)
     if name == "ant":
-        return RobustMethod(moved, _against_noise, noise_maker)
+        return RobustMethod(start, _against_noise, noise_maker)
     if name == "dat":
         latent_generator = load_generator(generator, device=device)
 
         def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
             return cross_entropy(module, (normalised(_latent_examples(module, batch, latent_generator)), batch[1]))
 
-        return RobustMethod(moved, loss)
+        return RobustMethod(start, loss)
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "plain": lambda batch: batch,
         "grey": augment.grey,
@@ -90,19 +92,19 @@ def method(name: str, *, device: str, generator: str = GENERATOR) -> RobustMetho
     change = changes[name]
 
     def prepared(images: torch.Tensor, labels: torch.Tensor) -> Pair:
-        batch, targets = moved(images, labels)
+        batch, targets = start(images, labels)
         return normalised(change(batch)), targets
 
     return RobustMethod(prepared)
 
 
-def moved(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+def moved(images: torch.Tensor, labels: torch.Tensor, classes: int = len(CLASSES)) -> Pair:
     """Return the batch of every method, NCHW in 0..1, moved and with camera noise, and targets (n, classes)."""
     import torch.nn.functional
 
     batch = images.permute(0, 3, 1, 2).float() / 255
     batch = augment.move(batch, augment.move_grid(batch, augment.Moves(rotation=12, zoom=0.15)))
-    return augment.camera(batch), torch.nn.functional.one_hot(labels, len(CLASSES)).float()
+    return augment.camera(batch), torch.nn.functional.one_hot(labels, classes).float()
 
 
 def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -144,11 +146,11 @@ def _adversarial(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
     return cross_entropy(module, (normalised(adversarial_examples(module, *batch)), batch[1]))
 
 
-def _three_views(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+def _three_views(images: torch.Tensor, labels: torch.Tensor, classes: int) -> Pair:
     """Return the batch and two mixtures of it, one behind the other."""
     import torch
 
-    batch, targets = moved(images, labels)
+    batch, targets = moved(images, labels, classes)
     views = torch.cat([batch, augment.mixed_chains(batch), augment.mixed_chains(batch)])
     return normalised(views), targets
 

@@ -1,8 +1,9 @@
-"""Scenes of the drawn world in memory, rendered by all cores and cached in a folder."""
+"""Pictures that small models are trained on: scenes of the drawn world, cached in a folder, or those of the user."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -21,7 +22,7 @@ HELD_OUT = ("test", "ood")
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images (n, side, side, 3) uint8, masks (n, side, side) bool, labels (n,) as indices of CLASSES."""
+    """Images (n, side, side, 3) uint8, masks (n, side, side) bool, labels (n,) as places in the list of classes."""
 
     images: NDArray[np.uint8]
     masks: NDArray[np.bool_]
@@ -29,6 +30,48 @@ class Scenes:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+@dataclass(frozen=True)
+class DrawnPictures:
+    """Drawn scenes, rendered where they are missing from the folder ``cache``."""
+
+    cache: Path
+    classes: tuple[str, ...] = CLASSES
+
+    def scenes(self, split: Split, context: float, count: int) -> Scenes:
+        """Return so many scenes of a split."""
+        return rendered(split, context, count, cache=self.cache)
+
+    def about(self, train: int, side: int, context: float) -> dict[str, Any]:
+        """Return what the card of a model says about its training pictures."""
+        return {"rho": context, "data": f"{train} training scenes of diorama at {side} px, context {context}"}
+
+
+@dataclass(frozen=True)
+class OwnPictures:
+    """Pictures of a collection, split into ``train`` and ``test``; ``name`` is what cards call them."""
+
+    name: str
+    classes: tuple[str, ...]
+    parts: Mapping[str, Scenes]
+
+    def scenes(self, split: Split, context: float, count: int) -> Scenes:
+        """Return all pictures of a split; context and number are those of drawn scenes."""
+        del context, count
+        return self.parts[split]
+
+    def about(self, train: int, side: int, context: float) -> dict[str, Any]:
+        """Return what the card of a model says about its training pictures."""
+        del train, context
+        return {"data": f"{len(self.parts['train'])} images of {self.name} at {side} px"}
+
+
+def squeezed(images: Sequence[NDArray[np.uint8]], labels: Sequence[int], *, side: int) -> Scenes:
+    """Return RGB images of any size as squares of one size, without masks."""
+    small = [cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA) for image in images]
+    none = np.zeros((len(small), side, side), np.bool_)
+    return Scenes(np.stack(small).astype(np.uint8), none, np.array(labels, np.int64))
 
 
 def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int = 0, side: int = 64) -> Scenes:

@@ -28,7 +28,7 @@ from holdfast.diorama.vocabulary import KEYS
 from holdfast.training import augment, classifiers, robust, saving
 from holdfast.training.classifiers import FAMILIES, NetworkFamily, Size
 from holdfast.training.loop import Epoch
-from holdfast.training.scenes import rendered
+from holdfast.training.scenes import DrawnPictures, OwnPictures
 
 RHO = 0.8
 """How strongly class and background go together in the training scenes, and in the test scenes of these studies."""
@@ -116,6 +116,7 @@ def train_all(
     out: Path,
     work: Path,
     device: str,
+    pictures: OwnPictures | None = None,
     generator: str = robust.GENERATOR,
     jobs: int = 1,
     say: Say | None = None,
@@ -129,24 +130,28 @@ def train_all(
         out: folder of the models; a model of another training in it is a UserError.
         work: folder of scenes and checkpoints.
         device: ``cpu`` or ``cuda``.
+        pictures: what is trained on; None: drawn scenes.
         generator: whose latent ``dat`` moves in.
         jobs: models trained at the same time, since small networks leave most of a GPU idle.
         say: is called with a line per epoch and model, in other processes too.
         progress: is called with ``train``, the number of complete models and that of all.
     """
-    missing = [model for model in models if not is_complete(out / model.name, _facts(model, size, generator))]
+    source = pictures or DrawnPictures(work / "scenes")
+    missing = [model for model in models if not is_complete(out / model.name, _facts(model, size, generator, source))]
     done = len(models) - len(missing)
     if progress:
         progress("train", done, len(models))
     if not missing:
         return
     for rho in sorted({model.rho for model in missing}):
-        rendered("train", rho, size.train, cache=work / "scenes")
+        source.scenes("train", rho, size.train)
     for rho in sorted({rho for model in missing for rho in _tested(model)}):
-        rendered("test", rho, size.test, cache=work / "scenes")
+        source.scenes("test", rho, size.test)
     if say:
         say("scenes are drawn")
-    train = functools.partial(train_one, size=size, out=out, work=work, device=device, generator=generator, say=say)
+    train = functools.partial(
+        train_one, size=size, out=out, work=work, device=device, pictures=pictures, generator=generator, say=say
+    )  # fmt: skip
     # The slowest trainings come first, so that none is left over at the end.
     missing.sort(key=lambda model: _SLOWEST.index(model.way) if model.way in _SLOWEST else len(_SLOWEST))
     lines = map(train, missing) if jobs == 1 else _in_processes(train, missing, jobs)
@@ -181,12 +186,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _facts(model: SmallModel, size: Size, generator: str) -> dict[str, Any]:
+def _facts(model: SmallModel, size: Size, generator: str, pictures: DrawnPictures | OwnPictures) -> dict[str, Any]:
     return {
         "method": robust.METHODS[model.method],
-        "rho": model.rho,
         "seed": model.seed,
-        "data": f"{size.train} training scenes of diorama at {classifiers.SIDE} px, context {model.rho}",
+        **pictures.about(size.train, classifiers.SIDE, model.rho),
         "epochs": size.epochs,
         "batch": size.batch,
         **({"heads": model.heads} if model.heads else {}),
@@ -206,6 +210,7 @@ def train_one(
     out: Path,
     work: Path,
     device: str,
+    pictures: OwnPictures | None = None,
     generator: str = robust.GENERATOR,
     say: Say | None = None,
 ) -> str:
@@ -213,10 +218,10 @@ def train_one(
     import torch
 
     torch.backends.cudnn.benchmark = device == "cuda"
-    scenes = rendered("train", wanted.rho, size.train, cache=work / "scenes")
-    images, labels = classifiers.on_device(scenes, device)
-    method = robust.method(wanted.method, device=device, generator=generator)
-    module = classifiers.seeded(wanted.family, wanted.seed)
+    source = pictures or DrawnPictures(work / "scenes")
+    images, labels = classifiers.on_device(source.scenes("train", wanted.rho, size.train), device)
+    method = robust.method(wanted.method, device=device, generator=generator, classes=len(source.classes))
+    module = classifiers.seeded(wanted.family, wanted.seed, len(source.classes))
     if method.companion is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(wanted.seed)
@@ -231,8 +236,8 @@ def train_one(
         model = model["classifier"]
     if wanted.way == "grey":
         remove_colour(model)
-    facts = _facts(wanted, size, generator)
-    return write_model(wanted, model, facts, size.test, fitted.seconds, out=out, work=work)
+    facts = _facts(wanted, size, generator, source)
+    return write_model(wanted, model, facts, size.test, fitted.seconds, out=out, pictures=source)
 
 
 def _say_epoch(name: str, say: Say, epoch: Epoch) -> None:
@@ -241,29 +246,38 @@ def _say_epoch(name: str, say: Say, epoch: Epoch) -> None:
 
 
 def write_model(
-    wanted: SmallModel, model: Any, facts: Mapping[str, Any], scenes: int, seconds: float, *, out: Path, work: Path
+    wanted: SmallModel,
+    model: Any,
+    facts: Mapping[str, Any],
+    count: int,
+    seconds: float,
+    *,
+    out: Path,
+    pictures: DrawnPictures | OwnPictures,
 ) -> str:
-    """Save a trained model with its card and its accuracy on ``scenes`` test scenes; return a line about it."""
+    """Save a trained model with its card and its accuracy on ``count`` test pictures; return a line about it."""
     import torch
 
     device = next(model.parameters()).device.type
     weights = saving.halve(model)
+    drawn = isinstance(pictures, DrawnPictures)
     accuracies = {
-        f"accuracy_test_rho{round(100 * rho)}": round(
-            classifiers.accuracy(model, rendered("test", rho, scenes, cache=work / "scenes")), 4
+        f"accuracy_test_rho{round(100 * rho)}" if drawn else "accuracy_test": round(
+            classifiers.accuracy(model, pictures.scenes("test", rho, count)), 4
         )
         for rho in _tested(wanted)
     }
     facts = {
-        "wnids": [KEYS[label].wnids[0] for label in CLASSES],
+        **({"wnids": [KEYS[label].wnids[0] for label in CLASSES]} if drawn else {}),
         **facts,
         "seconds": round(seconds, 1),
         "device": torch.cuda.get_device_name() if device == "cuda" else device.upper(),
         "metrics": accuracies,
     }
     text = f"# {wanted.name}\n\nA model of the studies that train ({', '.join((DOSE, *STUDIES))})."
-    config = classifiers.family_config(wanted.family, model, rho=wanted.rho)
-    saving.write_model(out / wanted.name, weights, config, facts, text)
+    config = classifiers.family_config(wanted.family, model, rho=wanted.rho, classes=pictures.classes)
+    note = saving.DRAWN_WORLD if drawn else ""
+    saving.write_model(out / wanted.name, weights, config, facts, text, note=note)
     return f"{wanted.name}: {accuracies}, {seconds:.0f} s"
 
 

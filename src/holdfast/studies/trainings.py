@@ -117,15 +117,13 @@ def _place(sample: Sample, folder: Path) -> None:
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    image = None if own else sample.image.load()
     if sample.mask is not None:
-        image = sample.image.load()
-        mask = sample.mask.load(*image.shape[:2])
+        mask = sample.mask.load(*sample.image.load().shape[:2])
         write_atomic(folder / "masks" / sample.label / f"{name}.png", encode_mask(mask))
     if own:
         file.symlink_to(Path(own).resolve())
     else:
-        write_atomic(file, encode_image(image))
+        write_atomic(file, encode_image(sample.image.load()))
 
 
 def static_scenarios(options: StudyOptions) -> str:

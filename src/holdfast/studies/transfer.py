@@ -183,7 +183,7 @@ def side_by_side(
     folder = results.path / "images"
     table = pd.read_parquet(folder / "manifest.parquet", columns=["made_from", "made_against", "path"])
     files = {(str(row.made_from), str(row.made_against)): folder / str(row.path) for row in table.itertuples()}
-    first = {kind: name for name, kind in reversed(way_of.items())}  # the first model of each kind
+    first = {kind: name for name, kind in reversed(list(way_of.items()))}  # the first model of each kind
     valid = rows[rows["validated"]]
     by_model = {kind: set(valid.loc[valid["model"] == name, "sample_id"]) for kind, name in first.items()}
     both = sorted(set.intersection(*by_model.values()))[:most]

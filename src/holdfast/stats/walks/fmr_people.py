@@ -143,7 +143,7 @@ def _measures(rows: pd.DataFrame, resamples: int, seed: int) -> list[dict[str, A
 def _sums(rows: pd.DataFrame) -> Floats:
     """Return per image: right original, 1; by right and wrong: accepted, weight if judged, weight if confirmed."""
     valid = rows["validated"].to_numpy(bool)
-    right = rows["right_perturbed"].astype("Float64").fillna(0).to_numpy(bool)
+    right = rows["right_perturbed"].astype("boolean").fillna(False).to_numpy(bool)
     confirmed = rows["confirmed"].to_numpy(float)
     judged = valid & ~np.isnan(confirmed)
     weight = judged * _weights(rows["label"].astype(str).to_numpy(), valid, judged)
@@ -194,7 +194,7 @@ def _with_spread(shares: Floats, rows: pd.DataFrame, point: Floats, seed: int) -
     shares = shares.copy()
     for column, right in enumerate((1, 0)):
         if point[column] in (0.0, 1.0):
-            own = rows["confirmed"].notna() & (rows["right_perturbed"].astype("Float64").fillna(0) == right)
+            own = rows["confirmed"].notna() & (rows["right_perturbed"].astype("boolean").fillna(False) == right)
             photos = rows.loc[own, "source_id"].nunique()
             confirmed = photos * float(point[column])
             shares[:, column] = rng.beta(confirmed + 0.5, photos - confirmed + 0.5, len(shares))

@@ -186,7 +186,7 @@ def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
     clusters = codes(rows["source_id"].astype(str))
     original = rows["right_original"].to_numpy(np.float64)
     validated = rows["validated"].to_numpy(np.float64)
-    survived = validated * rows["right_perturbed"].astype("float64").fillna(0).to_numpy()
+    survived: Floats = validated * np.nan_to_num(rows["right_perturbed"].astype("float64").to_numpy(np.float64))
     everything: Floats = np.ones(len(rows))
 
     def share(part: Floats, whole: Floats = everything, nothing: str = NONE_VALIDATED) -> _Share:
@@ -205,7 +205,9 @@ def measures(rows: pd.DataFrame) -> list[dict[str, Any]]:
     for column, name in BASELINES.items():
         if column in rows:
             known = np.asarray(rows[column].notna(), np.float64)
-            shares[name] = share(rows[column].astype("float64").fillna(0).to_numpy(), known, NOT_MEASURED)
+            shares[name] = share(
+                np.nan_to_num(rows[column].astype("float64").to_numpy(np.float64)), known, NOT_MEASURED
+            )
             ratios[f"{name}_ratio"] = (shares[name], standard)
     table = [
         _row(name, measure, _share_interval(measure), measure.value, _why_not(measure))

@@ -149,6 +149,15 @@ def test_mistakes_are_sentences(name: str, sentence: str, module, tmp_path: Path
         load_classifier(name.format(file=tmp_path / "a.pth"), device="cpu")
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.*deprecated")
+def test_torchscript_is_named_with_what_to_do(tmp_path: Path) -> None:
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "scripted.pt")
+    with pytest.raises(UserError, match="TorchScript archive.*export the model to ONNX"):
+        load_classifier(f"torch:resnet18@{tmp_path / 'scripted.pt'}")
+    with pytest.raises(UserError, match="for example torch:ARCHITECTURE@best.pth, not 'best.pth'"):
+        load_classifier("best.pth")
+
+
 def test_no_state_dict_inside(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "a.pth")
     with pytest.raises(UserError, match="holds no state dict"):

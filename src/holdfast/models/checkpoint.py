@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,11 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
         return _read_safetensors(file)
     import torch
 
+    if zipfile.is_zipfile(file) and any(name.endswith("/constants.pkl") for name in zipfile.ZipFile(file).namelist()):
+        raise UserError(
+            f"{file.name} is a TorchScript archive, which is code; export the model to ONNX (onnx:FILE), save its "
+            "state_dict() for torch:ARCHITECTURE@FILE, or load it yourself and name it python:MODULE:ATTRIBUTE"
+        )
     # Training scripts store their arguments beside the weights; a namespace is data.
     torch.serialization.add_safe_globals([argparse.Namespace])
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, cast
 
 from holdfast import registry
@@ -25,7 +26,9 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
     name = parse_name(text)
     if name.scheme in registry.vlms:
         raise UserError(f"{name.scheme}: answers in words, not with classes; use it with holdfast ask")
-    example = f"onnx:{text}" if name.name.endswith(".onnx") else "timm:resnet50"
+    examples = {".onnx": f"onnx:{text}", ".pt": f"torch:ARCHITECTURE@{text}", ".py": "python:MODULE:ATTRIBUTE"}
+    examples |= dict.fromkeys((".pth", ".safetensors", ".ckpt"), examples[".pt"])
+    example = examples.get(PurePath(name.name).suffix, "timm:resnet50")
     return cast(Classifier, _load(registry.models, name, "a model", example, device=device, classes=classes))
 
 

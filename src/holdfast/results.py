@@ -79,9 +79,14 @@ class Results:
         return what_it_holds(self.counts, outcome=outcome, **options)
 
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
-        """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``."""
+        """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``.
+
+        Errors are clustered by photo and donor; ``photos=None`` gives the published ones.
+        """
+        from holdfast.stats.regression.clusters import photo_rows
         from holdfast.stats.regression.fit import cells_from_counts, fit
 
+        options.setdefault("photos", photo_rows(self.counts, outcome=outcome))
         return fit(cells_from_counts(self.counts, outcome=outcome), **options)
 
     def fmr(self, *, space: str | None = None) -> pd.DataFrame:

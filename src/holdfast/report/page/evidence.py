@@ -24,6 +24,7 @@ from holdfast.stats.effects.score_spread import Components
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models import between
 from holdfast.stats.models.between import Between
+from holdfast.stats.regression.clusters import photo_rows
 from holdfast.stats.regression.fit import Family, Regression, cells_from_counts, fit
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ class Evidence:
         """Accuracy ~ model + scenario + class."""
         chosen = self.analysis
         cells = cells_from_counts(self.counts, outcome=self.outcome)
-        return fit(cells, references=chosen.references, family=chosen.regression)
+        photos = photo_rows(self.counts, outcome=self.outcome)
+        return fit(cells, references=chosen.references, family=chosen.regression, photos=photos)
 
     @cached_property
     def interaction(self) -> Interaction | str:

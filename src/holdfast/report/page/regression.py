@@ -230,10 +230,31 @@ def _coefficient_table(frame: pd.DataFrame, fitted: Regression, prefix: str, uni
         Column("t", "z" if ratio else "t", "number", digits=2),
         Column("p", "p", "p"),
         Column("stars", "Stars"),
+        *_published(fitted),
         Column("vif", "VIF", "number", digits=2, hint="variance inflation: 1 when a term is unrelated to the others"),
     ]  # fmt: skip
-    note = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001."
+    note = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001." + _about_errors(fitted)
     return Table(f"{prefix}coefficients", f"Coefficients, in {unit}", merged, columns, note, folded=True)
+
+
+def _published(fitted: Regression) -> list[Column]:
+    """Return the columns of the published errors, where others stand before them."""
+    if "published_stars" not in fitted.coefficients:
+        return []
+    return [
+        Column("published_standard_error", "Published error", "points", digits=2, hint="OLS with independent cells"),
+        Column("published_p", "Published p", "p"),
+        Column("published_stars", "Published stars"),
+    ]
+
+
+def _about_errors(fitted: Regression) -> str:
+    if fitted.errors == "published":
+        return ""
+    return (
+        f" Errors are clustered by {fitted.errors}, because answers on one photo depend on each other; the published "
+        "ones take every cell for independent, and make classes look surer than their photos are."
+    )
 
 
 def _sentences(fitted: Regression, measure: str) -> Listing:

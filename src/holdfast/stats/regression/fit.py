@@ -15,6 +15,8 @@ from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats
 from holdfast.stats.core.grid import own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
+from holdfast.stats.regression.clusters import cluster_errors
+from holdfast.stats.regression.residuals import NORMALITY, RESIDUALS, normality, residual_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +59,9 @@ class Regression:
         notes: what a reader has to know about this fit.
         reason: why there is none.
         family: ``ols`` or ``poisson``.
+        errors: what standard errors, intervals, t, p and stars rest on: ``published`` (cells are independent), or the
+            clusters that are (``photo``, ``photo and donor``); the published ones then stand beside them in
+            ``published_standard_error``, ``published_low`` and so on.
     """
 
     coefficients: pd.DataFrame
@@ -78,6 +83,7 @@ class Regression:
     notes: tuple[str, ...]
     reason: str
     family: Family
+    errors: str = "published"
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,13 @@ def cells_from_counts(
     return summed[["model", "condition", "label", "accuracy", "n"]]
 
 
-def fit(cells: pd.DataFrame, *, references: Mapping[str, str] | None = None, family: Family = "ols") -> Regression:
+def fit(
+    cells: pd.DataFrame,
+    *,
+    references: Mapping[str, str] | None = None,
+    family: Family = "ols",
+    photos: pd.DataFrame | None = None,
+) -> Regression:
     """Fit accuracy ~ model + scenario + class, additive, with treatment coding.
 
     Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
@@ -125,6 +137,8 @@ def fit(cells: pd.DataFrame, *, references: Mapping[str, str] | None = None, fam
         references: reference level by column (``model``, ``condition``, ``label``); by default the original and the
             first model and class.
         family: ``ols`` or ``poisson``.
+        photos: answers photo by photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by photo and
+            donor, and the published ones stand beside them; None: the published ones only.
     """
     table = cells[~cells["accuracy"].isna()].reset_index(drop=True)
     wanted = dict(references or {})
@@ -147,7 +161,7 @@ def fit(cells: pd.DataFrame, *, references: Mapping[str, str] | None = None, fam
             family,
         )
     if family == "ols":
-        return _least_squares(table, design)
+        return _least_squares(table, design, photos)
     return _poisson(table, design)
 
 
@@ -204,7 +218,7 @@ def _absorbed_parameters(design: _Design) -> int:
     return 0 if design.absorbed is None else len(np.unique(design.absorbed))
 
 
-def _least_squares(table: pd.DataFrame, design: _Design) -> Regression:
+def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | None) -> Regression:
     import statsmodels.api as sm
 
     observed = table["accuracy"].to_numpy(np.float64)
@@ -233,10 +247,42 @@ def _least_squares(table: pd.DataFrame, design: _Design) -> Regression:
     covariance = np.asarray(result.cov_params()) if squares else np.full((len(design.terms),) * 2, np.nan)
     from scipy import stats
 
-    return _assembled(
+    inverse = np.asarray(result.normalized_cov_params)
+    published = _assembled(
         table, design, "ols", np.asarray(result.params), covariance, stats.t(df), observed - residual, residual,
-        r_squared, float(aicc), np.asarray(result.normalized_cov_params),
+        r_squared, float(aicc), inverse,
     )  # fmt: skip
+    return published if photos is None else _clustered(published, table, design, inverse, photos)
+
+
+def _clustered(
+    published: Regression, table: pd.DataFrame, design: _Design, inverse: Floats, photos: pd.DataFrame
+) -> Regression:
+    """Return the fit with errors clustered by photo and donor, the published ones beside them."""
+    from scipy import stats
+
+    fitted = published.residuals["fitted"].to_numpy(np.float64)
+    error, freedom, names = cluster_errors(table, inverse @ design.matrix.T, fitted, photos)
+    error = np.where(error > 0, error, np.nan)  # every answer as fitted: nothing to test with
+    old = published.coefficients
+    columns = _tested(old["estimate"].to_numpy(np.float64), error, stats.t(freedom))
+    beside = {f"published_{name}": old[name] for name in columns}
+    coefficients = old.assign(**columns, **beside)
+    sentences = tuple(
+        _sentence(term, row, design.references, "ols")
+        for term, row in zip(design.terms, coefficients.to_dict("records"), strict=True)
+    )
+    return replace(published, coefficients=coefficients, sentences=sentences, errors=names)
+
+
+def _tested(estimate: Floats, error: Floats, distribution: Any) -> dict[str, Any]:
+    """Return standard errors, 95 % intervals, t, p and stars."""
+    half, t = distribution.ppf(0.975) * error, estimate / error
+    p = 2 * distribution.sf(np.abs(t))
+    return {
+        "standard_error": error, "low": estimate - half, "high": estimate + half, "t": t, "p": p,
+        "stars": [stars(value) for value in p],
+    }  # fmt: skip
 
 
 def _poisson(table: pd.DataFrame, design: _Design) -> Regression:
@@ -283,11 +329,7 @@ def _assembled(
     n, df = len(table), len(table) - design.parameters
     names = [f"{FACTORS[column]}[{level}]" if column else "Intercept" for column, level in design.terms]
     error = np.sqrt(np.diag(covariance))
-    half = distribution.ppf(0.975) * error
-    t = estimate / error
-    p = 2 * distribution.sf(np.abs(t))
-    rows = zip(names, estimate, error, estimate - half, estimate + half, t, p, map(stars, p), strict=True)
-    coefficients = pd.DataFrame(list(rows), columns=COEFFICIENTS)
+    coefficients = pd.DataFrame({"term": names, "estimate": estimate} | _tested(estimate, error, distribution))
     # VIF = 1/(1 − R²) of a column on all others = its sum of squares about the mean × its diagonal of (X'X)⁻¹.
     spread = [_spread(table, column, level) for column, level in design.terms]
     inflation = pd.DataFrame({"term": names, "vif": np.array(spread) * np.diag(inverse)})
@@ -366,53 +408,3 @@ def _nothing(reason: str, family: Family) -> Regression:
         residuals=pd.DataFrame(columns=RESIDUALS),
         outside=pd.DataFrame(columns=["model", "condition", "label", "fitted"]), notes=(), reason=reason, family=family,
     )  # fmt: skip
-
-
-RESIDUALS = ["model", "condition", "label", "fitted", "residual", "absolute", "quantile", "order"]
-NORMALITY = ["test", "statistic", "p", "passed", "reason"]
-_SHAPIRO_LIMIT = 5000  # above it, SciPy's p-value is not accurate
-_NORMALITY_LEAST = 8  # fewest residuals that the test of skewness takes
-
-
-def residual_table(place: pd.DataFrame, fitted: Floats, residual: Floats, deviation: float) -> pd.DataFrame:
-    """Return what the four plots need: residuals, their size, normal quantiles, and the order of rows.
-
-    ``quantile`` is that of a normal with this standard ``deviation`` at (rank − 0.5)/N.
-    """
-    from scipy import stats
-
-    position = (stats.rankdata(residual, method="ordinal") - 0.5) / len(residual)
-    columns = {
-        "fitted": fitted,
-        "residual": residual,
-        "absolute": np.abs(residual),
-        "quantile": deviation * stats.norm.ppf(position),
-        "order": np.arange(1, len(residual) + 1),
-    }
-    return place.assign(**columns)[RESIDUALS]
-
-
-def normality(residuals: Floats) -> pd.DataFrame:
-    """Return four tests of normality: ``test``, ``statistic``, ``p``, ``passed`` (p ≥ .05), ``reason``."""
-    import pandas as pd
-    from scipy import stats
-    from statsmodels.stats.diagnostic import lilliefors, normal_ad
-
-    tests = {
-        "D'Agostino–Pearson": stats.normaltest,
-        "Anderson–Darling": normal_ad,
-        "Shapiro–Wilk": stats.shapiro,
-        "Kolmogorov–Smirnov (Lilliefors)": lilliefors,
-    }
-    rows = []
-    for name, test in tests.items():
-        reason = ""
-        if len(residuals) < _NORMALITY_LEAST:
-            reason = f"needs at least {_NORMALITY_LEAST} cells"
-        elif np.ptp(residuals) <= 1e-12:
-            reason = "the residuals are all the same"
-        elif name == "Shapiro–Wilk" and len(residuals) > _SHAPIRO_LIMIT:
-            reason = f"not accurate above {_SHAPIRO_LIMIT} cells"
-        statistic, p = (np.nan, np.nan) if reason else test(residuals)
-        rows.append((name, float(statistic), float(p), bool(p >= 0.05), reason))
-    return pd.DataFrame(rows, columns=NORMALITY)

@@ -11,9 +11,11 @@ from scipy.stats import norm
 
 from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.grid import averages, judged
+from holdfast.stats.effects.drops import Pairs, effect_of
 from holdfast.stats.effects.interaction import interaction_of
 from holdfast.stats.models.between import ranking
 from holdfast.stats.models.choice import Weight, choose
+from holdfast.stats.models.datasets import dataset_drops
 from holdfast.stats.models.gate import gate, more_photos
 from holdfast.stats.models.noninferiority import exact_p_values, of_photos
 from holdfast.stats.models.power import photos_needed, photos_to_settle
@@ -129,6 +131,19 @@ def choices(rng: np.random.Generator, draws: int, *, models: int, photos: int) -
     return tally(rows)
 
 
+def two_datasets(rng: np.random.Generator, draws: int, *, photos: int, others: int, classes: int = 4) -> Counted:
+    """Accuracies of 85 % and 40 % on two datasets of different photos."""
+    rows = []
+    for _ in range(draws):
+        sets = {
+            name: counts_of((rng.random((n, 1, 1)) < chance).astype(float), classes=classes)
+            for name, n, chance in (("a", photos, 0.85), ("b", others, 0.4))
+        }
+        row = dataset_drops(sets).drops.iloc[0]
+        rows.append({"covers": row["low"] <= 0.45 <= row["high"]})
+    return tally(rows)
+
+
 def power(rng: np.random.Generator, draws: int, *, difference: float, changed: float, wanted: float) -> Counted:
     """McNemar's test at the number of photos that was asked for."""
     n = photos_needed(difference, discordant_share=changed, power=wanted)
@@ -136,6 +151,29 @@ def power(rng: np.random.Generator, draws: int, *, difference: float, changed: f
     lost, gained, _ = rng.multinomial(n, [up, down, 1 - changed], draws).T
     z = (lost - gained) / np.sqrt(np.maximum(lost + gained, 1))
     return {"finds": [int((np.abs(z) > norm.ppf(0.975)).sum()), draws]}
+
+
+def power_with_donors(
+    rng: np.random.Generator, draws: int, *, difference: float, changed: float, donors: int, donor_share: float = 0.1
+) -> Counted:
+    """Drops of photos that share donors, at the number of photos asked for: does the interval leave out zero?"""
+    n = photos_needed(difference, discordant_share=changed, donors=donors, donor_share=donor_share)
+    spread = np.sqrt(3 * donor_share * (changed - difference**2))  # uniform within ± spread
+    rows, photo = [], np.arange(n)
+    for _ in range(draws):
+        donor = rng.permutation(n) % donors
+        shift = rng.uniform(-spread, spread, donors)[donor] / 2
+        drawn = rng.random(n)
+        fell = drawn < (changed + difference) / 2 + shift
+        rose = drawn > 1 - (changed - difference) / 2 + shift
+        hits = np.concatenate([fell | ~rose, ~fell]).astype(float)
+        cells = Pairs(
+            side=np.repeat([0, 1], n), source=np.tile(photo, 2), fold=np.full(2 * n, -1), label=np.zeros(2 * n, int),
+            donor=np.concatenate([np.full(n, -1), donor]), n=np.ones(2 * n), hits=hits,
+        )  # fmt: skip
+        effect = effect_of(cells, average="micro", resamples=1000, seed=int(rng.integers(1 << 30)))
+        rows.append({"finds": effect.low > 0})
+    return tally(rows)
 
 
 def settled(rng: np.random.Generator, draws: int, *, value: float, n: int = 60, margin: float = 0.05) -> Counted:

@@ -28,6 +28,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import more_photos, photo_advice
+from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, writing
 
 DOUBTFUL = 0.5
@@ -266,6 +267,8 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         lines.append(
             f"Without an answer: {unanswered} rows ({percent(share)}); most often: {counts.trouble['error'].iloc[0]}"
         )
+    if few := donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0)):
+        lines.append(f"Backgrounds: {few}; more photos lend more of them.")
     lines.append(f"More photos: {photo_advice(verdict)}")
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines

@@ -75,7 +75,7 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     seen = check(f"{readers}:object_reader", str(photos))
     leaning = check(f"{readers}:background_reader", str(photos))
     assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
-    assert seen.masks is None and not any(line.startswith("Masks") for line in seen.lines)
+    assert seen.masks is None and not any(line.startswith(("Masks", "Backgrounds")) for line in seen.lines)
     assert seen.more_photos is None and seen.lines[-1].startswith("More photos: None needed")
     assert leaning.lines[1] == "Leans on the background, and does not see the object."
     assert seen.page == Path("checks/squares/python-readers-object_reader/report/index.html") and seen.page.is_file()
@@ -89,7 +89,7 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     first = run("check", f"{readers}:object_reader", photos, "-q", "--out", "answer")
     page = tmp_path / "answer" / "python-readers-object_reader" / "report" / "index.html"
     assert first.stdout.splitlines()[-1] == str(page.relative_to(tmp_path)) and page.is_file()
-    assert "9 masks of 9 made by u2netp" in first.stdout
+    assert "9 masks of 9 made by u2netp" in first.stdout and "Backgrounds: 9 photos share " in first.stdout
     assert "9 masks of 9 made by u2netp" in page.read_text(encoding="utf8")
     assert "points when only the background changes" in first.stdout and "95 % interval" in first.stdout
     parts = {path: path.stat().st_mtime_ns for path in page.parents[1].glob("predictions/*.parquet")}

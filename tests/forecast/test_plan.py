@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -78,6 +79,18 @@ def test_what_is_counted() -> None:
     assert train.work(24, {"folds": 2, "epochs": 1}) == {"images": 24, "trained": 24 * 4, "jobs": 8}
     three = workload("train", {"data": "diorama:train?n=96", "architectures": "x", "scenarios": "grey", "folds": 3})
     assert three.work(96, {})["jobs"] == 3 and {one["folds"] for one in three.variants} == {2, 3}  # a network a fold
+
+
+def test_too_few_backgrounds_are_noted_beforehand(photos: Path, tmp_path: Path) -> None:
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    for number, path in zip(range(3), sorted(photos.rglob("*.png")) or sorted(photos.rglob("*.jpg")), strict=False):
+        shutil.copy(path, lent / f"{number}{path.suffix}")
+    options = {"data": "diorama:test?n=120", "models": "a", "scenarios": "original,random_background"}
+    assert workload("eval", options).notes == ()
+    (note,) = workload("eval", {**options, "backgrounds": str(lent)}).notes
+    assert "120 photos share 3 backgrounds; with 41 or more" in note and "--backgrounds FOLDER" in note
+    assert workload("eval", {**options, "backgrounds": str(lent), "scenarios": "original,grey"}).notes == ()
 
 
 def test_mistakes_are_told() -> None:

@@ -93,3 +93,17 @@ def test_a_donor_whose_mask_cannot_be_read_is_passed_over() -> None:
         assert pool.draw(borrower, np.random.default_rng(seed), same_class=False).sample_id == "b/9"
     with pytest.raises(SampleError, match="no readable image of another class"):
         DonorPool(damaged).draw(borrower, np.random.default_rng(0), same_class=False)
+
+
+@pytest.mark.parametrize(("lenders", "narrower"), [(240, 0.05), (40, 0.035), (12, 0.02)])
+def test_donors_drawn_from_keys_cost_little_beside_donors_dealt_out_evenly(lenders: int, narrower: float) -> None:
+    """The width of an interval where photos on one donor share a tenth of the variance: docs/statistics/sample-size."""
+    photos = [Sample(f"c{n % 12}/{n}", f"c{n % 12}", Counted(n)) for n in range(240)]
+    pool = DonorPool(photos if lenders == 240 else [Sample(f"b/{n}", "", Counted(n)) for n in range(lenders)])
+    widths = []
+    for seed in range(5):
+        drawn = [next(iter(pool.candidates(s, donors.donor_draws(seed, s, False), same_class=False))) for s in photos]
+        loads = np.unique([donor.sample_id for donor in drawn], return_counts=True)[1]
+        even = max(len(photos) / lenders, 1)
+        widths.append(np.sqrt((1 + ((loads**2).sum() / len(photos) - 1) * 0.1) / (1 + (even - 1) * 0.1)))
+    assert 1 <= np.mean(widths) <= 1 + narrower

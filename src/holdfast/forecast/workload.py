@@ -12,6 +12,7 @@ from holdfast.core.options import make, options_of
 from holdfast.core.types import Collection
 from holdfast.engine import core_count
 from holdfast.forecast.trial import text
+from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import applicable, read, stored_conditions
 from holdfast.pipeline.specs import (
     AskSpec,
@@ -28,6 +29,7 @@ from holdfast.pipeline.specs import (
 )
 from holdfast.pipeline.synth.files import SHARD_FORMATS
 from holdfast.scenarios import parse_conditions
+from holdfast.stats.models.power import donor_advice
 
 Amounts = dict[str, float]
 
@@ -97,7 +99,16 @@ def _rendered(spec: EvaluateSpec | SynthSpec, models: int) -> Workload:
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     stored = stored_conditions(collection.samples)
     renderings = sum(len(applicable(sample, conditions, stored)) for sample in collection.samples)
-    return replace(load, conditions=len(conditions), models=models, rows=renderings * models)
+    pasted = any(condition.definition.donor == "other_class" for condition in conditions)
+    notes = _about_donors(spec, collection, load.units) if pasted else ()
+    return replace(load, conditions=len(conditions), models=models, rows=renderings * models, notes=notes)
+
+
+def _about_donors(spec: DataSpec, collection: Collection, photos: int) -> tuple[str, ...]:
+    """Return a note where too many photos would share too few backgrounds; each photo draws its own by chance."""
+    pool = len(make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels).samples)
+    advice = donor_advice(photos, round(pool * (1 - (1 - 1 / pool) ** photos)))
+    return (f"{advice}: --backgrounds FOLDER lends others",) if advice else ()
 
 
 def _synth(spec: SynthSpec, options: Mapping[str, Any]) -> Workload:

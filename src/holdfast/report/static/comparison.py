@@ -12,7 +12,7 @@ from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import DAGGER, condition_label, listing, number, p_value, percent, plural, points, span
-from holdfast.stats.models.power import sample_sizes
+from holdfast.stats.models.power import donors_of, sample_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,7 +172,7 @@ def _drops(evidence: Evidence) -> list[Part]:
     )[["model", "row", "estimate", "low", "high", "solid"]]  # fmt: skip
     rows = [condition_label(name) for name in order if name in set(kept["condition"])]
     models = [evidence.short[name] for name in evidence.models]
-    parts: list[Part] = [heading, Text([sentence, *_power(kept)])]
+    parts: list[Part] = [heading, Text([sentence, *_power(kept, donors_of(evidence.counts))])]
     if rows:
         figure = charts.dot_figure(
             "drops",
@@ -205,11 +205,11 @@ def _drops(evidence: Evidence) -> list[Part]:
     return [*parts, table]
 
 
-def _power(kept: pd.DataFrame) -> list[str]:
+def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
     """Return a sentence on how small a drop these photos can show."""
     if kept.empty:
         return []
-    sizes = sample_sizes(kept, difference=0.02)
+    sizes = sample_sizes(kept, difference=0.02, donors=donors)
     return [
         f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
         f"{points(sizes['detectable'].median())} four times in five; a drop of 2 points would need "

@@ -1,8 +1,9 @@
-"""How many photos a difference needs before it can be seen, and what can be seen with those there are."""
+"""How many photos and donors a difference needs before it can be seen, and what can be seen with those there are."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import UserError
@@ -10,8 +11,69 @@ from holdfast.core.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from holdfast.stats.core.reduce import Counts
 
-def photos_needed(difference: float = 0.02, *, discordant_share: float, power: float = 0.8, alpha: float = 0.05) -> int:
+DONOR_SHARE = 0.1
+"""Part of the variance of photos' differences that photos on one donor share; a guess, where nobody has measured it."""
+
+WORTH = 0.8
+"""Donors are enough where photos that share them are worth this share of photos with donors of their own."""
+
+
+def worth(
+    photos: float, donors: float, *, donor_share: float = DONOR_SHARE, power: float = 0.8, alpha: float = 0.05
+) -> float:
+    """Return what a photo that shares its donor is worth, 0..1, where one with a donor of its own is worth 1.
+
+    1 / (1 + (photos/donors − 1) ρ), ρ the ``donor_share``, times ((z₁₋α/₂ + z_power) / (t₁₋α/₂ + z_power))² with
+    donors − 1 degrees of freedom, because few donors tell their own spread badly.
+    """
+    from scipy.stats import norm, t
+
+    if donors < 2:
+        return 0.0
+    limit, reserve = float(norm.ppf(1 - alpha / 2)), float(norm.ppf(power))
+    few = ((limit + reserve) / (float(t.ppf(1 - alpha / 2, donors - 1)) + reserve)) ** 2
+    return few / (1 + max(photos / donors - 1, 0.0) * donor_share)
+
+
+def donors_needed(photos: int, *, donor_share: float = DONOR_SHARE) -> int:
+    """Return the donors with which photos keep four fifths of their worth: about a third as many as photos."""
+    low, high = 1, max(photos, 20)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if worth(photos, middle, donor_share=donor_share) >= WORTH else (middle, high)
+    return high
+
+
+def donors_of(counts: Counts) -> dict[str, int]:
+    """Return condition → how many donors lent it backgrounds; conditions without donors are left out."""
+    if "donor_id" not in counts.cells:
+        return {}
+    found = counts.cells.groupby("condition", observed=True)["donor_id"].nunique()
+    return {str(name): int(count) for name, count in found.items() if count}
+
+
+def donor_advice(photos: int, donors: int) -> str:
+    """Return a sentence that asks for more donors; '' where there are enough, or none."""
+    needed = donors_needed(photos)
+    if not 0 < donors < needed:
+        return ""
+    return (
+        f"{photos} photos share {donors} backgrounds; with {needed} or more, intervals of pasted scenes would be "
+        f"narrower by {1 - math.sqrt(worth(photos, donors) / worth(photos, needed)):.0%} or more"
+    )
+
+
+def photos_needed(
+    difference: float = 0.02,
+    *,
+    discordant_share: float,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    donors: int = 0,
+    donor_share: float = DONOR_SHARE,
+) -> int:
     """Return the photos that a paired comparison needs to find a difference of accuracies.
 
     n = (z₁₋α/₂ √ψ + z_power √(ψ − δ²))² / δ² (Miettinen 1968, Connett, Smith and McHugh 1987), δ the difference and ψ
@@ -23,16 +85,40 @@ def photos_needed(difference: float = 0.02, *, discordant_share: float, power: f
         discordant_share: observed share of photos that change from right to wrong or back, 0..1.
         power: chance of finding it.
         alpha: level of the test.
+        donors: backgrounds that the photos share; 0 where they have their own.
+        donor_share: see ``worth``.
+
+    Raises:
+        UserError: no number of photos finds it with so few donors.
     """
-    return math.ceil(_photos(abs(difference), discordant_share, power, alpha) - 1e-9)
+    own = _photos(abs(difference), discordant_share, power, alpha)
+    if donors:
+        own /= worth(1, donors, power=power, alpha=alpha) or 1e-9  # what few donors cost by themselves
+        if own * donor_share >= donors:
+            raise UserError(
+                f"no number of photos finds {100 * abs(difference):g} points with {donors} donors: take more than "
+                f"{max(own * donor_share, 2):.0f} donors"
+            )
+        own = max(own, own * (1 - donor_share) / (1 - own * donor_share / donors) if own > donors else 0.0)
+    return math.ceil(own - 1e-9)
 
 
-def detectable(n: int, *, discordant_share: float, power: float = 0.8, alpha: float = 0.05) -> float:
+def detectable(
+    n: float,
+    *,
+    discordant_share: float,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    donors: int = 0,
+    donor_share: float = DONOR_SHARE,
+) -> float:
     """Return the smallest difference of accuracies that ``n`` photos find with this power; 1 where none is found."""
     from scipy.optimize import brentq
 
     if n < 1:
         raise UserError("there must be a photo at least to detect anything with")
+    if donors:
+        n *= worth(n, donors, donor_share=donor_share, power=power, alpha=alpha)
     if _photos(1.0, discordant_share, power, alpha) > n:
         return 1.0
     return float(
@@ -91,22 +177,29 @@ def photo_range(
 
 
 def sample_sizes(
-    drops: pd.DataFrame, *, difference: float = 0.02, power: float = 0.8, alpha: float = 0.05
+    drops: pd.DataFrame,
+    *,
+    difference: float = 0.02,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    donors: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """Return for each row of ``drops`` the photos ``difference`` would need, and what its own number can detect.
 
-    Columns: model, trained_on, condition, ``n``, ``discordant_share`` = (lost + gained) / n, ``photos_needed`` and
-    ``detectable`` (a difference, 0..1).
+    Columns: model, trained_on, condition, ``n``, ``donors``, ``discordant_share`` = (lost + gained) / n,
+    ``photos_needed`` (on donors of their own) and ``detectable`` (a difference, 0..1). ``donors``: those of each
+    condition (``donors_of``).
     """
     frame = drops[["model", "trained_on", "condition", "n"]].copy()
+    frame["donors"] = [int((donors or {}).get(name, 0)) for name in frame["condition"]]
     frame["discordant_share"] = (drops["lost"] + drops["gained"]) / drops["n"]
-    shares = frame["discordant_share"]
+    chances = {"power": power, "alpha": alpha}
     frame["photos_needed"] = [
-        photos_needed(difference, discordant_share=share, power=power, alpha=alpha) for share in shares
+        photos_needed(difference, discordant_share=share, **chances) for share in frame["discordant_share"]
     ]
     frame["detectable"] = [
-        detectable(int(n), discordant_share=share, power=power, alpha=alpha)
-        for n, share in zip(frame["n"], shares, strict=True)
+        detectable(int(n), discordant_share=share, donors=count, **chances)
+        for n, share, count in zip(frame["n"], frame["discordant_share"], frame["donors"], strict=True)
     ]
     return frame
 

@@ -193,12 +193,12 @@ def sample_sizes(
     frame = drops[["model", "trained_on", "condition", "n"]].copy()
     frame["donors"] = [int((donors or {}).get(name, 0)) for name in frame["condition"]]
     frame["discordant_share"] = (drops["lost"] + drops["gained"]) / drops["n"]
-    chances = {"power": power, "alpha": alpha}
     frame["photos_needed"] = [
-        photos_needed(difference, discordant_share=share, **chances) for share in frame["discordant_share"]
+        photos_needed(difference, discordant_share=share, power=power, alpha=alpha)
+        for share in frame["discordant_share"]
     ]
     frame["detectable"] = [
-        detectable(int(n), discordant_share=share, donors=count, **chances)
+        detectable(int(n), discordant_share=share, power=power, alpha=alpha, donors=count)
         for n, share, count in zip(frame["n"], frame["discordant_share"], frame["donors"], strict=True)
     ]
     return frame

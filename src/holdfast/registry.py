@@ -222,6 +222,12 @@ _GENERATORS = (
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),
+    (
+        "images+http",
+        "hosted:load",
+        "a server with OpenAI's images dialect (//HOST:PORT/v1#MODEL), with a budget",
+    ),
+    ("images+https", "hosted:load", "the same, encrypted"),
     ("embedded", "embedded:load_image_maker", "a small one that comes with Holdfast, for drawn scenes"),
 )
 _SEGMENTERS = (

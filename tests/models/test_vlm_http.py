@@ -17,8 +17,8 @@ import pytest
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Refusal, VisionLanguageModel
+from holdfast.core.remote import Patience, retry_after
 from holdfast.models.loading import is_vlm, load_vlm
-from holdfast.models.vlm_http import LARGEST_ANSWER, _retry_after
 
 QUESTION = "What is the main object in this image? Choose from the following list: fox, ice cream."
 Load = Callable[..., VisionLanguageModel]
@@ -99,8 +99,8 @@ def test_5xx_and_hangs_are_tried_again(load: Load, server: int, image: np.ndarra
         ("drops", "retries=1", "2 attempts: the connection broke", 2),
         ("broken", "retries=1", "2 attempts: a response that is not a chat completion", 2),
         ("strange", "retries=0", "not a chat completion", 1),
-        ("huge", "retries=3", f"larger than {LARGEST_ANSWER >> 20} MB", 1),
-        ("too-large", "retries=3", "refuses the question with status 413: the image is too large", 1),
+        ("huge", "retries=3", f"larger than {Patience().largest >> 20} MB", 1),
+        ("too-large", "retries=3", "refuses the request with status 413: the image is too large", 1),
     ],
 )
 def test_what_stays_wrong_is_that_images_trouble(
@@ -221,11 +221,11 @@ def test_the_grammar_of_names() -> None:
     assert is_vlm("vlm+https://h#m") and is_vlm("vlm:folder") and not is_vlm("timm:resnet50") and not is_vlm("folder/x")
 
 
-def test_retry_after() -> None:
+def testretry_after() -> None:
     from email.utils import formatdate
 
-    assert _retry_after(None) == _retry_after("soon") == _retry_after("nan") == 0
-    assert _retry_after("2.5") == 2.5
-    assert _retry_after("1e9") == 120
-    assert 5 < _retry_after(formatdate(time.time() + 10, usegmt=True)) <= 10
-    assert _retry_after(formatdate(time.time() - 10, usegmt=True)) == 0
+    assert retry_after(None) == retry_after("soon") == retry_after("nan") == 0
+    assert retry_after("2.5") == 2.5
+    assert retry_after("1e9") == 120
+    assert 5 < retry_after(formatdate(time.time() + 10, usegmt=True)) <= 10
+    assert retry_after(formatdate(time.time() - 10, usegmt=True)) == 0

@@ -31,7 +31,7 @@ def load_image_maker(text: str, *, device: str = "auto") -> TextToImage:
 
 
 def _load(known: Registry[Any], text: str, device: str) -> Any:
-    name = parse_name(text)
+    name = parse_name(text, tagged="+http" not in text.partition("://")[0])  # an address may hold an @
     if not name.scheme:
         schemes = ", ".join(f"{entry.name}:" for entry in known.entries())
         raise UserError(f"a {known.kind} is named scheme:name, which {text!r} is not; schemes: {schemes}")

@@ -14,10 +14,14 @@ from holdfast.core.errors import UserError
 from holdfast.core.toml import read_toml
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.nuisances import article as article
+from holdfast.data.published.ximagenet12 import CLASSES
 from holdfast.diorama import vocabulary
 from holdfast.registry import unknown
 
 PACKAGED = Path(__file__).with_suffix(".toml")
+XIMAGENET12 = "ximagenet12"
+"""Names the packaged prompts of the twelve classes of XIMAGENET-12; other classes are a mistake then."""
+
 PLACEHOLDERS = ("class", "a class", "background")
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -89,9 +93,11 @@ def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Pro
 
     Args:
         generator: its name; ``embedded:`` has prompts of its own world.
-        file: TOML, or None.
+        file: TOML, ``ximagenet12`` (a file of that name is written ./ximagenet12), or None.
         classes: the dataset's.
     """
+    if file == XIMAGENET12:
+        return _twelve(classes)
     if file is not None:
         return read_prompts(Path(file), classes)
     if not generator.startswith("embedded:"):
@@ -103,6 +109,20 @@ def prompts_for(generator: str, file: str | None, classes: Sequence[str]) -> Pro
             "--generator, or say with --prompts what it should paint"
         )
     return drawn_prompts()
+
+
+def _twelve(classes: Sequence[str]) -> Prompts:
+    """Return the twelve prompts for classes given by name or by WordNet id; any other class is a UserError."""
+    texts = read_toml(PACKAGED, "--prompts")["classes"]
+    name_of = {wnid: name for wnid, (name, _) in CLASSES.items()}
+    own = {}
+    for label in classes:
+        name = name_of.get(label, _plain(label))
+        if name not in texts:
+            raise unknown(f"class of {XIMAGENET12}, whose prompts were asked for,", label, list(texts))
+        # A WordNet id says nothing to a text tower, so the class's name takes its place.
+        own[label] = texts[name].replace("{a class}", f"{article(name)} {name}").replace("{class}", name)
+    return Prompts("", own)
 
 
 def read_prompts(file: Path, classes: Sequence[str]) -> Prompts:

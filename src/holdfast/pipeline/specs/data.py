@@ -131,7 +131,7 @@ class PaintSpec(DataSpec):
     PANEL = "Painted backgrounds"
 
     generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
-    prompts: str | None = option(None, help="TOML with a prompt per class for --generator.", is_path=True)
+    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
     oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
     labels: str | None = labels("CSV with other names of classes, for prompts and oracle.")
     device: str = device()

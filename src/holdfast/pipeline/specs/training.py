@@ -133,7 +133,7 @@ class DetectSpec(TrainSpec):
     folds: int = option(5, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
     train_on: str = option("original", help="What the networks are trained on.", python_only=True)
     generator: str = option("", help="Image maker that paints generated backgrounds (holdfast ls image-makers).")
-    prompts: str | None = option(None, help="TOML with a prompt per class for --generator.", is_path=True)
+    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
     oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
     labels: str | None = labels("CSV with other names of classes, for prompts and oracle.")
     generated: str | None = option(

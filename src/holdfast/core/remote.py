@@ -1,0 +1,285 @@
+"""Requests to a server by HTTP: retries, rate, keys that are never shown, and sentences for what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
+
+KEY_VARIABLE = "HOLDFAST_API_KEY"
+LONGEST_MESSAGE = 200
+"""Characters of what a server says about an error."""
+
+LONGEST_PAUSE = 120.0
+"""Seconds: the most that a server's wish to be left alone is granted."""
+
+UNREACHED = 3
+"""Requests in a row that may be given up for want of any answer before the run is stopped."""
+
+_RETRIED = (408, 425, 429)  # and every 5xx
+_MISTAKES = {401: "refuses the key", 403: "refuses access", 404: "does not know this address or model"}
+_LIMITS = {"timeout": (0.01, 3600), "retries": (0, 20), "backoff": (0, 60), "per_minute": (0, 1e6)}
+Response = TypeVar("Response")
+
+
+class TryAgainError(Exception):
+    """A failed request that is worth repeating; ``after``: the seconds that the server asks us to wait."""
+
+    def __init__(self, reason: str, after: float = 0.0, *, reached: bool = True) -> None:
+        super().__init__(reason)
+        self.after, self.reached = after, reached
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long and how often a server is asked.
+
+    Attributes:
+        timeout: seconds for one attempt.
+        retries: further attempts after the first.
+        backoff: seconds before the second attempt; doubled each time, and shortened at random.
+        per_minute: requests a minute at most, 0 for no limit.
+        largest: bytes of a response.
+    """
+
+    timeout: float = 60.0
+    retries: int = 4
+    backoff: float = 1.0
+    per_minute: float = 0.0
+    largest: int = 4 << 20
+
+    def check(self, scheme: str) -> None:
+        """Raise a UserError for a value that makes no sense."""
+        check_limits(self, scheme, _LIMITS)
+
+
+def check_limits(settings: Any, scheme: str, limits: dict[str, tuple[float, float]]) -> None:
+    """Raise a UserError where an attribute lies outside its limits."""
+    for option, (low, high) in limits.items():
+        value = getattr(settings, option)
+        if not low <= value <= high:
+            raise UserError(f"{scheme}: option {option}={value:g} should be between {low:g} and {high:g}")
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follow no redirect: it could carry the key and the pictures to another host."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+class RemoteServer:
+    """A server that answers POST requests; threads may ask at once.
+
+    Args:
+        url: of the endpoint.
+        key: sent as a bearer token to this server only; '' for none.
+        patience: timeout, retries and rate.
+        hint: what a user should do once the server runs again.
+    """
+
+    def __init__(self, url: str, key: str, patience: Patience, *, hint: str = "run the same command again") -> None:
+        self.url = url
+        self._key = key
+        self._patience = patience
+        self._hint = hint
+        self._opener: OpenerDirector = build_opener(_NoRedirects())
+        self._lock = threading.Lock()
+        self._next = 0.0  # no request before this time
+        self._unreached = 0
+
+    def post(
+        self, body: bytes, read: Callable[[bytes], Response], *, content_type: str = "application/json", path: str = ""
+    ) -> Response:
+        """Return what ``read`` makes of the response; it raises ``TryAgainError`` for one that may be passing trouble.
+
+        A request that is refused for what it asks is a SampleError; a server that refuses the key, is unknown or stays
+        silent for ``UNREACHED`` requests in a row is a UserError.
+        """
+        for attempt in range(self._patience.retries + 1):
+            self._wait_for_turn()
+            try:
+                answer = self._attempt(body, read, content_type, path)
+            except TryAgainError as trouble:
+                last = trouble
+                self._note(reached=trouble.reached)
+                if attempt < self._patience.retries:
+                    self._pause(attempt, trouble.after)
+                continue
+            self._note(reached=True)
+            return answer
+        return self._give_up(last)
+
+    def without_key(self, text: str) -> str:
+        """Remove the key from a server's message, which may quote it."""
+        return text.replace(self._key, "[key]") if self._key else text
+
+    def _give_up(self, last: TryAgainError) -> Any:
+        with self._lock:
+            self._unreached = 0 if last.reached else self._unreached + 1
+            silent = self._unreached >= UNREACHED
+        attempts = self._patience.retries + 1
+        if silent:
+            raise UserError(
+                f"nothing answers at {place_of(self.url)} ({last}): see that the server runs, then {self._hint}"
+            )
+        raise SampleError(f"the server did not answer in {attempts} attempt{'s' if attempts > 1 else ''}: {last}")
+
+    def _note(self, *, reached: bool) -> None:
+        if reached:
+            with self._lock:
+                self._unreached = 0
+
+    def _wait_for_turn(self) -> None:
+        """Sleep until the rate and what a server asked of any thread allow another request."""
+        gap = 60 / self._patience.per_minute if self._patience.per_minute else 0.0
+        while True:
+            with self._lock:
+                now = time.monotonic()
+                if now >= self._next:
+                    self._next = now + gap
+                    return
+                pause = self._next - now
+            time.sleep(pause)
+
+    def _pause(self, attempt: int, after: float) -> None:
+        if after:
+            with self._lock:
+                # Every thread waits: the server's limit is for all of them.
+                self._next = max(self._next, time.monotonic() + after)
+            return
+        # At random, so that threads which failed together do not come back together.
+        time.sleep(self._patience.backoff * 2**attempt * random.uniform(0.5, 1.0))
+
+    def _attempt(self, body: bytes, read: Callable[[bytes], Response], content_type: str, path: str) -> Response:
+        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "holdfast"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = Request(self.url + path, data=body, headers=headers, method="POST")  # noqa: S310 - http(s) only
+        try:
+            with self._opener.open(request, timeout=self._patience.timeout) as response:
+                return read(_body(response, self._patience))
+        except HTTPError as error:
+            with error:
+                raise self._trouble(error) from None
+        except TimeoutError:
+            raise TryAgainError(f"no answer in {self._patience.timeout:g} s", reached=False) from None
+        except URLError as error:
+            slow = isinstance(error.reason, TimeoutError)
+            reason = f"no answer in {self._patience.timeout:g} s" if slow else f"no connection, {error.reason}"
+            raise TryAgainError(reason, reached=False) from None
+        except (OSError, HTTPException) as error:  # a connection that breaks in the middle
+            raise TryAgainError(f"the connection broke ({type(error).__name__})", reached=False) from None
+
+    def _trouble(self, error: HTTPError) -> Exception:
+        """Return the error for a status that is no success; its message is taken from the body if it is short."""
+        message = self.without_key(_message(error))[:LONGEST_MESSAGE]
+        said = f"status {error.code}{': ' + message if message else ''}"
+        if error.code in _RETRIED or error.code >= 500:
+            return TryAgainError(said, retry_after(error.headers.get("Retry-After")))
+        if 300 <= error.code < 400:
+            target = place_of(error.headers.get("Location") or "")
+            return UserError(
+                f"the server at {place_of(self.url)} redirects to {target}, and redirects are not followed: "
+                "name that address itself"
+            )
+        if error.code in _MISTAKES:
+            hint = f"; the key comes from the variable {KEY_VARIABLE} or ?key_env=NAME" if error.code < 404 else ""
+            return UserError(f"the server at {place_of(self.url)} {_MISTAKES[error.code]} ({said}){hint}")
+        return SampleError(f"the server refuses the request with {said}")
+
+
+def server_key(variable: str = KEY_VARIABLE) -> str:
+    """Return the key in an environment variable, '' where the usual one is not set."""
+    key = os.environ.get(variable, "").strip()
+    if not key and variable != KEY_VARIABLE:
+        raise UserError(f"the environment variable {variable}, which key_env names, is empty or not set")
+    if not all(32 < ord(letter) < 127 for letter in key):
+        raise UserError(f"the environment variable {variable} holds characters that no key has")
+    return key
+
+
+def server_address(name: Name, *, kind: str, endpoint: str = "") -> tuple[str, str]:
+    """Return the URL and the model's name of ``KIND+http://HOST:PORT[/v1]#MODEL``.
+
+    A password in the address is refused and not repeated. ``endpoint`` is appended to the path unless it is there.
+    """
+    scheme = name.scheme.removeprefix(f"{kind}+")
+    place, _, model = name.name.partition("#")
+    form = f"{name.scheme}://HOST:PORT/v1#MODEL"
+    try:
+        parts = urlsplit(f"{scheme}:{place}")
+        port = parts.port
+    except ValueError as error:
+        raise UserError(f"the address of a server reads {form}: {error}") from None
+    if "@" in parts.netloc:
+        raise UserError(f"a server's address holds no password; put the key into the variable {KEY_VARIABLE}")
+    if not parts.hostname or not model or any(letter.isspace() for letter in place):
+        raise UserError(f"a server's model is named {form}, which {name.scheme}:{name.name!r} is not")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    path = parts.path.rstrip("/") or "/v1"
+    path = path if path.endswith(endpoint) else f"{path}{endpoint}"
+    return f"{scheme}://{host}{f':{port}' if port else ''}{path}", model
+
+
+def place_of(url: str) -> str:
+    """Return host and port of an address, for messages."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2] or "an address without a host"
+    except ValueError:
+        return "an address that cannot be read"
+
+
+def _body(response: Any, patience: Patience) -> bytes:
+    """Read the body, up to the size and the time that an answer may take."""
+    started, parts, size = time.monotonic(), [], 0
+    while part := response.read1(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > patience.largest:
+            raise SampleError(f"the server's response is larger than {patience.largest >> 20} MB")
+        if time.monotonic() - started > patience.timeout:
+            raise TimeoutError
+    return b"".join(parts)
+
+
+def _message(error: HTTPError) -> str:
+    """Return what an error's body says, on one line and not shortened: half of a key would not be recognised as one."""
+    try:
+        body = error.read(4096)
+    except OSError:
+        return ""
+    try:
+        said = json.loads(body)
+        said = said.get("error", said) if isinstance(said, dict) else said
+        text = said.get("message", "") if isinstance(said, dict) else said
+    except ValueError:
+        text = body.decode(errors="replace")
+    return " ".join(str(text).split())
+
+
+def retry_after(text: str | None) -> float:
+    """Return the seconds of a number or a date, 0 if there is none, at most the longest pause."""
+    if not text:
+        return 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    return min(max(seconds, 0.0), LONGEST_PAUSE) if seconds == seconds else 0.0

@@ -1,0 +1,239 @@
+"""``images+http://HOST:PORT[/v1]#MODEL``: a server that makes pictures in the dialect of OpenAI's images API.
+
+Hosted services and local servers speak it. Pictures cost money and cannot be repeated, so every one is kept in a folder
+with its request and answer, is asked for once, and counts against a budget.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
+from holdfast.core.files import write_atomic
+from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.names import Name
+from holdfast.core.remote import (
+    KEY_VARIABLE,
+    Patience,
+    RemoteServer,
+    TryAgainError,
+    place_of,
+    server_address,
+    server_key,
+)
+from holdfast.core.types import Image, Mask
+from holdfast.generate.loading import checked
+from holdfast.generate.torch_parts import check_inpainting, check_requests, keep_foreground
+
+CACHE = Path("hosted-images")
+BUDGET = 100
+LARGEST = 64 << 20
+"""Bytes of a response: a picture of 2,048 pixels in base64 is some 16 MB."""
+
+_OPTIONS = {
+    "size": int, "quality": str, "style": str, "send_seed": int, "budget": int, "cache": str, "key_env": str,
+    "timeout": float, "retries": int, "backoff": float, "per_minute": float,
+}  # fmt: skip
+_PATIENT = ("timeout", "retries", "backoff", "per_minute")
+
+
+def load(name: Name, *, device: str) -> HostedImageMaker:
+    """Load a model of a server.
+
+    Options: ``size=1024`` (pixels), ``quality``, ``style`` (sent as they are, where given), ``send_seed=1`` (send the
+    seed, for servers that take one), ``budget=100`` (pictures in all, over every run that shares the cache),
+    ``cache=hosted-images`` (the folder), ``timeout=120``, ``retries=4``, ``backoff=1``, ``per_minute=0`` (no limit),
+    ``key_env=HOLDFAST_API_KEY`` (the environment variable that holds the key; the key is never written anywhere).
+    """
+    del device  # the server's own business
+    options = checked(name, _OPTIONS, positive=("size",))
+    key = server_key(options.pop("key_env", KEY_VARIABLE))
+    url, model = server_address(name, kind="images")
+    waiting = {option: options.pop(option) for option in _PATIENT if option in options}
+    patience = Patience(**{"timeout": 120.0, **waiting}, largest=LARGEST)
+    patience.check("images+http")
+    ledger = PictureLedger(Path(options.pop("cache", str(CACHE))), options.pop("budget", BUDGET))
+    return HostedImageMaker(model, options, RemoteServer(url, key, patience), ledger)
+
+
+class PictureLedger:
+    """The pictures that were paid for: files in a folder, a line each in ``ledger.jsonl``, and the budget over them."""
+
+    def __init__(self, folder: Path, budget: int) -> None:
+        self.folder, self.budget = folder, budget
+        self._lock = threading.Lock()
+
+    def find(self, request: str) -> Image | None:
+        """Return the picture of a request, None where it was never made."""
+        file = self.folder / f"{request}.png"
+        if not file.is_file():
+            return None
+        picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
+        if picture is None:
+            raise UserError(f"{file} is no picture any more; remove it, and it is ordered again")
+        return np.ascontiguousarray(picture[..., ::-1])
+
+    def spent(self) -> int:
+        """Return how many pictures were paid for."""
+        file = self.folder / "ledger.jsonl"
+        return len(file.read_text(encoding="utf8").splitlines()) if file.is_file() else 0
+
+    def charge(self, request: str, line: dict[str, Any]) -> None:
+        """Write a line before the request goes out, so that a picture that is lost on the way counts, too.
+
+        Raises a UserError where the budget is spent.
+        """
+        with self._lock:
+            spent = self.spent()
+            if spent >= self.budget:
+                raise UserError(
+                    f"the budget of {self.budget} pictures is spent ({self.folder / 'ledger.jsonl'}); what was made is "
+                    f"kept. Allow more with ?budget={2 * max(self.budget, 1)}, then run the same command again."
+                )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / "ledger.jsonl").open("a", encoding="utf8") as stream:
+                stream.write(json.dumps({"request": request, **line}, ensure_ascii=False) + "\n")
+
+    def keep(self, request: str, picture: Image, record: dict[str, Any]) -> None:
+        """Write the picture, and what was asked and answered beside it."""
+        fine, data = cv2.imencode(".png", picture[..., ::-1])
+        assert fine
+        write_atomic(self.folder / f"{request}.json", json.dumps(record, indent=1, ensure_ascii=False).encode())
+        write_atomic(self.folder / f"{request}.png", data.tobytes())
+
+
+class HostedImageMaker:
+    """A ``TextToImage`` and ``Inpainter`` behind an address.
+
+    Nobody but the server knows its weights, and most servers take no seed: the same request may bring another picture.
+    So a picture is kept the first time and read from the cache ever after; the seed tells repeated requests apart.
+    """
+
+    def __init__(self, model: str, options: dict[str, Any], server: RemoteServer, ledger: PictureLedger) -> None:
+        told = "&".join(f"{option}={value}" for option, value in sorted(options.items()))
+        self.name = f"images+http:{model}" + (f"?{told}" if told else "")
+        self.fingerprint = fingerprint({"dialect": "images", "model": model, "options": options})
+        self._model, self._options, self._server, self._ledger = model, options, server, ledger
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Image]:
+        """Return an RGB picture per prompt."""
+        check_requests(prompts, seeds)
+        return [self._picture(self._asked(prompt), seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+
+    def inpaint(
+        self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
+    ) -> list[Image]:
+        """Paint everything outside the masks anew: pixels in the mask are the input's, bit for bit."""
+        check_inpainting(prompts, seeds, images, masks)
+        pictures = []
+        for prompt, seed, image, mask in zip(prompts, seeds, images, masks, strict=True):
+            side = int(self._options.get("size", 1024))
+            files = {"image": _png(_square(image, side)), "mask": _png(_see_through(image, mask, side))}
+            painted = self._picture(self._asked(prompt), seed, files)
+            height, width = image.shape[:2]
+            longer = max(height, width)
+            square = cv2.resize(painted, (longer, longer), interpolation=cv2.INTER_AREA)
+            top, left = (longer - height) // 2, (longer - width) // 2
+            pictures.append(keep_foreground(image, mask, square[top : top + height, left : left + width]))
+        return pictures
+
+    def _asked(self, prompt: str) -> dict[str, Any]:
+        side = self._options.get("size", 1024)
+        told = {option: self._options[option] for option in ("quality", "style") if option in self._options}
+        return {"model": self._model, "prompt": prompt, "n": 1, "size": f"{side}x{side}", **told}
+
+    def _picture(self, asked: dict[str, Any], seed: int, files: dict[str, bytes] | None = None) -> Image:
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
+        request = fingerprint([self.fingerprint, asked, seed, hashes])[:32]
+        kept = self._ledger.find(request)
+        if kept is not None:
+            return kept
+        if self._options.get("send_seed"):
+            asked = asked | {"seed": seed}
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        place = place_of(self._server.url)
+        self._ledger.charge(request, {"time": started, "server": place, "model": self._model})
+        if files:
+            body, kind = _form(asked, files)
+            picture, answer = self._server.post(body, _read_picture, content_type=kind, path="/images/edits")
+        else:
+            asked = asked | {"response_format": "b64_json"}
+            picture, answer = self._server.post(
+                canonical_json(asked).encode(), _read_picture, path="/images/generations"
+            )
+        record = {"server": place, "time": started, "asked": asked, "seed": seed, "files": hashes, "answer": answer}
+        try:
+            self._ledger.keep(request, picture, json.loads(self._server.without_key(json.dumps(record))))
+        except OSError as error:
+            raise_machine_trouble(error)
+            raise
+        return picture
+
+
+def _read_picture(body: bytes) -> tuple[Image, dict[str, Any]]:
+    """Return the picture of a response and the rest of the response; anything else may be passing trouble."""
+    try:
+        answer = json.loads(body)
+        first = answer["data"][0]
+        encoded = first.pop("b64_json")
+        data = base64.b64decode(encoded, validate=True)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise TryAgainError("a response without a picture in b64_json") from None
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise TryAgainError("a response whose picture cannot be decoded")
+    return np.ascontiguousarray(picture[..., ::-1]), answer
+
+
+def _square(image: Image, side: int) -> Image:
+    """Return the image in the middle of a square, its border repeated, at ``side`` pixels."""
+    height, width = image.shape[:2]
+    longer = max(height, width)
+    top, left = (longer - height) // 2, (longer - width) // 2
+    ends = (top, longer - height - top, left, longer - width - left)
+    return cv2.resize(
+        cv2.copyMakeBorder(image, *ends, cv2.BORDER_REPLICATE), (side, side), interpolation=cv2.INTER_AREA
+    )
+
+
+def _see_through(image: Image, mask: Mask, side: int) -> Image:
+    """Return the image with alpha 0 where the server should paint."""
+    height, width = mask.shape
+    longer = max(height, width)
+    top, left = (longer - height) // 2, (longer - width) // 2
+    alpha = np.zeros((longer, longer), np.uint8)
+    alpha[top : top + height, left : left + width] = 255 * mask.astype(np.uint8)
+    alpha = cv2.resize(alpha, (side, side), interpolation=cv2.INTER_NEAREST)
+    return np.dstack([_square(image, side), alpha])
+
+
+def _png(image: Image) -> bytes:
+    order = [2, 1, 0, 3][: image.shape[2]]
+    fine, data = cv2.imencode(".png", image[..., order])
+    if not fine:
+        raise SampleError("the image cannot be written as PNG")
+    return bytes(data.tobytes())
+
+
+def _form(fields: dict[str, Any], files: dict[str, bytes]) -> tuple[bytes, str]:
+    """Return a multipart form and its content type."""
+    border = uuid.uuid4().hex
+    parts = [
+        f'--{border}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in fields.items()
+    ]
+    for name, data in files.items():
+        head = f'Content-Disposition: form-data; name="{name}"; filename="{name}.png"\r\nContent-Type: image/png'
+        parts.append(f"--{border}\r\n{head}\r\n\r\n".encode() + data + b"\r\n")
+    return b"".join([*parts, f"--{border}--\r\n".encode()]), f"multipart/form-data; boundary={border}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
@@ -121,13 +121,13 @@ class RemoteServer:
                 continue
             self._note(reached=True)
             return answer
-        return self._give_up(last)
+        self._give_up(last)
 
     def without_key(self, text: str) -> str:
         """Remove the key from a server's message, which may quote it."""
         return text.replace(self._key, "[key]") if self._key else text
 
-    def _give_up(self, last: TryAgainError) -> Any:
+    def _give_up(self, last: TryAgainError) -> NoReturn:
         with self._lock:
             self._unreached = 0 if last.reached else self._unreached + 1
             silent = self._unreached >= UNREACHED

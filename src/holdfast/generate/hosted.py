@@ -145,12 +145,13 @@ class HostedImageMaker:
             longer = max(height, width)
             square = cv2.resize(painted, (longer, longer), interpolation=cv2.INTER_AREA)
             top, left = (longer - height) // 2, (longer - width) // 2
-            pictures.append(keep_foreground(image, mask, square[top : top + height, left : left + width]))
+            inner = np.asarray(square[top : top + height, left : left + width], np.uint8)
+            pictures.append(keep_foreground(image, mask, inner))
         return pictures
 
     def _asked(self, prompt: str) -> dict[str, Any]:
         side = self._options.get("size", 1024)
-        told = {option: self._options[option] for option in ("quality", "style") if option in self._options}
+        told = {option: value for option, value in self._options.items() if option in ("quality", "style")}
         return {"model": self._model, "prompt": prompt, "n": 1, "size": f"{side}x{side}", **told}
 
     def _picture(self, asked: dict[str, Any], seed: int, files: dict[str, bytes] | None = None) -> Image:

@@ -203,9 +203,8 @@ def _square(image: Image, side: int) -> Image:
     longer = max(height, width)
     top, left = (longer - height) // 2, (longer - width) // 2
     ends = (top, longer - height - top, left, longer - width - left)
-    return cv2.resize(
-        cv2.copyMakeBorder(image, *ends, cv2.BORDER_REPLICATE), (side, side), interpolation=cv2.INTER_AREA
-    )
+    whole = cv2.copyMakeBorder(image, *ends, cv2.BORDER_REPLICATE)
+    return np.asarray(cv2.resize(whole, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _see_through(image: Image, mask: Mask, side: int) -> Image:

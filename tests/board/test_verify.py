@@ -341,7 +341,9 @@ def test_walks_that_a_stranger_set(told: dict[str, Any], sentence: str, dynamic:
     entry = read_entry(path)
     rows = read_table(path.with_suffix(".parquet"), entry).to_pylist()
     with pytest.raises(UserError, match=sentence):
-        rerun.walked(entry, rows, rerun.Given("diorama:test?n=6", device="cpu"), set(), tmp_path / "walks", silent)
+        rerun.walked(
+            entry, rows, rerun.RerunOptions("diorama:test?n=6", device="cpu"), set(), tmp_path / "walks", silent
+        )
 
 
 @pytest.mark.parametrize("name", ["python:os:system", "clip:hf-hub:somebody/model"])

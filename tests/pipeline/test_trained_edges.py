@@ -20,7 +20,7 @@ from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.train import architectures, recipes
 from holdfast.pipeline.train.fitting import Fit, Places, best_epoch
-from holdfast.pipeline.train.pictures import InMemory, scenario_tensors
+from holdfast.pipeline.train.pictures import InMemory, Renderer, showing, tensors_of
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.scenarios import Condition, parse_conditions
@@ -241,7 +241,7 @@ def test_pictures_as_tensors_with_their_masks(shapes: Path) -> None:
     samples = read(spec).samples
     pool = make_pool(samples, None, max_pixels=10**6)
     (moved,) = parse_conditions("random_background@moved")
-    made = scenario_tensors(samples, moved, 32, classes=CLASSES, pool=pool, masks=True)
+    made = tensors_of(Renderer(pool, 32), showing(samples, moved), CLASSES, masks=True)
     assert made.images.shape == (18, 3, 32, 32) and made.images.dtype == torch.uint8
     assert made.masks is not None and made.masks.shape == (18, 32, 32) and made.masks.dtype == torch.bool
     assert [CLASSES[place] for place in made.labels.tolist()] == [sample.label for sample in samples]

@@ -29,7 +29,6 @@ MAX_POINTS = 2_000_000
 """Limit for all polygons of a file together."""
 
 _NAMESPACE = uuid.UUID("6f6b3a52-5c1e-5d7b-9a52-0c52f1f3a7d1")  # ours: the same mask gets the same id every time
-_OUTLINES = ("polygon", "mask", "raster_layer")
 _Record = Mapping[str, Any]
 
 

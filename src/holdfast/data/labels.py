@@ -41,10 +41,6 @@ class LabelMap:
     outputs: tuple[str, ...]
     fingerprint: str
 
-    def class_of(self, output: int) -> str | None:
-        """Return the class of an output, None where it has none."""
-        return next((name for name, own in zip(self.classes, self.members, strict=True) if output in own), None)
-
 
 def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
     """Return keys by class from a CSV with ``class`` and one or more of ``imagenet_index``, ``wnid``, ``label``.

@@ -200,39 +200,8 @@ class Tensors:
         return len(self.labels)
 
 
-def scenario_tensors(
-    samples: Sequence[Sample],
-    condition: Condition,
-    size: int,
-    *,
-    classes: Sequence[str],
-    pool: DonorPool,
-    seed: int = 0,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
-    matte: tuple[int, int, int] = WHITE,
-    hashed: bool = False,
-    masks: bool = False,
-) -> Tensors:
-    """Return the samples under one condition, rendered by all cores.
-
-    Args:
-        samples: originals, or images that show the condition already.
-        condition: what to make of the originals.
-        size: pixels of the square pictures.
-        classes: what labels are places in.
-        pool: who lends backgrounds, ``pipeline.samples.prepare`` has it.
-        seed: of the rendering.
-        max_pixels: larger images are refused.
-        matte: behind transparent pictures.
-        hashed: put the hash of each picture as ``eval`` records it into the facts.
-        masks: keep where the object is; a sample whose picture has no mask then counts as failed.
-    """
-    renderer = Renderer(pool, size, seed, max_pixels, matte, hashed)
-    return tensors_of(renderer, showing(samples, condition), classes, masks=masks)
-
-
 def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[str], *, masks: bool = False) -> Tensors:
-    """Return ``scenario_tensors`` for samples with what is to be made of each."""
+    """Return samples rendered under their conditions; with ``masks``, a sample whose picture has no mask counts as failed."""
     import torch
 
     place = {name: number for number, name in enumerate(classes)}

@@ -14,7 +14,6 @@ from typing import TypeVar
 from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, figure
 
 DEGREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100, 200, 500, 2000, 10**6)
-LEVELS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 STARS = (
     (0.05, 0.01, 0.001, 0.0001),
     (0.1, 0.05, 0.01, 0.001),

@@ -45,7 +45,7 @@ def write_pictures(folder: str, numbers: range, wnids: tuple[str, ...]) -> None:
 
 def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) -> None:
     """Scenario images of some pictures, a folder a scenario, as ``holdfast synth --format jpeg`` has them."""
-    from holdfast.core.seeds import generator
+    from holdfast.core.fingerprint import generator
     from holdfast.core.types import Sample
     from holdfast.data.images import FileImage
     from holdfast.data.writers import encode_image, image_suffix

@@ -138,7 +138,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     """Pixels of the device against OpenCV's, and rates of rendering and of preparing for a network."""
     import torch
 
-    from holdfast.core.seeds import generator
+    from holdfast.core.fingerprint import generator
     from holdfast.core.types import Sample
     from holdfast.data.images import ArrayImage
     from holdfast.data.masks import ArrayMask

@@ -13,7 +13,7 @@ import numpy as np
 from captions import FACTORS
 from numpy.typing import NDArray
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.diorama import draw_scene, render
 
 CHUNK = 500

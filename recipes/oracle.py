@@ -26,7 +26,7 @@ from cards import write_card
 from command import one_model, say_epoch
 from numpy.typing import NDArray
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.training import TrainingOptions, fit, one_cycle
 
 MEAN = STD = (0.5, 0.5, 0.5)

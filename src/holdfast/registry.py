@@ -162,7 +162,7 @@ _MODELS = (
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "onnx:load", "an ONNX file"),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
-    ("live", "live:load", "a model that this Python process was given as an object"),
+    ("live", "export:load", "a model that this Python process was given as an object"),
 )
 _VLMS = (
     ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),

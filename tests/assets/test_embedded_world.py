@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import holdfast
+from holdfast.core.fingerprint import generator
 from holdfast.core.names import parse_name
-from holdfast.core.seeds import generator
 from holdfast.diorama import draw_scene, render
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, MATERIALS, TEXTURES, UNSEEN_BACKGROUNDS, caption
 from holdfast.generate import load_generator, load_image_maker

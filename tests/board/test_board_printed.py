@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from holdfast.board.add import add
 from holdfast.board.check import check
 from holdfast.board.entry import Entry, entry_json, parse_entry, read_entry
-from holdfast.board.printed import comparable, printed_entries
-from holdfast.board.robustbench import import_model_info, model_info
+from holdfast.board.printed import comparable, import_model_info, model_info, printed_entries
 from holdfast.cli.board import app
 from holdfast.core.errors import UserError
 

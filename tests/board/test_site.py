@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from holdfast.board.add import add
 from holdfast.board.entry import Dataset, Entry, Model, Protocol, Score, Source, entry_id, entry_json, read_entry
 from holdfast.board.printed import printed_entries
-from holdfast.board.site import downloads, memory
-from holdfast.board.site.build import build
+from holdfast.board.site import measure
+from holdfast.board.site.build import build, key_of, recall_all
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 
@@ -162,32 +162,32 @@ def test_what_was_measured_before_is_recalled_until_anything_changes(board: Path
              for one in ("one", "two")]  # fmt: skip
     assert pages[0] == pages[1]
     file = next(iter(sorted(board.glob("*.json"))))
-    key = memory.key_of(file)
+    key = key_of(file)
     copy = Path(shutil.copytree(board, tmp_path / "board"))
     (copy / "datasets.json").write_text("{}")
-    assert memory.key_of(copy / file.name) != key
+    assert key_of(copy / file.name) != key
 
 
 def test_what_is_kept_bears_the_keys_of_the_files_as_they_were_before_reading(board: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(board, tmp_path / "board"))
     files = sorted(copy.glob("*.json"))
-    recalled, keys = memory.recall_all(tmp_path / "cache", files)
+    recalled, keys = recall_all(tmp_path / "cache", files)
     assert recalled == {}
-    assert keys == {file: memory.key_of(file) for file in files}
+    assert keys == {file: key_of(file) for file in files}
     build(copy, tmp_path / "one", cache=tmp_path / "cache")
     assert {f"{key}.json" for key in keys.values()} == {path.name for path in (tmp_path / "cache").iterdir()}
     files[0].write_text(files[0].read_text() + " ")
-    recalled, keys = memory.recall_all(tmp_path / "cache", files)
+    recalled, keys = recall_all(tmp_path / "cache", files)
     assert list(recalled) == files[1:]
     assert list(keys) == files[:1]
 
 
 def test_texts_that_a_spreadsheet_would_run_are_quoted_and_numbers_are_not() -> None:
-    row: dict[str, object] = dict.fromkeys(downloads.SCHEMA.names) | {
+    row: dict[str, object] = dict.fromkeys(measure.SCHEMA.names) | {
         "entry": "plain", "title": "=1+1", "model": 'a, "b"', "paper": " @x", "estimate": -0.1 + 0.3, "n": 7,
     }  # fmt: skip
     rows = [row, row | {"title": "plain", "paper": "", "estimate": -2.0}]
-    read = list(csv.DictReader(io.StringIO(downloads.as_csv(rows).decode())))
+    read = list(csv.DictReader(io.StringIO(measure.as_csv(rows).decode())))
     assert [one["title"] for one in read] == ["'=1+1", "plain"]
     assert [one["paper"] for one in read] == ["' @x", ""]
     assert [one["model"] for one in read] == ['a, "b"'] * 2

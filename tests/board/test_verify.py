@@ -23,8 +23,8 @@ from holdfast.board import rerun
 from holdfast.board.add import add
 from holdfast.board.check import check
 from holdfast.board.entry import Score, entry_id, entry_json, read_entry
-from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
 from holdfast.board.numbers import numbers
+from holdfast.board.rerun import harmless_generator, harmless_model, harmless_oracle
 from holdfast.board.table import packed, read_table, run_fingerprint
 from holdfast.board.verify import _difference, chance_to_find, stratified, upper_bound, verify, write_rows
 from holdfast.cli.main import app

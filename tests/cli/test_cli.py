@@ -74,7 +74,7 @@ def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_pa
 def test_leaks_looks_as_far_as_the_library_advises() -> None:
     from inspect import signature
 
-    from holdfast.cli.images import leaks
+    from holdfast.cli.generated import leaks
     from holdfast.pipeline.leaks import DEFAULT_MAX_DISTANCE
 
     assert signature(leaks).parameters["distance"].default == DEFAULT_MAX_DISTANCE

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.core.conditions import condition_name, condition_names, condition_words, scenario_of, without_object
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint
+from holdfast.core.fingerprint import array_sha256, canonical_json, fingerprint, generator, seed_from
 from holdfast.core.names import parse_name, parse_options, split_list, write_options
 from holdfast.core.schema import KEY, PREDICTIONS, row_id
-from holdfast.core.seeds import generator, seed_from
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.core.toml import read_toml
+from holdfast.core.files import read_toml
 
 
 @pytest.mark.parametrize(

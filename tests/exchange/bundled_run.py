@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast import api
+from holdfast.exchange.archive import MANIFEST
 from holdfast.exchange.bundle import bundle
-from holdfast.exchange.manifest import MANIFEST
 from holdfast.store import Run
 from shapes import make_photos
 

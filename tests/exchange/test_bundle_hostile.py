@@ -26,7 +26,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES, PREDICTIONS
 from holdfast.exchange import archive as archives
 from holdfast.exchange import opening
-from holdfast.exchange.manifest import MANIFEST
+from holdfast.exchange.archive import MANIFEST
 from holdfast.exchange.opening import open_bundle
 from holdfast.store import Run, foreign
 

@@ -19,8 +19,7 @@ from holdfast.cli.plan import duration, show, size
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.forecast import CostForecast, RunForecast
 from holdfast.forecast import plan as plan_of
-from holdfast.forecast.fit import estimate
-from holdfast.forecast.planning import _clock, _next
+from holdfast.forecast.planning import _clock, _next, estimate
 from holdfast.forecast.trial import Trial, _trouble, bytes_in, measured, rows_in, words_of
 from holdfast.forecast.workload import workload
 

@@ -17,7 +17,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data import load_collection
 from holdfast.data.images import ArrayImage
 from holdfast.data.masks import ArrayMask
-from holdfast.people import identity, mask_lists, mask_sets, masks
+from holdfast.people import identity, mask_exchange, mask_sets, masks
 from holdfast.people.database import Database, open_database
 from holdfast.people.sources import add_source
 from holdfast.pipeline.files import file_name
@@ -144,7 +144,7 @@ def test_changes_from_outside_become_versions(database: Database, tmp_path: Path
     mask_sets.reconcile(database, set_id, now=5.0)
     assert newest(database).version == 2, "the same mask in other bytes is no new version"
     with database.reading() as connection:
-        assert mask_lists.count_statuses(connection, set_id) == {
+        assert mask_exchange.count_statuses(connection, set_id) == {
             "new": 1, "automatic": 0, "draft": 1, "done": 0, "all": 2, "doubtful": 0,
         }  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_masks_that_are_there(database: Database, tmp_path: Path) -> None:
     with database.reading() as connection:
         rows = {drawing.sample_id: drawing for drawing in masks.drawings(connection, set_id)}
         how = {name: masks.list_versions(connection, one.id)[0]["how"] for name, one in rows.items() if one.version}
-        order = [one.sample_id for one in mask_lists.list_images(connection, set_id, person_id=1)[1]]
+        order = [one.sample_id for one in mask_exchange.list_images(connection, set_id, person_id=1)[1]]
     assert how == {"ball/a": "found in the folder", "ball/b": "found in the folder", "ball/c": "the dataset's own"}
     assert order == ["ball/d", "ball/broken", "ball/a", "ball/b", "ball/c"], "those without a mask come first"
     for name, seed in (("a", 1), ("b", 2), ("c", 3)):
@@ -232,20 +232,20 @@ def test_what_holdfast_mask_made_comes_doubtful_first(tmp_path: Path, photos: Pa
     database = open_database(tmp_path / "people.sqlite")
     set_id = take_in(database, out, list(load_collection(str(photos / "images")).samples))
     with database.reading() as connection:
-        total, listed = mask_lists.list_images(connection, set_id, person_id=1, limit=100)
+        total, listed = mask_exchange.list_images(connection, set_id, person_id=1, limit=100)
         assert total == 12 and [one.sample_id for one in listed] == sorted(sure, key=lambda name: sure[name])
         assert [one.confidence for one in listed] == sorted(sure.values())
-        walked = [mask_lists.neighbour(connection, set_id, None, person_id=1, show="all")]
+        walked = [mask_exchange.neighbour(connection, set_id, None, person_id=1, show="all")]
         while len(walked) < 13:
-            walked.append(mask_lists.neighbour(connection, set_id, walked[-1], person_id=1, show="all"))
+            walked.append(mask_exchange.neighbour(connection, set_id, walked[-1], person_id=1, show="all"))
         assert walked[:12] == [one.id for one in listed] and walked[12] == walked[0], "the list is a ring"
-        back = mask_lists.neighbour(connection, set_id, walked[0], person_id=1, show="all", backwards=True)
+        back = mask_exchange.neighbour(connection, set_id, walked[0], person_id=1, show="all", backwards=True)
         assert back == walked[11]
-        doubtful = mask_lists.list_images(connection, set_id, person_id=1, show="doubtful", limit=100)[1]
+        doubtful = mask_exchange.list_images(connection, set_id, person_id=1, show="doubtful", limit=100)[1]
         assert {one.sample_id for one in doubtful} == {name for name, value in sure.items() if value < 0.5}
-        assert mask_lists.list_images(connection, set_id, person_id=1, show="mine")[0] == 0
-        assert mask_lists.list_images(connection, set_id, person_id=1, label="disc", text="SC/1")[0] == 1
-        assert mask_lists.list_images(connection, set_id, person_id=1, text="%")[0] == 0
+        assert mask_exchange.list_images(connection, set_id, person_id=1, show="mine")[0] == 0
+        assert mask_exchange.list_images(connection, set_id, person_id=1, label="disc", text="SC/1")[0] == 1
+        assert mask_exchange.list_images(connection, set_id, person_id=1, text="%")[0] == 0
     database.close()
 
 

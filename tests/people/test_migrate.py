@@ -10,8 +10,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 
 from holdfast.core.errors import UserError
-from holdfast.people.database import Database, open_database
-from holdfast.people.migrate import newest
+from holdfast.people.database import Database, newest, open_database
 from holdfast.people.tables import metadata
 
 

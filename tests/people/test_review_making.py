@@ -21,8 +21,7 @@ from holdfast.people import sentinels
 from holdfast.people.campaigns import KINDS, Settings, get_campaign
 from holdfast.people.database import Database, open_database
 from holdfast.people.making import CampaignSpec, OpenedCampaign, make_campaign
-from holdfast.people.pools import open_pool
-from holdfast.people.sources import Shelf
+from holdfast.people.sources import Shelf, open_pool
 from holdfast.people.tables import images, items
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
 from holdfast.pipeline.synth.synth import make_spec, synth

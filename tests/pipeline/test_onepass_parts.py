@@ -39,7 +39,7 @@ from holdfast.pipeline.fast.views import blank, by_matrices, see
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
-from holdfast.store.stored_ids import StoredIds
+from holdfast.store.parts import StoredIds
 
 SPACE = LabelSpace(tuple(f"output {number}" for number in range(9)))
 KEYS = {

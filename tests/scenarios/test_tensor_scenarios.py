@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import Donor, Sample
 from holdfast.data.images import ArrayImage
 from holdfast.data.masks import ArrayMask

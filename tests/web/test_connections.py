@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.people.export import as_csv
-from holdfast.web.protocol import ConnectionCaps
+from holdfast.web.serve import ConnectionCaps
 from holdfast.web.server_state import Limiter
 from web_server import Serving, server_process, serving
 

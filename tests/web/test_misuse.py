@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.database import open_database
-from holdfast.web import protocol
+from holdfast.web import serve
 from holdfast.web.security import BODY_LIMIT
 from holdfast.web.server_state import ServeOptions, open_server, write_once
 from web_server import Serving, open_campaign, serving
@@ -45,7 +45,7 @@ def is_closed_within(connection: socket.socket, seconds: float, drip: bytes = b"
 
 
 def test_connections_without_a_request_are_closed(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.3)
+    monkeypatch.setattr(serve, "HEAD_S", 0.3)
     head = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     with connect(server) as silent:
         assert is_closed_within(silent, 10)

@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from crowd import NOW, careful, hire, make_pool, open_campaign, work
 from holdfast.core.votes import read_votes
-from holdfast.people import live
+from holdfast.people import export
 from holdfast.people.assignment import next_task
 from holdfast.people.export import export_campaign, results
 from holdfast.people.results import campaign_votes
@@ -176,10 +176,10 @@ def test_only_some_campaigns_are_kept_and_none_whose_pictures_are_gone(
 ) -> None:
     server, campaign_id = campaign
     state = server.state
-    monkeypatch.setattr(live, "KEPT", 0)
+    monkeypatch.setattr(export, "KEPT", 0)
     first = state.results.of(campaign_id, now=state.now())
     assert first.tables and state.results.of(campaign_id, now=state.now()).tables is not first.tables
-    monkeypatch.setattr(live, "KEPT", 1)
+    monkeypatch.setattr(export, "KEPT", 1)
     (tmp_path / "pool").rename(tmp_path / "elsewhere")
-    gone = live.LiveResults(state.database, Shelf(state.database))
+    gone = export.LiveResults(state.database, Shelf(state.database))
     assert gone.of(campaign_id, now=state.now()).tables is not gone.of(campaign_id, now=state.now()).tables

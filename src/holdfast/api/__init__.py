@@ -10,8 +10,7 @@ run.rows().to_pandas()
 from __future__ import annotations
 
 from holdfast.api.findings import choose, explain, modes, remedy
-from holdfast.api.images import generate, mask, mine, synth
-from holdfast.api.runs import ask, detect, evaluate, perturb, segment, train
+from holdfast.api.runs import ask, detect, evaluate, generate, mask, mine, perturb, segment, synth, train
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.results import Results, compare, open_run, report

@@ -1,21 +1,94 @@
-"""Verbs whose outcome is a run: a table of rows, opened as ``Results``."""
+"""Verbs whose outcome is a run, opened as ``Results``, or images: scenarios, pools, masks, hard sets."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from holdfast.api.verb import verb
 from holdfast.engine import Executor
 from holdfast.pipeline.ask.ask import ask as _ask
 from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
+from holdfast.pipeline.generate.generate import generate as _generate
+from holdfast.pipeline.hard.failure_modes import gather, pictures_of
+from holdfast.pipeline.hard.mine import Mined
+from holdfast.pipeline.hard.mine import mine as _mine
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.mask import make_masks
 from holdfast.pipeline.segment.segment import segment as _segment
-from holdfast.pipeline.specs import AskSpec, DetectSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
+from holdfast.pipeline.specs import (
+    AskSpec,
+    DetectSpec,
+    EvaluateSpec,
+    GenerateSpec,
+    MaskSpec,
+    MineSpec,
+    ModesSpec,
+    PerturbSpec,
+    SegmentSpec,
+    SynthSpec,
+    TrainSpec,
+)
+from holdfast.pipeline.synth.synth import make_spec
+from holdfast.pipeline.synth.synth import synth as _synth
 from holdfast.pipeline.telltale.detect import detect as _detect
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results
+from holdfast.stats.hard.failure_modes import measure
 from holdfast.store import workplace
+
+
+@verb(SynthSpec, workers=1)
+def synth(
+    spec: SynthSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+) -> Summary:
+    """Write scenario images, their masks and a manifest."""
+    spec = make_spec(**vars(spec))
+    with workplace(out, executor, whole=spec.verify or spec.review) as (folder, workers):
+        return _synth(spec, folder, progress=progress, executor=workers)
+
+
+@verb(GenerateSpec)
+def generate(
+    spec: GenerateSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+) -> Summary:
+    """Make a pool of images, categories × nuisances; ``holdfast.evaluate(out, …)`` reads it."""
+    with workplace(out, executor) as (folder, workers):
+        return _generate(spec, folder, progress=progress, executor=workers)
+
+
+@verb(MaskSpec, workers=1)
+def mask(
+    spec: MaskSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+) -> list[dict[str, Any]]:
+    """Make masks for photos that have none; returns a row per mask, the least sure first."""
+    with workplace(out, executor, whole=False) as (folder, workers):
+        return make_masks(spec, folder, progress=progress, executor=workers)[1]
+
+
+@verb(MineSpec)
+def mine(
+    spec: MineSpec, *, out: str | Path, progress: Progress = in_notebook, executor: Executor | None = None
+) -> Mined:
+    """Keep the images of a pool that many models fail together, publish them, and report how hard they are."""
+    from holdfast.report.hard.mining import build
+
+    with workplace(out, executor) as (folder, workers):
+        mined = _mine(spec, folder, progress=progress, executor=workers)
+        reads = ModesSpec()
+        if _has_backgrounds(mined) and spec.oracle.startswith("clip:"):
+            # An oracle with a text tower can say what surrounds the object where the prompt does not.
+            reads = ModesSpec(words="prompts", oracle=spec.oracle, device=spec.device)
+        why = measure(gather(mined.path, reads, progress=progress), seed=spec.seed)
+        build(mined.path, pictures=pictures_of(mined.path), modes=why)
+    return mined
+
+
+def _has_backgrounds(mined: Mined) -> bool:
+    values = mined.tables["rates_nuisance"]["value"].astype(str)
+    return bool(values[values.str.startswith("background: ")].nunique() > 1)
 
 
 @verb(EvaluateSpec, temporary=True)

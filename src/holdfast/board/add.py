@@ -34,9 +34,8 @@ from holdfast.board.entry import (
 )
 from holdfast.board.numbers import numbers, settings
 from holdfast.core.errors import HoldfastError, UserError
-from holdfast.core.files import whole_file
+from holdfast.core.files import read_toml, whole_file
 from holdfast.core.schema import SCHEMA_VERSION
-from holdfast.core.toml import read_toml
 from holdfast.core.types import ORIGINAL
 from holdfast.pipeline import speed
 from holdfast.pipeline.jobs.environment import version

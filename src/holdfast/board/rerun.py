@@ -1,8 +1,13 @@
-"""Measure some rows of an entry again, and check all of its rows against the data."""
+"""Measure some rows of an entry again, and check all of its rows against the data.
+
+A stranger's names are loaded only where that runs no code but ours and reads no file of this machine.
+What is not known to be harmless is not followed.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection as Container
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +19,8 @@ import pyarrow as pa
 
 from holdfast import registry
 from holdfast.board.entry import Entry, dataset_sha256
-from holdfast.board.naming import harmless_generator, harmless_model, harmless_oracle
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.names import Name, parse_name
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.rows import EvaluationIds, EvaluationJob, row_key
@@ -28,6 +33,68 @@ from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
 from holdfast.scenarios import Condition, find_scenario, make_condition
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK
 from holdfast.store.foreign import parse_foreign_json
+
+MODELS = ("embedded", "timm", "torchvision", "packaged", "clip", "hf")
+GENERATORS = ("embedded", "pixel", "noise", "rotate", "vqgan", "kl", "tiny", "ddim")
+_FROM_HUB = ("clip", "hf", "vqgan", "kl", "tiny", "ddim")
+"""These look for a folder or a file of the name before they ask the hub."""
+
+_WORDS = {"labels": ("imagenet",), "ensemble": ("openai", "simple")}
+"""Options that name a file, but for these words."""
+
+_PLAIN = re.compile(r"(?!\.)[\w.+-]+(?:/(?!\.)[\w.+-]+)?")
+
+
+def harmless_model(text: str) -> bool:
+    """Return whether a model's name may be loaded."""
+    return _harmless(text, MODELS)
+
+
+def harmless_generator(text: str) -> bool:
+    """Return whether a latent generator's name may be loaded."""
+    return _harmless(text, GENERATORS)
+
+
+def harmless_oracle(text: str) -> bool:
+    """Return whether an oracle's name may be loaded: a model's, or those of an ensemble; votes are files."""
+    scheme, _, rest = text.partition(":")
+    if scheme == "ensemble":
+        head, _, query = rest.partition("?")
+        members = re.split(r"\+(?=[A-Za-z][\w-]+:)", head)  # as the ensemble does
+        return all(harmless_oracle(f"{member}?{query}" if query else member) for member in members)
+    return harmless_model(rest if scheme == "classifier" else text) and scheme in ("classifier", "clip")
+
+
+def _harmless(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        name = parse_name(text)
+    except UserError:
+        return False
+    if name.scheme not in schemes:
+        return False
+    body = name.name.removeprefix("hf/") if name.scheme == "clip" else name.name
+    if (body and not _PLAIN.fullmatch(body)) or (name.tag and not _PLAIN.fullmatch(name.tag)):
+        return False
+    if name.scheme in _FROM_HUB and any(_is_here(path) for path in (body, name.tag, f"{body}@{name.tag}")):
+        return False
+    return _harmless_options(name)
+
+
+def _harmless_options(name: Name) -> bool:
+    for option, value in name.options.items():
+        if option in _WORDS and value not in _WORDS[option]:
+            return False
+        if isinstance(value, str) and _is_here(value):
+            return False
+    return True
+
+
+def _is_here(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).exists()
+    except OSError:  # too long to be the name of anything
+        return False
+
 
 _SHARD = 64
 

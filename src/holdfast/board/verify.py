@@ -23,7 +23,7 @@ from holdfast.board.entry import Entry
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.pipeline.jobs.progress import Progress, silent
 
 LEVEL = 0.95

@@ -60,7 +60,7 @@ def import_(
     ] = "",
 ) -> None:
     """Make printed entries from RobustBench's list."""
-    from holdfast.board.robustbench import import_model_info
+    from holdfast.board.printed import import_model_info
 
     for path in import_model_info(files, out, threat=threat):
         typer.echo(str(path))

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.listing import print_frame, print_table
-from holdfast.cli.options import (
+from holdfast.cli.progress import TerminalProgress, echo_summary
+from holdfast.cli.verb import (
     Argument,
     Average,
     Baseline,
     BootstrapSeed,
+    CommandCall,
     Device,
     Labels,
     Limit,
     Masks,
     Option,
     Outcome,
+    Quiet,
     Resamples,
     Runs,
     Seed,
+    verb,
 )
-from holdfast.cli.progress import TerminalProgress, echo_summary
-from holdfast.cli.verb import CommandCall, Quiet, verb
 from holdfast.core.errors import UserError
-from holdfast.core.limits import RESAMPLES
 from holdfast.core.names import split_list
+from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 
 if TYPE_CHECKING:

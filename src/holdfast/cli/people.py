@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import Argument, Data, Option, Seed
 from holdfast.cli.progress import TerminalProgress, echo_lines
-from holdfast.cli.verb import Quiet, choice
+from holdfast.cli.verb import Argument, Data, Option, Quiet, Seed, choice
 from holdfast.core.errors import UserError
 from holdfast.core.names import unknown
 

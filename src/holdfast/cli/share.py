@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import (
+from holdfast.cli.progress import TerminalProgress, echo_lines
+from holdfast.cli.verb import (
     Argument,
     Backgrounds,
     BatchSize,
@@ -18,11 +19,10 @@ from holdfast.cli.options import (
     MaxPixels,
     Option,
     Prompts,
+    Quiet,
     Split,
 )
-from holdfast.cli.progress import TerminalProgress, echo_lines
-from holdfast.cli.verb import Quiet
-from holdfast.core.limits import DEFAULT_MAX_PIXELS
+from holdfast.core.types import DEFAULT_MAX_PIXELS
 
 AGREES, DISAGREES = 0, 1
 

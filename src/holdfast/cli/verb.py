@@ -1,4 +1,4 @@
-"""Commands made from specs: the options of a command are the fields of its spec."""
+"""Commands made from specs: the options of a command are the fields of its spec; options of handwritten commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args
 import typer
 
 from holdfast.cli.progress import TerminalProgress
-from holdfast.core.options import Declared, Option, Spec, check, make, option, options_of
+from holdfast.core.options import Declared, Spec, check, make, option, options_of
+from holdfast.core.options import Option as SpecOption
 from holdfast.core.places import shown
+from holdfast.pipeline.specs import ChooseSpec, DataSpec, EvaluateSpec
 
 if TYPE_CHECKING:
     from holdfast.engine import Executor
+
 
 S = TypeVar("S", bound=Spec)
 OUT = "The run directory; an existing run is continued."
@@ -146,7 +149,7 @@ def typed(spec: type[Spec], name: str, **changes: Any) -> Any:
 
 def choice(*choices: str, flag: str, help: str, optional: bool = False) -> Any:
     """Return the annotation of an option with these values."""
-    known = Option(help, choices=choices, flag=flag)
+    known = SpecOption(help, choices=choices, flag=flag)
     return _annotation(Declared(flag.strip("-"), str, None if optional else choices[0], known, ""))
 
 
@@ -214,3 +217,38 @@ def _is_argument(each: inspect.Parameter) -> bool:
 def _out(help: str) -> inspect.Parameter:
     annotation = Annotated[Path, typer.Option("--out", help=help)]
     return inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+
+
+Option, Argument = typer.Option, typer.Argument
+Runs = Annotated[list[Path], Argument(metavar="RUN...", help="Run directories of one dataset.")]
+Baseline = Annotated[
+    list[str] | None,
+    Option(help="Models that make the line of effective robustness; by default all.", show_default=False),
+]
+Resamples = Annotated[int, Option(min=100, help="Number of bootstrap resamples.")]
+BootstrapSeed = Annotated[int, Option(help="Seed of the bootstrap.")]
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Data: TypeAlias = str
+    Split: TypeAlias = str
+    Device: TypeAlias = str
+    Outcome: TypeAlias = str
+    Average: TypeAlias = str
+    Masks: TypeAlias = Path | None
+    Labels: TypeAlias = Path | None
+    Prompts: TypeAlias = Path | None
+    Backgrounds: TypeAlias = Path | None
+    Limit: TypeAlias = int
+    Seed: TypeAlias = int
+    MaxPixels: TypeAlias = int
+    BatchSize: TypeAlias = int
+else:
+    Data, Masks, Split, Limit, Seed, MaxPixels, Backgrounds = (
+        typed(DataSpec, name) for name in ("data", "masks", "split", "limit", "seed", "max_pixels", "backgrounds")
+    )
+    Labels, Prompts, Device, BatchSize = (
+        typed(EvaluateSpec, name) for name in ("labels", "prompts", "device", "batch_size")
+    )
+    Outcome, Average = (typed(ChooseSpec, name) for name in ("outcome", "average"))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.listing import print_table
-from holdfast.cli.options import Argument, Option, Seed
 from holdfast.cli.progress import echo_summary
-from holdfast.cli.verb import OUT, CommandCall, choice, verb
+from holdfast.cli.verb import OUT, Argument, CommandCall, Option, Seed, choice, verb
 from holdfast.core.errors import UserError
 from holdfast.pipeline.specs import PerturbSpec
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.toml import read_toml
+from holdfast.core.files import read_toml
 from holdfast.core.types import ClassKeys
 from holdfast.data.labels import read_label_file
 from holdfast.data.published.imagenet_d import NUISANCES

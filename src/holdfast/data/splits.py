@@ -13,7 +13,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 
 from holdfast.core.errors import UserError
-from holdfast.core.seeds import seed_from
+from holdfast.core.fingerprint import seed_from
 from holdfast.core.types import Sample
 
 TRAIN, TEST = "train", "test"

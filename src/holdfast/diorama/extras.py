@@ -8,7 +8,7 @@ from typing import cast
 import cv2
 import numpy as np
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image
 from holdfast.diorama.backgrounds import WITHOUT_GROUND
 from holdfast.diorama.backgrounds.brush import area, disc, lump, stroke, tint

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.diorama import materials, textures
 from holdfast.diorama.fields import Grey, Plane
 from holdfast.diorama.geometry import Points, Shape, turning

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image, Mask
 from holdfast.diorama.backgrounds import paint_background
 from holdfast.diorama.extras import add_clutter, add_occluder, add_shadow

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.diorama import vocabulary
 from holdfast.diorama.shapes import FAMILIES, templates
 from holdfast.diorama.vocabulary import CLASSES, COLOURS, MATERIALS, SPLITS, Split

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import fingerprint, seed_from
 from holdfast.core.names import Name
-from holdfast.core.seeds import seed_from
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene

@@ -27,9 +27,9 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.schema import PREDICTIONS, SCHEMA_VERSION
 from holdfast.exchange import archive as archives
+from holdfast.exchange.archive import FORMAT, Manifest, Member, read_manifest
 from holdfast.exchange.bundle import MODELS, PICTURES
 from holdfast.exchange.columns import TABLES, TableKind
-from holdfast.exchange.manifest import FORMAT, Manifest, Member, read_manifest
 from holdfast.store import write_json, write_table
 from holdfast.store.foreign import is_steering, parse_foreign_json, read_foreign
 

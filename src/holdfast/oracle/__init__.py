@@ -1,7 +1,6 @@
 """Oracles decide whether an image still shows its class; loaders of classifiers are injected."""
 
-from holdfast.oracle.cards import Card, card
-from holdfast.oracle.lineage import kinship
+from holdfast.oracle.lineage import Card, card, kinship
 from holdfast.oracle.loading import Resources, load_oracle
 
 __all__ = ["Card", "Resources", "card", "kinship", "load_oracle"]

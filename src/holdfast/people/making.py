@@ -12,16 +12,13 @@ from sqlalchemy import Connection, select
 
 from holdfast.core import votes
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint
-from holdfast.core.limits import DEFAULT_MAX_PIXELS
-from holdfast.core.seeds import generator
-from holdfast.core.types import Collection, Sample
+from holdfast.core.fingerprint import fingerprint, generator
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
 from holdfast.people import sentinels, tables
 from holdfast.people.campaigns import KINDS, Campaign, Sentinel, Settings, create_campaign, list_campaigns
 from holdfast.people.database import Database
-from holdfast.people.pools import ReviewPool, open_pool
-from holdfast.people.sources import add_source
+from holdfast.people.sources import ReviewPool, add_source, open_pool
 
 Progress = Callable[[str, int, int], None]
 

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, select
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import clear_unfinished, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
-from holdfast.core.limits import DEFAULT_MAX_PIXELS
-from holdfast.core.types import Mask, Sample
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Mask, Sample
 from holdfast.data.images import IMAGE_SUFFIXES
 from holdfast.data.masks import FileMask, decode_mask
 from holdfast.data.reading import attach_masks, without_suffix

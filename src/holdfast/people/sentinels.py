@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
 from holdfast.data.writers import encode_image
 from holdfast.people.campaigns import KINDS

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import canonical_json
+from holdfast.core.fingerprint import canonical_json, generator
 from holdfast.core.places import address, listing, place
-from holdfast.core.seeds import generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import RejectedError, SampleError, UserError
-from holdfast.core.fingerprint import canonical_json
+from holdfast.core.fingerprint import canonical_json, generator
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
-from holdfast.core.seeds import generator
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
 from holdfast.engine import core_count

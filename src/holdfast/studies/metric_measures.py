@@ -12,8 +12,8 @@ import numpy as np
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import DifferentiableClassifier
-from holdfast.core.seeds import seed_from
 from holdfast.core.types import ORIGINAL
 from holdfast.models import load_classifier
 from holdfast.pipeline.hard.pool import MineSpec, measure

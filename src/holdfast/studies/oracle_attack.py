@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import DifferentiableClassifier, LatentGenerator
-from holdfast.core.seeds import seed_from
 from holdfast.core.types import Collection
 from holdfast.data.labels import map_labels
 from holdfast.generate import load_generator

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
-from holdfast.core.seeds import seed_from
+from holdfast.core.fingerprint import seed_from
 from holdfast.training import checkpoint
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from holdfast.core.types import Image
 from holdfast.data import load_collection
 from holdfast.people.database import DatabaseUnavailable
 from holdfast.people.identity import Person
-from holdfast.people.mask_exchange import write_coco
-from holdfast.people.mask_lists import list_sets
+from holdfast.people.mask_exchange import list_sets, write_coco
 from holdfast.people.mask_sets import Progress, open_set, reconcile
 from holdfast.people.masks import Drawing
 from holdfast.people.sources import absolute_reference, add_source

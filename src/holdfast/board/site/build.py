@@ -1,7 +1,12 @@
-"""Build the site of a board, a folder of pages."""
+"""Build the site of a board, a folder of pages; measured entries are cached by the hash of what they depend on.
+
+The cache belongs to whoever builds the site, never to the board: what is in it is believed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import os
 import shutil
@@ -9,16 +14,20 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from holdfast.board.check import Board, EntryProblem, check, files_of, remember
+import holdfast.board
+import holdfast.stats
+from holdfast.board.check import DATASETS, Board, EntryProblem, check, files_of, remember
 from holdfast.board.entry import Entry, entry_json, read_entry
 from holdfast.board.printed import printed_entries
-from holdfast.board.site import downloads, memory, pages
+from holdfast.board.site import measure, pages
 from holdfast.board.site.groups import Tab, tabs_of
 from holdfast.board.site.measure import Cells, Measured, measured
 from holdfast.board.table import read_table
@@ -26,7 +35,76 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.engine import few_threads
+from holdfast.stats.core.cells import ClassAccuracies
+from holdfast.stats.effects.verdict import VerdictSteps
+from holdfast.stats.effects.verdict_words import VerdictWords
 from holdfast.store import Run
+
+
+def key_of(path: Path) -> str:
+    """Return the key of an entry: a hash of its two files, the list of datasets, and the code that measures."""
+    digest = hashlib.sha256(_code())
+    for file in (path, path.with_suffix(".parquet"), path.with_name(DATASETS)):
+        data = file.read_bytes() if file.is_file() and not file.is_symlink() else b""
+        digest.update(hashlib.sha256(data).digest())
+    return digest.hexdigest()
+
+
+@cache
+def _code() -> bytes:
+    digest = hashlib.sha256()
+    for package in (holdfast.board, holdfast.stats):
+        for file in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.digest()
+
+
+def recall_all(folder: Path, files: Sequence[Path]) -> tuple[dict[Path, Measured], dict[Path, str]]:
+    """Return what the cache has of these entries, and the keys of the others; the folder is created if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = {file: key_of(file) for file in files}
+    recalled = {file: member for file, key in keys.items() if (member := recall(folder, key)) is not None}
+    return recalled, {file: key for file, key in keys.items() if file not in recalled}
+
+
+def recall(folder: Path, key: str) -> Measured | None:
+    """Return a cached entry, or None."""
+    try:
+        content = json.loads((folder / f"{key}.json").read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return None
+    return Measured(
+        **content
+        | {
+            "entry": Entry.model_validate_json(json.dumps(content["entry"])),
+            "classes": _arrays(ClassAccuracies, content["classes"], float),
+            "cells": _arrays(Cells, content["cells"], np.intp),
+            "influence": {name: np.array(values) for name, values in content["influence"].items()},
+            "words": None
+            if content["words"] is None
+            else VerdictWords(**content["words"] | {"steps": VerdictSteps(**content["words"]["steps"])}),
+        }
+    )
+
+
+def _arrays(kind: Any, content: dict[str, Any] | None, number: Any) -> Any:
+    """A dataclass of lists of names and of arrays."""
+    if content is None:
+        return None
+    names = {field.name for field in fields(kind) if "list" not in str(field.type)}
+    return kind(**{name: np.array(values, number) if name in names else values for name, values in content.items()})
+
+
+def keep_measured(folder: Path, key: str, member: Measured) -> None:
+    """Store a measured entry. The key is of the files as they were before they were read."""
+    content = vars(member) | {
+        "entry": member.entry.model_dump(mode="json"),
+        "classes": None if member.classes is None else vars(member.classes),
+        "cells": None if member.cells is None else vars(member.cells),
+        "words": None if member.words is None else asdict(member.words),
+    }
+    write_atomic(folder / f"{key}.json", json.dumps(content, default=lambda array: array.tolist()).encode())
+
 
 PARTS = ("models", "data", "downloads", "reports")
 STATIC = ("board.css", "board.js", "compare.js")
@@ -84,7 +162,7 @@ def build(
     problems, stems = files_of([folder])
     files = [stem.with_name(f"{stem.name}.json") for stem in stems]
     memories = None if cache is None else Path(cache)
-    recalled, keys = ({}, {}) if memories is None else memory.recall_all(memories, files)
+    recalled, keys = ({}, {}) if memories is None else recall_all(memories, files)
     unknown = [(file, keys.get(file, "")) for file in files if file not in recalled]
     with few_threads(), _running(workers, len(unknown)) as run:
         measured, trouble = _measured(files, recalled, unknown, memories, run)
@@ -167,7 +245,7 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
             continue
         member = kept[0] if kept else Measured(read_entry(file))
         if cache is not None:
-            memory.remember(cache, key, member)
+            keep_measured(cache, key, member)
         pairs.append((file, member))
     return pairs, problems
 
@@ -240,8 +318,8 @@ def _write(
         ]
     written = run(_write_models, jobs)  # beside what follows
     for group in groups:
-        rows = downloads.rows_of(group.members, group.ranks)
-        for ending, text in (("csv", downloads.as_csv), ("json", downloads.as_json), ("parquet", downloads.as_parquet)):
+        rows = measure.rows_of(group.members, group.ranks)
+        for ending, text in (("csv", measure.as_csv), ("json", measure.as_json), ("parquet", measure.as_parquet)):
             write_atomic(site / "downloads" / f"{group.slug}.{ending}", text(rows))
     write_atomic(site / "data" / "catalogue.js", pages.catalogue(tabs).encode())
     write_atomic(site / "compare.html", pages.compare(title=title).encode())
@@ -261,7 +339,7 @@ def _write_models(job: _Job) -> None:
         (job.site / "models" / f"{name}.html").write_bytes(page.encode())
         (own / f"{name}.json").write_bytes(entry_json(member.entry).encode())
         ranks = {measure: {name: rank} for measure, rank in place.ranks.items()}
-        (own / f"{name}.csv").write_bytes(downloads.as_csv(downloads.rows_of([member], ranks)))
+        (own / f"{name}.csv").write_bytes(measure.as_csv(measure.rows_of([member], ranks)))
         if job.whole is not None and member.cells is not None:
             (job.site / "data" / f"{name}.js").write_bytes(pages.answers(member, job.whole).encode())
             shutil.copyfile(job.board / f"{name}.parquet", own / f"{name}.parquet")

@@ -1,1 +1,1 @@
-"""Migrations of the tables, run by ``people.migrate``."""
+"""Migrations of the tables, run by ``people.database``."""

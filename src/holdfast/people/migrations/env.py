@@ -1,4 +1,4 @@
-"""Alembic's entry point; ``people.migrate`` owns the connection, its transaction and its lock."""
+"""Alembic's entry point; ``people.database`` owns the connection, its transaction and its lock."""
 
 from __future__ import annotations
 

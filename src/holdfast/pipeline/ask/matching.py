@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import read_toml
 from holdfast.core.protocols import Refusal
-from holdfast.core.toml import read_toml
 from holdfast.data.labels import normalised
 from holdfast.registry import unknown
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import parse_name
-from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.ask.matching import LETTERS, shown

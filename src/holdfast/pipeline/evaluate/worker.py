@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import array_sha256
+from holdfast.core.fingerprint import array_sha256, seed_from
 from holdfast.core.protocols import StagedClassifier
-from holdfast.core.seeds import seed_from
 from holdfast.core.types import Image, Rendered
 from holdfast.data.labels import outcomes
 from holdfast.engine import core_count

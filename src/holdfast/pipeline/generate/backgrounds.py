@@ -12,9 +12,8 @@ import cv2
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, raise_machine_trouble
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
-from holdfast.core.seeds import generator, seed_from
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
 from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.writers import encode_image, write_atomic

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import fingerprint, seed_from
 from holdfast.core.names import parse_name
-from holdfast.core.seeds import seed_from
 from holdfast.data.nuisances import (
     KINDS,
     PHOTO_TEMPLATES,

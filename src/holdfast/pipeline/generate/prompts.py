@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.core.toml import read_toml
+from holdfast.core.files import read_toml
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.nuisances import article as article
 from holdfast.data.published.ximagenet12 import CLASSES

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
-from holdfast.core.toml import read_toml
+from holdfast.core.files import read_toml, write_atomic
 from holdfast.diorama import vocabulary
 from holdfast.pipeline.generate.prompts import Prompts, prompts_of_table
 from holdfast.registry import unknown

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from holdfast.pipeline.jobs.progress import Progress, silent, with_progress
 from holdfast.store import Parts
-from holdfast.store.stored_ids import StoredIds
+from holdfast.store.parts import StoredIds
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.errors import UserError
-from holdfast.core.limits import DEFAULT_MAX_PIXELS
 from holdfast.core.options import Spec, option
+from holdfast.core.types import DEFAULT_MAX_PIXELS
 
 OUTCOMES = ("full", "restricted")
 AVERAGES = ("macro", "micro")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.limits import RESAMPLES
 from holdfast.core.options import Option, Spec, option
+from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs.data import (
     DataSpec,
     PaintSpec,

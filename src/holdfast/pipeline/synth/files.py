@@ -19,7 +19,7 @@ from holdfast.data.writers import coco_text, tar_images, write_atomic, write_par
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.synth.order import Tables, in_order
 from holdfast.store import Parts
-from holdfast.store.stored_ids import StoredIds
+from holdfast.store.parts import StoredIds
 
 SHARD_FORMATS = ("webdataset", "parquet")
 

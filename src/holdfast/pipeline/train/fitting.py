@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, MachineError, UserError, out_of_memory
 from holdfast.core.files import write_atomic
-from holdfast.core.fingerprint import bytes_sha256
+from holdfast.core.fingerprint import bytes_sha256, seed_from
 from holdfast.core.schema import CURVES
-from holdfast.core.seeds import seed_from
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.environment import version

@@ -201,7 +201,7 @@ class Tensors:
 
 
 def tensors_of(renderer: Renderer, shown: Sequence[Showing], classes: Sequence[str], *, masks: bool = False) -> Tensors:
-    """Return samples rendered under their conditions; with ``masks``, a sample whose picture has no mask counts as failed."""
+    """Return samples rendered under their conditions; with ``masks``, a picture without a mask counts as failed."""
     import torch
 
     place = {name: number for number, name in enumerate(classes)}

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
-from holdfast.core.seeds import seed_from
 from holdfast.generate.torch_parts import noise
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.walk_model import UnderTest, check_gradients, losses, needs_gradients

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, SampleError, raise_machine_trouble, stop_or_sentence
-from holdfast.core.fingerprint import canonical_json
-from holdfast.core.seeds import seed_from
+from holdfast.core.fingerprint import canonical_json, seed_from
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import core_count
 from holdfast.pipeline.evaluate.models import Tested

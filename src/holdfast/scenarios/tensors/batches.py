@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.seeds import generator
+from holdfast.core.fingerprint import generator
 from holdfast.core.types import ORIGINAL
 from holdfast.scenarios.colour import draw_shift
 from holdfast.scenarios.condition import Condition

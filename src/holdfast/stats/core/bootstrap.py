@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.core.limits import RESAMPLES as RESAMPLES
+from holdfast.core.types import RESAMPLES as RESAMPLES
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]

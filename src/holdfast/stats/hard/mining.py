@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import UserError
-from holdfast.core.seeds import seed_from
+from holdfast.core.fingerprint import seed_from
 from holdfast.stats.core.bootstrap import cluster_variance, codes
 from holdfast.stats.core.cells import newcombe, wilson
 

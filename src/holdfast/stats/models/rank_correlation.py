@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.seeds import seed_from
+from holdfast.core.fingerprint import seed_from
 from holdfast.stats.core.bootstrap import Floats, interval
 from holdfast.stats.core.grid import holm
 from holdfast.stats.models.between import kendall

@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.types import Mask
 from holdfast.data.masks import decode_coco
 from holdfast.data.writers import mask_rle
-from holdfast.people import mask_exchange, mask_lists, masks
+from holdfast.people import mask_exchange, masks
 from holdfast.people.masks import Drawing, Version
 from holdfast.web.dependencies import Admin, Identity, Line, Member, Server
 from holdfast.web.errors import RefusedRequest, missing
@@ -161,14 +161,14 @@ class Overtaken(BaseModel):
 def annotate_page(request: Request, server: Server, person: Member) -> HTMLResponse:
     """Show the sets of masks to draw."""
     with server.database.reading() as connection:
-        sets = mask_lists.list_sets(connection)
+        sets = mask_exchange.list_sets(connection)
     return page(request, "annotate_sets.html", sets=sets)
 
 
 @router.get("/annotate/{set_id}")
 def editor_page(request: Request, set_id: Identity, server: Server, person: Member) -> HTMLResponse:
     """Show the editor; the image is named after the # of its address."""
-    return page(request, "annotate.html", set=_set(server, set_id), shown=mask_lists.SHOWN)
+    return page(request, "annotate.html", set=_set(server, set_id), shown=mask_exchange.SHOWN)
 
 
 @router.get("/api/annotate/sets/{set_id}")
@@ -188,10 +188,10 @@ def list_images(
 ) -> ImagePage:
     """Return images of a set, the most doubtful first."""
     with server.database.reading() as connection:
-        total, drawings = mask_lists.list_images(
+        total, drawings = mask_exchange.list_images(
             connection, set_id, person_id=person.id, offset=offset, limit=limit, **wanted.model_dump()
         )
-        counts = mask_lists.count_statuses(connection, set_id)
+        counts = mask_exchange.count_statuses(connection, set_id)
     return ImagePage(total=total, images=[ImageShown(**_line(drawing)) for drawing in drawings], counts=counts)
 
 
@@ -208,7 +208,7 @@ def next_image(
     """Return the next image after another one; images that others have open come last."""
     with server.database.reading() as connection:
         for skip in (editing.taken(person.id), []):
-            neighbour = mask_lists.neighbour(
+            neighbour = mask_exchange.neighbour(
                 connection, set_id, after, person_id=person.id, backwards=backwards, skip=skip, **wanted.model_dump()
             )
             if neighbour is not None:
@@ -330,13 +330,13 @@ def rough_mask(drawing_id: Identity, guidance: BoxAndPoints, server: Server, edi
 
 def _set(server: Server, set_id: int) -> SetShown:
     with server.database.reading() as connection:
-        mask_set = mask_lists.get_set(connection, set_id)
+        mask_set = mask_exchange.get_set(connection, set_id)
         if mask_set is None:
             raise missing("set of masks")
         return SetShown(
             id=set_id, name=mask_set["name"], guide=guide_name(mask_set["guide"]),
-            counts=mask_lists.count_statuses(connection, set_id),
-            classes=list(mask_lists.list_classes(connection, set_id)),
+            counts=mask_exchange.count_statuses(connection, set_id),
+            classes=list(mask_exchange.list_classes(connection, set_id)),
         )  # fmt: skip
 
 
@@ -350,7 +350,7 @@ def _drawing(server: Server, drawing_id: int) -> Drawing:
 
 def _guide(server: Server, drawing: Drawing) -> str:
     with server.database.reading() as connection:
-        mask_set = mask_lists.get_set(connection, drawing.set_id)
+        mask_set = mask_exchange.get_set(connection, drawing.set_id)
     return mask_set["guide"] if mask_set else ""
 
 

@@ -15,10 +15,9 @@ from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.web.dependencies import Member, Server, Visitor, address_of
 from holdfast.web.errors import RefusedRequest
-from holdfast.web.pages import page
+from holdfast.web.pages import local_path, page, session_token
 from holdfast.web.security import is_public
 from holdfast.web.server_state import ServerState
-from holdfast.web.sessions import local_path, session_token
 
 router = APIRouter()
 _COOKIE_S = 30 * 24 * 3600

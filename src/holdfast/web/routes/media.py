@@ -16,8 +16,7 @@ from holdfast.people.identity import Person
 from holdfast.people.tables import mask_images
 from holdfast.web.dependencies import Identity, Member, Server, Token
 from holdfast.web.errors import missing
-from holdfast.web.pictures import padded
-from holdfast.web.server_state import ServerState
+from holdfast.web.server_state import ServerState, padded
 
 router = APIRouter(tags=["media"])
 _JPEG = {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}, 304: {}}

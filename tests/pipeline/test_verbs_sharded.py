@@ -69,7 +69,7 @@ def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     assert pq.read_table(one.path / "images" / "manifest.parquet") == pq.read_table(
         other.path / "images" / "manifest.parquet"
     )
-    assert ("walk", 6, 6) in told and told[-1][1] == told[-1][2]
+    assert ("walk", 18, 18) in told and told[-1][1] == told[-1][2]
 
 
 def test_walks_that_were_left_in_the_middle_go_on(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from holdfast.data import load_collection
 from holdfast.data.labels import read_label_file
 from holdfast.diorama.vocabulary import BACKGROUNDS, CLASSES, KEYS, MATERIALS, TEXTURES, caption
 from holdfast.pipeline.generate.generate import BLACK, GenerateSpec, ImageRequest, generate, make_images
-from holdfast.pipeline.generate.plan import plan
+from holdfast.pipeline.generate.plan import plan_prompts
 
 CHANGING = ("seconds", "made_at")
 """What two runs of the same thing may differ in."""
@@ -59,7 +59,7 @@ def images(pool: Path) -> dict[str, bytes]:
 
 
 def test_drawn_lists_are_the_words_the_embedded_model_was_trained_on() -> None:
-    made = plan(GenerateSpec("embedded:"))
+    made = plan_prompts(GenerateSpec("embedded:"))
     counts = Counter(one.nuisance_kind for one in made.requests)
     assert counts == {"background": 12 * 16, "texture": 12 * 12, "material": 12 * 9}
     assert {one.category for one in made.requests} == set(CLASSES) and not made.problems
@@ -81,10 +81,10 @@ def test_published_lists_give_61_811_pairs(tmp_path: Path) -> None:
     rows = [f"{kind},{kind} {number}" for kind, count in kinds.items() for number in range(count)]
     (tmp_path / "n.csv").write_text("\n".join(["kind,name", *rows]))
     spec = GenerateSpec("diffusers:x", str(tmp_path / "c.txt"), str(tmp_path / "n.csv"))
-    whole = plan(spec)
+    whole = plan_prompts(spec)
     assert len(whole.requests) == len({one.prompt_id for one in whole.requests}) == 61_811
     # A limit is even over categories and kinds, and a higher one only adds.
-    first = plan(dataclasses.replace(spec, limit=339)).requests
+    first = plan_prompts(dataclasses.replace(spec, limit=339)).requests
     assert first == whole.requests[:339]
     assert set(Counter((one.nuisance_kind, one.category) for one in first).values()) == {1}
 
@@ -157,7 +157,7 @@ def test_seeds_follow_prompt_and_repeat_alone() -> None:
 def test_a_black_image_is_a_row_and_made_once_more(tmp_path: Path, lists: dict[str, Any]) -> None:
     toy, pool = Toy(), tmp_path / "pool"
     spec = GenerateSpec("toy:", **lists)
-    once, twice = (one.seed() for one in plan(spec).requests[:2])
+    once, twice = (one.seed() for one in plan_prompts(spec).requests[:2])
     toy.black_seeds = {once, twice, twice + 1}
     summary = generate(spec, pool, maker=toy)
     assert summary.rows == 5 and summary.trouble == {

@@ -24,7 +24,7 @@ from holdfast.core.errors import UserError
 from holdfast.engine import LocalExecutor
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
-from holdfast.pipeline.generate.plan import plan
+from holdfast.pipeline.generate.plan import plan_prompts
 from holdfast.pipeline.hard.mine import mine
 from holdfast.pipeline.hard.pool import MineSpec
 from holdfast.pipeline.jobs.execute import shard_size
@@ -113,7 +113,7 @@ def pool_rows(pool: Path) -> list[dict[str, Any]]:
 
 def test_images_in_shards_are_the_same_to_the_last_bit(company: str, tmp_path: Path) -> None:
     spec = GenerateSpec(company, categories="diorama", nuisances="diorama", limit=75, batch_size=4)
-    InCompany.black = frozenset({plan(spec).requests[9].seed()})
+    InCompany.black = frozenset({plan_prompts(spec).requests[9].seed()})
     summary = generate(spec, tmp_path / "one")
     elsewhere = Carried()
     carried = generate(spec, tmp_path / "other", executor=elsewhere)

@@ -143,9 +143,9 @@ def _perturb(spec: PerturbSpec, options: Mapping[str, Any]) -> Workload:
 
 
 def _generate(spec: GenerateSpec, options: Mapping[str, Any]) -> Workload:
-    from holdfast.pipeline.generate.plan import plan
+    from holdfast.pipeline.generate.plan import plan_prompts
 
-    count = len(plan(spec).requests)
+    count = len(plan_prompts(spec).requests)
     return Workload(count, "images", count, first=spec.batch_size, grain=spec.batch_size)
 
 

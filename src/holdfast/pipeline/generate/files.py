@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +42,7 @@ MANIFEST = pa.schema(
         ("licence", pa.string()),
     ]
 )
-_ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
+POOL_ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
 
 
 class GeneratedPool:
@@ -51,31 +50,21 @@ class GeneratedPool:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._parts = Parts(folder / "manifest", _ROWS)
+        self.parts = Parts(folder / "manifest", POOL_ROWS)
 
-    def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Record images whose files are written."""
-        if rows:
-            # Named after what was asked for: whether a second attempt was needed may differ when it is made again.
-            of = {f"{row['prompt_id']}-{row['repeat']}" for row in rows}
-            self._parts.write(pa.Table.from_pylist(list(rows), schema=_ROWS), of=of)
-
-    def finished(self) -> set[tuple[str, int]]:
-        """Return prompt id and repeat of what needs no more work; forget rows whose file is gone."""
-        columns = ["row_id", "prompt_id", "repeat", "attempt", "status", "path"]
-        rows = self._parts.rows(columns).to_pylist()
-        gone = {row["row_id"] for row in rows if row["status"] == "ok" and not (self.folder / row["path"]).is_file()}
-        lost = {(row["prompt_id"], row["repeat"]) for row in rows if row["row_id"] in gone}
-        self._parts.drop_ids([row["row_id"] for row in rows if (row["prompt_id"], row["repeat"]) in lost])
-        return {
+    def drop_lost(self) -> None:
+        """Forget images whose file is gone, with their failed attempts: they are made again."""
+        rows = self.parts.rows(["row_id", "prompt_id", "repeat", "status", "path"]).to_pylist()
+        lost = {
             (row["prompt_id"], row["repeat"])
             for row in rows
-            if (row["prompt_id"], row["repeat"]) not in lost and (row["status"] == "ok" or row["attempt"])
+            if row["status"] == "ok" and not (self.folder / row["path"]).is_file()
         }
+        self.parts.drop_ids([row["row_id"] for row in rows if (row["prompt_id"], row["repeat"]) in lost])
 
     def finish(self, categories: Sequence[Category]) -> None:
         """Write the manifest, the list of failures, and the label file where the categories have keys."""
-        table = self._parts.rows().sort_by([("sample_id", "ascending"), ("attempt", "ascending")])
+        table = self.parts.rows().sort_by([("sample_id", "ascending"), ("attempt", "ascending")])
         is_ok = pc.equal(table["status"], "ok")
         images = table.filter(is_ok).select(MANIFEST.names)
         write_table(self.folder / "manifest.parquet", images)

@@ -1,4 +1,4 @@
-"""Prompts → a pool of images with where each comes from: planning, making, resuming."""
+"""``holdfast generate``: make a pool of images from prompts, and record where each comes from."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError, UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.protocols import TextToImage
 from holdfast.core.types import Image
 from holdfast.data.writers import encode_image, write_atomic
-from holdfast.engine import Executor, core_count
+from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.generate.files import GeneratedPool
-from holdfast.pipeline.generate.plan import GenerateSpec, GenerationPlan, ImageRequest, plan
+from holdfast.pipeline.generate.files import POOL_ROWS, GeneratedPool
+from holdfast.pipeline.generate.plan import GenerateSpec, GenerationPlan, ImageRequest, plan_prompts
 from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.execute import check_same, elsewhere, shard_size
+from holdfast.pipeline.jobs.execute import batched_shard_size, check_same, elsewhere, execute
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Run, writing
@@ -37,8 +39,6 @@ BLACK = "the image is black: the generator's safety checker refused it, or its n
 _GIVE_UP = 8
 """Prompts in a row, whole batches of them, after which it is not the prompts: a GPU that has gone, say."""
 _BATCHES_AHEAD = 2  # that may wait for their files while the next one is made
-_SECONDS_A_PART = (1.0, 20.0)
-"""How long finished images wait to be recorded, at first and at most: what a kill may cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,10 @@ def generate(
         progress: told how far it is.
         executor: who makes them; None: this process.
     """
-    run, pool = Run(out), GeneratedPool(out)
+    run, pool, summary = Run(out), GeneratedPool(out), Summary()
+    executor = executor or LocalExecutor(1)
     with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
-        planned = plan(spec)
+        planned = plan_prompts(spec)
         prompts = list(dict.fromkeys(request.prompt for request in planned.requests))
         if maker is None and elsewhere(executor):
             known = known_elsewhere(_maker_name(spec), spec.device, prompts, executor)
@@ -81,20 +82,19 @@ def generate(
             known = known_of(maker, prompts)
         run.begin(_recorded(spec, planned, known), same=("verb", "generator", "generator_fingerprint", "seed"))
         run.write_environment(environment())
-        summary = Summary()
         for where, why in planned.problems:
             summary.add(where, why, 0)
         _tell_cut(known, planned.requests, summary)
-        done = pool.finished()
-        owed = [request for request in planned.requests if (request.prompt_id, request.repeat) not in done]
-        summary.already = len(planned.requests) - len(owed)
-        work = GenerateWorker(spec, out, known, maker)
-        finished = 0
-        progress("generate", 0, len(owed))
-        for count, part in _made(work, owed, executor):
-            summary.merge(part)
-            finished += count
-            progress("generate", finished, len(owed))
+        pool.drop_lost()
+        jobs = [Job(request, (0,)) for request in planned.requests]
+        todo = plan(pool.parts, jobs, lambda job: [_row_id(job.item, job.item.seed(spec.seed), known)])
+        # A shard has enough prompts to find out that the generator fails on all.
+        size = batched_shard_size(todo.count, executor, spec.batch_size, _GIVE_UP)
+        made = execute(
+            todo, GenerateWorker(spec, out.absolute(), known), executor, step="generate", size=size, known=maker,
+            count=_count_images, progress=progress,
+        )  # fmt: skip
+        summary.merge(made)
         pool.finish(planned.categories)
     return summary
 
@@ -120,7 +120,7 @@ def load_text_to_image(name: str, device: str) -> TextToImage:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMaker:
     """What has to be known of a generator before it is used; ``cut``: by prompt, the words that it does not read."""
 
     name: str
@@ -128,20 +128,20 @@ class Known:
     cut: Mapping[str, str]
 
 
-def known_of(maker: TextToImage, prompts: Sequence[str]) -> Known:
+def known_of(maker: TextToImage, prompts: Sequence[str]) -> KnownMaker:
     """Return what is known of a generator that is loaded here."""
     read = getattr(maker, "cut_words", None)
     cut = dict(zip(prompts, read(list(prompts)), strict=True)) if read else {}
-    return Known(maker.name, maker.fingerprint, {prompt: words for prompt, words in cut.items() if words})
+    return KnownMaker(maker.name, maker.fingerprint, {prompt: words for prompt, words in cut.items() if words})
 
 
-def known_elsewhere(name: str, device: str, prompts: Sequence[str], executor: Executor) -> Known:
+def known_elsewhere(name: str, device: str, prompts: Sequence[str], executor: Executor) -> KnownMaker:
     """Return what a worker knows of its generator: this machine may lack the memory or the GPU for it."""
     (known,) = executor.map(_known, [(name, device, tuple(prompts))])
     return known
 
 
-def _known(asked: tuple[str, str, tuple[str, ...]]) -> Known:
+def _known(asked: tuple[str, str, tuple[str, ...]]) -> KnownMaker:
     name, device, prompts = asked
     return known_of(load_text_to_image(name, device), prompts)
 
@@ -205,7 +205,7 @@ def _problem(image: Image) -> str:
     return "" if image.any() else BLACK
 
 
-def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: Known) -> dict[str, Any]:
+def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: KnownMaker) -> dict[str, Any]:
     return asdict(spec) | {
         "verb": "generate",
         "generator": known.name,
@@ -217,7 +217,7 @@ def _recorded(spec: GenerateSpec, planned: GenerationPlan, known: Known) -> dict
     }
 
 
-def _tell_cut(known: Known, requests: Iterable[ImageRequest], summary: Summary) -> None:
+def _tell_cut(known: KnownMaker, requests: Iterable[ImageRequest], summary: Summary) -> None:
     """Report the words of each prompt that the generator does not read."""
     asked = {request.prompt: request for request in requests}
     for prompt, words in known.cut.items():
@@ -225,152 +225,93 @@ def _tell_cut(known: Known, requests: Iterable[ImageRequest], summary: Summary) 
         summary.add(asked[prompt].place, message, 0)
 
 
-def _made(
-    work: GenerateWorker, owed: Sequence[ImageRequest], executor: Executor | None
-) -> Iterator[tuple[int, Summary]]:
-    """Make them here, batch by batch, or elsewhere in shards of whole batches: the same ones, wherever they are made.
-
-    A shard has enough prompts to find out that the generator fails on all.
-    """
-    if not elsewhere(executor):
-        yield from work.batches(owed)
-        return
-    batch = work.spec.batch_size
-    size = batch * max(shard_size(len(owed), executor, batch) // batch, -(-_GIVE_UP // batch))
-    yield from executor.map(work, [owed[start : start + size] for start in range(0, len(owed), size)])
-
-
 class GenerateWorker:
-    """The work of a shard: make its images, write them, and record them.
+    """Makes images, and writes them in threads while the next batch is made."""
 
-    Travels to other processes without its generator, which is loaded there on first use.
-    """
+    def __init__(self, spec: GenerateSpec, out: Path, known: KnownMaker) -> None:
+        self.name, self.spec, self._out, self._known = spec.generator, spec, out, known
 
-    def __init__(self, spec: GenerateSpec, out: Path, known: Known, maker: TextToImage | None) -> None:
-        self.spec = spec
-        self._out, self._known = out.absolute(), known
-        self._maker = maker
+    def load(self) -> TextToImage:
+        """Load the generator."""
+        maker = load_maker(self.spec)
+        check_same(self.name, self._known.fingerprint, maker.fingerprint)
+        return maker
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maker": None}
+    def fingerprints(self, maker: TextToImage) -> list[str]:
+        """Return what row ids depend on."""
+        return [maker.fingerprint]
 
-    def __call__(self, requests: Sequence[ImageRequest]) -> tuple[int, Summary]:
-        """Make these and record them in one part; returns how many requests, and what came of them."""
-        summary = Summary()
-        for _, part in self.batches(requests, whole=True):
-            summary.merge(part)
-        return len(requests), summary
+    def run(self, maker: TextToImage, jobs: Sequence[Job[ImageRequest, int]]) -> Iterator[pa.Table]:
+        """Yield a table per batch: a row per request, and one more per request that was tried a second time.
 
-    @property
-    def maker(self) -> TextToImage:
-        """Return the generator; load it if needed."""
-        if self._maker is None:
-            maker = load_maker(self.spec)
-            check_same(self.spec.generator, self._known.fingerprint, maker.fingerprint)
-            self._maker = maker
-        return self._maker
-
-    def batches(self, requests: Sequence[ImageRequest], *, whole: bool = False) -> Iterator[tuple[int, Summary]]:
-        """Make these batch by batch, recorded now and then, or all at the end."""
-        size = self.spec.batch_size
+        Whole batches, so that after a kill the batches are the same as without it, and the images to the last bit.
+        """
+        on_the_way: deque[list[Future[dict[str, Any]]]] = deque()
+        requests = [job.item for job in jobs]
         with ThreadPoolExecutor(core_count()) as threads:
-            writer = _Writer(self.spec, GeneratedPool(self._out), self._known, threads, whole=whole)
-            submitted = 0
-            for batch in _batches(self.maker, requests, seed=self.spec.seed, batch_size=size):
-                writer.add(batch)
-                count = min(size, len(requests) - submitted)
-                submitted += count
-                yield count, writer.summary()
-            writer.close()
-            yield 0, writer.summary()
-
-
-class _Writer:
-    """Encodes and writes images in threads while the next batch is made; records whole batches only.
-
-    So that after a kill the batches are the same as without it, and the images with them to the last bit.
-    """
-
-    def __init__(
-        self,
-        spec: GenerateSpec,
-        pool: GeneratedPool,
-        known: Known,
-        threads: ThreadPoolExecutor,
-        *,
-        whole: bool,
-    ) -> None:
-        self._spec, self._pool, self._known = spec, pool, known
-        self._threads, self._whole = threads, whole
-        self._summary = Summary()
-        self._on_the_way: deque[list[Future[dict[str, Any]]]] = deque()
-        self._rows: list[dict[str, Any]] = []
-        self._written, self._pause = time.monotonic(), _SECONDS_A_PART[0]
-
-    def add(self, batch: Sequence[MadeImage]) -> None:
-        """Take a batch; waits for an older one when too many are on the way."""
-        self._on_the_way.append([self._threads.submit(self._write, image) for image in batch])
-        while len(self._on_the_way) > _BATCHES_AHEAD:
-            self._collect()
-        if self._rows and not self._whole and time.monotonic() - self._written > self._pause:
-            self._record()
-
-    def summary(self) -> Summary:
-        """Return the summary of what was written since the last call."""
-        summary, self._summary = self._summary, Summary()
-        return summary
-
-    def close(self) -> None:
-        """Wait for what is on the way and record it."""
-        while self._on_the_way:
-            self._collect()
-        self._record()
-
-    def _collect(self) -> None:
-        rows = [future.result() for future in self._on_the_way.popleft()]
-        self._rows += rows
-        for row in rows:
-            if row["status"] == "ok":
-                self._summary.rows += 1
-            else:
-                self._summary.errors += row["attempt"] > 0  # the first failure is tried again
-                again = "; made once more with the next seed" if row["attempt"] == 0 else "; the second time, too"
-                self._summary.add(row["prompt"], row["error"] + again)
-
-    def _record(self) -> None:
-        self._pool.add(self._rows)
-        self._rows = []
-        self._written, self._pause = time.monotonic(), min(2 * self._pause, _SECONDS_A_PART[1])
+            for batch in _batches(maker, requests, seed=self.spec.seed, batch_size=self.spec.batch_size):
+                on_the_way.append([threads.submit(self._write, image) for image in batch])
+                if len(on_the_way) > _BATCHES_AHEAD:
+                    yield _recorded_rows(on_the_way.popleft())
+            while on_the_way:
+                yield _recorded_rows(on_the_way.popleft())
 
     def _write(self, made_image: MadeImage) -> dict[str, Any]:
-        request, image = made_image.request, made_image.image
-        name = f"{request.prompt_id}-{request.repeat}"
-        path = f"{request.nuisance_kind}/{safe_part(request.category)}/{name}.png"
-        row = {
-            "label": request.category,
-            "sample_id": f"{request.nuisance_kind}/{request.category}/{name}",
-            "source_id": request.prompt_id,
-            "kind": "generated",
-            "condition": request.nuisance_kind,
-            "nuisance": request.nuisance,
-            "prompt": request.prompt,
-            "prompt_id": request.prompt_id,
-            "repeat": request.repeat,
-            "seed": made_image.seed,
-            "generator": self._known.name,
-            "generator_fingerprint": self._known.fingerprint,
+        request = made_image.request
+        row = image_row(made_image, request.prompt_id, self._known, self._out) | {
+            "row_id": _row_id(request, made_image.seed, self._known),
             "seconds": made_image.seconds,
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "attempt": made_image.attempt,
             "cut_words": self._known.cut.get(request.prompt, ""),
-            "licence": self._spec.licence,
-            "status": "ok" if image is not None else "error",
+            "licence": self.spec.licence,
+            "status": "ok" if made_image.image is not None else "error",
             "error": made_image.error,
-            "row_id": fingerprint([request.prompt_id, request.repeat, made_image.seed, self._known.fingerprint])[:32],
         }
-        if image is not None:
-            data = encode_image(image)
-            write_atomic(self._pool.folder / path, data)
-            height, width = image.shape[:2]
-            row |= {"path": path, "height": height, "width": width, "published_sha256": bytes_sha256(data)}
+        if made_image.image is not None:
+            row["height"], row["width"] = made_image.image.shape[:2]
         return row
+
+
+def _recorded_rows(batch: Sequence[Future[dict[str, Any]]]) -> pa.Table:
+    return pa.Table.from_pylist([future.result() for future in batch], schema=POOL_ROWS)
+
+
+def _row_id(request: ImageRequest, seed: int, known: KnownMaker) -> str:
+    return fingerprint([request.prompt_id, request.repeat, seed, known.fingerprint])[:32]
+
+
+def _count_images(summary: Summary, rows: pa.Table) -> None:
+    """Count images as rows, and requests without one as errors."""
+    for row in rows.select(["prompt", "attempt", "status", "error"]).to_pylist():
+        if row["status"] == "ok":
+            summary.rows += 1
+        else:
+            summary.errors += row["attempt"] > 0  # the first failure is tried again
+            again = "; made once more with the next seed" if row["attempt"] == 0 else "; the second time, too"
+            summary.add(row["prompt"], row["error"] + again)
+
+
+def image_row(made_image: MadeImage, prompt_id: str, known: KnownMaker, folder: Path) -> dict[str, Any]:
+    """Write an image below a folder, if there is one; return what it shows and where it comes from."""
+    request = made_image.request
+    names = (request.nuisance_kind, request.category, f"{prompt_id}-{request.repeat}")
+    row = {
+        "label": request.category,
+        "sample_id": "/".join(names),
+        "source_id": prompt_id,
+        "kind": "generated",
+        "condition": request.nuisance_kind,
+        "nuisance": request.nuisance,
+        "prompt": request.prompt,
+        "prompt_id": prompt_id,
+        "repeat": request.repeat,
+        "seed": made_image.seed,
+        "generator": known.name,
+        "generator_fingerprint": known.fingerprint,
+    }
+    if made_image.image is not None:
+        data, path = encode_image(made_image.image), "/".join(map(safe_part, names)) + ".png"
+        write_atomic(folder / path, data)
+        row |= {"path": path, "published_sha256": bytes_sha256(data)}
+    return row

@@ -73,7 +73,7 @@ class GenerationPlan:
     problems: tuple[tuple[str, str], ...]
 
 
-def plan(spec: GenerateSpec) -> GenerationPlan:
+def plan_prompts(spec: GenerateSpec) -> GenerationPlan:
     """Read the lists and put the prompts together."""
     _check(spec)
     problems: list[tuple[str, str]] = []

@@ -18,8 +18,8 @@ from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generate.generate import (
     ImageRequest,
-    Known,
-    MadeImage,
+    KnownMaker,
+    image_row,
     known_elsewhere,
     known_of,
     load_text_to_image,
@@ -27,7 +27,7 @@ from holdfast.pipeline.generate.generate import (
 )
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, measure
 from holdfast.pipeline.hard.results import Selection
-from holdfast.pipeline.jobs.execute import check_same, elsewhere, execute, shard_size
+from holdfast.pipeline.jobs.execute import batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.store import Parts, write_table
@@ -113,7 +113,7 @@ def _stand_ins(pool: MeasuredPool, present: Container[str], place: Path) -> list
     return rows
 
 
-def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, Known, TextToImage | None]:
+def _maker(spec: MineSpec, pool: MeasuredPool, executor: Executor | None) -> tuple[str, KnownMaker, TextToImage | None]:
     """Return the generator's name (the pool's own, or the one named), what is known of it, and itself if loaded."""
     makers = {
         (str(sample.attributes.get("generator", "")), str(sample.attributes.get("generator_fingerprint", "")))
@@ -150,7 +150,7 @@ Repaint = Job[tuple[ImageRequest, str], None]
 class RepaintWorker:
     """Paints prompts in batches and writes the images."""
 
-    def __init__(self, text: str, spec: MineSpec, known: Known, place: Path) -> None:
+    def __init__(self, text: str, spec: MineSpec, known: KnownMaker, place: Path) -> None:
         self.name = text
         self.spec = spec
         self.known = known
@@ -171,7 +171,8 @@ class RepaintWorker:
         names = dict(job.item for job in jobs)
         for image in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
             if image.image is not None:
-                yield _row(image, names[image.request], self.known, self._place)
+                row = image_row(image, names[image.request], self.known, self._place)
+                yield row | {"row_id": _row_id(image.request, self.known)}
 
 
 def _paint(
@@ -185,38 +186,9 @@ def _paint(
     """Paint what is not stored yet; return how many images could not be made."""
     jobs: list[Repaint] = [Job(item, (None,)) for item in wanted.items()]
     todo = plan(parts, jobs, lambda job: [_row_id(job.item[0], worker.known)])
-    size = batch = worker.spec.batch_size
-    if elsewhere(executor):  # whole batches, so that images are the same to the last bit
-        size = batch * max(1, shard_size(todo.owed, executor, batch) // batch)
+    size = batched_shard_size(todo.owed, executor, worker.spec.batch_size)
     return todo.owed - execute(todo, worker, executor, step="paint", size=size, known=maker, progress=progress).rows
 
 
-def _row_id(request: ImageRequest, known: Known) -> str:
+def _row_id(request: ImageRequest, known: KnownMaker) -> str:
     return f"{request.prompt_id}-{request.repeat}-{known.fingerprint[:16]}"
-
-
-def _row(made_image: MadeImage, prompt_id: str, known: Known, place: Path) -> dict[str, Any]:
-    """Write the image, and say what it is. The prompt keeps the name that the pool gave it."""
-    assert made_image.image is not None
-    request = made_image.request
-    data = encode_image(made_image.image)
-    parts = (request.nuisance_kind, request.category, f"{prompt_id}-{request.repeat}")
-    path = "/".join(safe_part(part) for part in parts) + ".png"
-    write_atomic(place / path, data)
-    return {
-        "row_id": _row_id(request, known),
-        "path": path,
-        "label": request.category,
-        "sample_id": "/".join(parts),
-        "source_id": prompt_id,
-        "kind": "generated",
-        "condition": request.nuisance_kind,
-        "nuisance": request.nuisance,
-        "prompt": request.prompt,
-        "prompt_id": prompt_id,
-        "repeat": request.repeat,
-        "seed": made_image.seed,
-        "generator": known.name,
-        "generator_fingerprint": known.fingerprint,
-        "published_sha256": bytes_sha256(data),
-    }

@@ -5,5 +5,5 @@ jobs that are owed, here or on other machines, and writes the rows. ``failures``
 which stop the command. ``row_ids`` hashes row ids quickly. docs/adding/rows.md shows how a verb uses them.
 
 Every verb that makes rows of the one table is built so, and so are ``mask`` and parts of ``mine``; ``synth`` uses the
-plan only. ``generate`` and ``explain`` still have planners of their own.
+plan only. ``explain`` has a planner of its own, because a row there has a key of three columns.
 """

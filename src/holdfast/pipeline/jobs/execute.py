@@ -72,7 +72,7 @@ def execute(
     pack: Callable[[list[Job[Item, Part]]], Any] | None = None,
     samples: Iterable[Sample] = (),
     donors: Iterable[Sample] = (),
-    fine: Sequence[str] = ("ok",),
+    count: Callable[[Summary, pa.Table], None] = Summary.count,
     progress: Progress = silent,
 ) -> Summary:
     """Make the rows that a plan owes; return what was made, with the plan's count of stored rows.
@@ -87,12 +87,12 @@ def execute(
         pack: turns a shard's jobs into what is sent to the worker; the jobs then carry no ids. None: the jobs.
         samples: of the jobs: a remote worker must see their files.
         donors: whose files a remote worker must see, too.
-        fine: statuses that the summary does not list as trouble.
+        count: counts a table of new rows into a summary.
         progress: told about every shard; in this process, also while a shard is under way.
     """
     executor = executor or LocalExecutor(1)
     report = ProgressReport(plan, step, progress)
-    work = ShardWork(plan, worker, known, report if executor.shares_memory else None, fine)
+    work = ShardWork(plan, worker, known, report if executor.shares_memory else None, count)
     shards: Iterable[Any] = plan.shards(size or shard_size(plan.count, executor, 32), with_ids=pack is None)
     shards = map(pack, shards) if pack is not None else shards
     return report.merged(executor.map(seeing(work, samples, executor, donors), shards))
@@ -111,6 +111,8 @@ class ProgressReport:
         for part in results:
             self._summary.merge(part)
             self._progress(self._step, self._summary.rows, self._plan.owed)
+        if self._summary.rows < self._plan.owed:  # some parts left no row that counts
+            self._progress(self._step, self._plan.owed, self._plan.owed)
         return self._summary
 
     def within(self, rows: int) -> None:
@@ -132,9 +134,9 @@ class ShardWork(Generic[Resources]):
         worker: Worker[Resources],
         known: Resources | None,
         report: ProgressReport | None,
-        fine: Sequence[str],
+        count: Callable[[Summary, pa.Table], None],
     ) -> None:
-        self._table, self._details, self._worker, self._fine = plan.table, plan.details, worker, fine
+        self._table, self._details, self._worker, self._count = plan.table, plan.details, worker, count
         self._expected = None if known is None else list(worker.fingerprints(known))
         self._resources, self._report, self._pause = known, report, _PAUSES[0]
 
@@ -143,12 +145,12 @@ class ShardWork(Generic[Resources]):
 
     def __call__(self, jobs: Any) -> Summary:
         """Do these jobs and write their rows."""
-        rows = _Rows(self._table, self._details, self._fine)
+        rows = _Rows(self._table, self._details, self._count)
         try:
             for output in self._worker.run(self._loaded(), jobs):
                 rows.add(output)
                 if self._report is not None:
-                    self._report.within(rows.count)
+                    self._report.within(rows.length)
                     if rows.seconds() > self._pause:
                         rows.write()
                         self._pause = min(2 * self._pause, _PAUSES[1])
@@ -161,7 +163,9 @@ class ShardWork(Generic[Resources]):
             if trouble is not None:
                 raise trouble from error
             raise
-        rows.write()
+        # Named after what was asked for: a shard that is done twice may leave other rows the second time.
+        remote = self._report is None and isinstance(jobs, list)
+        rows.write(of=[row_id for job in jobs for row_id in job.ids] if remote else ())
         return rows.summary
 
     def _loaded(self) -> Resources:
@@ -175,9 +179,9 @@ class ShardWork(Generic[Resources]):
 class _Rows:
     """Gathers rows and their details for one part file per table, and counts them."""
 
-    def __init__(self, table: Parts, details: Mapping[str, Parts], fine: Sequence[str]) -> None:
-        self.summary, self.count = Summary(), 0
-        self._table, self._details, self._fine = table, details, fine
+    def __init__(self, table: Parts, details: Mapping[str, Parts], count: Callable[[Summary, pa.Table], None]) -> None:
+        self.summary, self.length = Summary(), 0
+        self._table, self._details, self._count = table, details, count
         common = {"run_id": table.folder.parent.resolve().name, "schema_version": SCHEMA_VERSION}
         self._common = {name: value for name, value in common.items() if name in table.schema.names}
         self._start = 0.0
@@ -200,12 +204,12 @@ class _Rows:
             self.summary.merge(output)
         elif isinstance(output, pa.Table):
             self._batches += output.to_batches()
-            self.count += len(output)
+            self.length += len(output)
         else:
             for name, rows in self._beside.items():
                 rows += output.pop(name, ())
             self._rows.append(self._common | output)
-            self.count += 1
+            self.length += 1
             if len(self._rows) == _BATCH_ROWS:
                 self._pack()
 
@@ -213,19 +217,19 @@ class _Rows:
         self._batches.append(pa.RecordBatch.from_pylist(self._rows, schema=self._table.schema))
         self._rows = []
 
-    def write(self) -> None:
-        """Write what was gathered. Details come first: a row that is stored has its details."""
+    def write(self, of: Sequence[str] = ()) -> None:
+        """Write what was gathered, in files named after ``of`` or the rows. Details come first."""
         if self._rows:
             self._pack()
         if not self._batches:
             return
         table = pa.Table.from_batches(self._batches, self._table.schema).unify_dictionaries()
-        ids = table["row_id"].to_pylist()
+        ids = of or table["row_id"].to_pylist()
         for name, rows in self._beside.items():
             if rows:
                 self._details[name].write(pa.Table.from_pylist(rows, schema=self._details[name].schema), of=ids)
-        self._table.write(table)
-        self.summary.count(table, fine=self._fine)
+        self._table.write(table, of=of)
+        self._count(self.summary, table)
         self._forget()
 
 
@@ -237,6 +241,16 @@ def elsewhere(executor: Executor | None) -> TypeGuard[Executor]:
 def shard_size(count: int, executor: Executor, batch: int) -> int:
     """Return how many of ``count`` jobs a shard has: some batches, or fewer where workers would have none."""
     return max(1, min(_BATCHES * batch, -(-count // (_SHARDS * executor.width))))
+
+
+def batched_shard_size(count: int, executor: Executor, batch: int, least: int = 1) -> int:
+    """Return the size of shards of whole batches: then results are the same to the last bit, wherever they are made.
+
+    In this process, one shard holds everything; elsewhere, a shard has ``least`` jobs or more.
+    """
+    if executor.shares_memory:
+        return count
+    return batch * max(shard_size(count, executor, batch) // batch, -(-least // batch))
 
 
 def check_same(name: str, planned: object, loaded: object) -> None:

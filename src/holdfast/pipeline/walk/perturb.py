@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ class _Walks:
         size = todo.count if alone else shard_size(todo.count, self.executor, self.spec.walk.batch_size)
         return execute(
             todo, worker, self.executor, step=step, size=size, known=known, samples=self.samples,
-            fine=("ok", "rejected", "skipped"), progress=self.progress,
+            count=partial(Summary.count, fine=("ok", "rejected", "skipped")), progress=self.progress,
         )  # fmt: skip
 
     def lengths(self) -> Callable[[PlannedWalk], int | None]:

@@ -12,7 +12,7 @@ from common import Row, best_of
 
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
-from holdfast.pipeline.generate.plan import plan
+from holdfast.pipeline.generate.plan import plan_prompts
 
 BATCH = 8
 
@@ -20,7 +20,7 @@ BATCH = 8
 def rows() -> Iterator[Row]:
     maker = load_image_maker("embedded:", device="cpu")
     spec = GenerateSpec("embedded:", limit=3 * BATCH, batch_size=BATCH, device="cpu")
-    requests = plan(spec).requests
+    requests = plan_prompts(spec).requests
 
     def by_hand() -> None:
         for start in range(0, len(requests), BATCH):

@@ -65,7 +65,7 @@ def main() -> None:
     spec = GenerateSpec(
         "diffusers:random", "diorama", "diorama", limit=asked.batch * asked.batches, batch_size=asked.batch
     )
-    requests = plan(spec).requests
+    requests = plan_prompts(spec).requests
     rows = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         folder = Path(name)
@@ -122,7 +122,7 @@ def made_tokenizer() -> Any:
     import transformers
     from tokenizers import models, pre_tokenizers, processors
 
-    prompts = [one.prompt for one in plan(GenerateSpec("embedded:")).requests]
+    prompts = [one.prompt for one in plan_prompts(GenerateSpec("embedded:")).requests]
     words = ["[pad]", "[unk]", "[begin]", "[end]", *sorted({word for prompt in prompts for word in prompt.split()})]
     inner = tokenizers.Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[unk]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

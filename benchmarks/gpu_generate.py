@@ -28,7 +28,7 @@ import torch
 
 from holdfast.generate.diffusers import DiffusersImageMaker
 from holdfast.pipeline.generate.generate import GenerateSpec, generate
-from holdfast.pipeline.generate.plan import ImageRequest, plan
+from holdfast.pipeline.generate.plan import ImageRequest, plan_prompts
 
 GOAL = 0.85
 LENGTH = 77

@@ -165,6 +165,20 @@ def test_drops_table() -> None:
     assert drops(counts).equals(drops(counts))
 
 
+def test_a_drop_that_is_wide_because_of_one_class_says_which() -> None:
+    rows = [
+        {"model": "m", "condition": name, "source_id": f"{label}{n}", "label": label,
+         "correct": name == "original" or label != "rare" or n > 0}
+        for name in ("original", "grey")
+        for label, count in (("cat", 40), ("dog", 40), ("rare", 3))
+        for n in range(count)
+    ]  # fmt: skip
+    assert drops(reduce(table(rows))).iloc[0]["wide_class"] == "rare"
+    assert drops(reduce(table(rows)), average="micro").iloc[0]["wide_class"] == ""
+    common = [row for row in rows if row["label"] != "rare"]
+    assert drops(reduce(table(common))).iloc[0]["wide_class"] == ""  # of two classes one is always ahead
+
+
 def test_drops_without_originals_are_empty() -> None:
     counts = reduce(table([{"model": "m", "condition": "grey", "source_id": "1", "label": "a", "correct": True}]))
     assert drops(counts).empty

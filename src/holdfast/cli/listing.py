@@ -100,17 +100,23 @@ def print_accuracy(run: Run) -> None:
     if good.empty:
         return
     models = list(dict.fromkeys(good["model"]))
-    means = good.groupby(["condition", "variant", "model"], observed=True)[["correct", "correct_restricted"]].mean()
+    cells = good.groupby(["condition", "variant", "model"], observed=True)
+    means, sizes = cells[["correct", "correct_restricted"]].mean(), cells.size()
+    alike = sizes.nunique() == 1
     places = {name: place for place, name in enumerate(registry.scenarios)}
     conditions = set(zip(good["condition"], good["variant"], strict=True))
 
+    title = f"{sizes.iloc[0]:,} pictures each" if alike else "(pictures)"
+
     def cell(*key: str) -> str:
-        return "{:.1%} / {:.1%}".format(*means.loc[key]) if key in means.index else "–"
+        if key not in means.index:
+            return "–"
+        return "{:.1%} / {:.1%}".format(*means.loc[key]) + ("" if alike else f" ({sizes.loc[key]})")
 
     print_table(("condition", *models), (
         (condition_name(*pair), *(cell(*pair, model) for model in models))
         for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
-    ), title="accuracy: full argmax / among the dataset's classes")  # fmt: skip
+    ), title=f"accuracy: full argmax / among the dataset's classes, {title}")  # fmt: skip
 
 
 def print_frame(frame: pd.DataFrame) -> None:

@@ -198,6 +198,8 @@ def _drops(evidence: Evidence) -> list[Part]:
         Column("p_holm", "p (Holm)", "p"),
         Column("n", "Photos", "integer"),
     ]
+    if frame["wide_class"].astype(bool).any():
+        columns.append(Column("wide_class", "Wide because of", hint="the class that makes up most of the variance"))
     note = DAGGER if frame["condition"].map(without_object).any() else ""
     table = Table(
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True

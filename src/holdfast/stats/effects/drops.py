@@ -32,7 +32,7 @@ DEFAULT_TEST_SHARE = 0.2
 """Share of the photos tested in each training run, where the folds do not show it (80/20 split)."""
 
 _COLUMNS = ["model", "trained_on", "condition", "n", "original", "accuracy", "drop", "low", "high", "lost", "gained"]
-_COLUMNS += ["p", "method"]
+_COLUMNS += ["p", "method", "wide_class"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Effect:
     """A difference of two shares on the same photos, 0..1, with its 95 % interval.
 
     ``n`` photos; ``first`` and ``second`` the two shares; ``value`` = first − second; ``fell`` and ``rose``: photos
-    (or clusters of them) for which the second was lower or higher; ``p``: exact McNemar.
+    (or clusters of them) for which the second was lower or higher; ``p``: exact McNemar; ``wide_class``: the class that
+    makes up most of a macro average's variance, as its code, −1 where none does.
     """
 
     n: int
@@ -52,6 +53,7 @@ class Effect:
     fell: int
     rose: int
     p: float
+    wide_class: int = -1
 
 
 _NOTHING = float("nan")
@@ -74,7 +76,7 @@ def drops(
     A row per model × trained_on × condition. Columns: ``n`` photos with both; ``original`` and ``accuracy`` on them;
     ``drop`` = original − accuracy with ``low`` and ``high`` (95 %); ``lost`` and ``gained``: photos answered rightly
     only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
-    interval was made.
+    interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
 
     Args:
         counts: from ``reduce``.
@@ -109,7 +111,8 @@ def drops(
                     low, high = _over_folds(own, before, after, average, folds, test_share)
                     method = f"{len(folds)} trainings, Nadeau–Bengio"
                 shares = (effect.n, effect.first, effect.second, effect.value, low, high)
-                rows.append((model, trained_on, condition, *shares, effect.fell, effect.rose, effect.p, method))
+                wide = own.labels[effect.wide_class] if effect.wide_class >= 0 else ""
+                rows.append((model, trained_on, condition, *shares, effect.fell, effect.rose, effect.p, method, wide))
     return ordered(counts, pd.DataFrame(rows, columns=_COLUMNS))
 
 
@@ -218,7 +221,7 @@ def effect_of(
     fell, rose = int((signs > 0).sum()), int((signs < 0).sum())
     return Effect(
         len(np.unique(paired.owner)), paired.first, paired.second, paired.value, low, high, fell, rose,
-        float(mcnemar(fell, rose)),
+        float(mcnemar(fell, rose)), paired.wide_class,
     )  # fmt: skip
 
 
@@ -257,6 +260,7 @@ class _Paired:
     sizes with a variance alike; ``change`` (photos,): first − second; ``owner`` (photos,): the source.
     ``residual`` (cells,): weight × ± (the cell's part of its photo's share − what the class has on average), so that
     the sum over a photo is the photo's deviation and the sum over a donor the donor's; ``source``, ``donor`` (cells,).
+    ``wide_class``: see ``Effect``.
     """
 
     first: float
@@ -269,6 +273,7 @@ class _Paired:
     residual: Floats
     source: Codes
     donor: Codes | None
+    wide_class: int
 
 
 def _paired(cells: Pairs, average: Average) -> _Paired | None:
@@ -298,14 +303,22 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     scale = weight * np.sqrt(sizes / np.maximum(sizes - 1, 1))[stratum]
     sign = np.where(cells.side == 0, 1.0, -1.0)
     residual = scale[photo] * sign * (share - part * means[cells.side, stratum[photo]])
+    wide = _wide_class(np.bincount(stratum, np.bincount(photo, residual, count) ** 2), np.unique(cells.label))
     before, after = (float((values * weight).sum()) for values in shares)
     lent = cells.donor >= 0
     kept, residual = _join_lent(residual, part, photo, lent)
     donor = np.where(lent, cells.donor, cells.donor.max() + 1 + cells.source)[kept] if lent.any() else None
     return _Paired(
         before, after, before - after, weight, freedom, shares[0] - shares[1], owner, residual[kept],
-        cells.source[kept], donor,
+        cells.source[kept], donor, wide,
     )  # fmt: skip
+
+
+def _wide_class(variances: Floats, labels: Codes) -> int:
+    """Return the class with more than half of the variance, of three classes or more; −1 where there is none."""
+    if len(variances) < 3 or len(variances) != len(labels) or 2 * variances.max() <= variances.sum():
+        return -1
+    return int(labels[variances.argmax()])
 
 
 def _join_lent(

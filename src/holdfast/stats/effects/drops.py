@@ -20,6 +20,7 @@ from holdfast.stats.core.bootstrap import (
     deviations,
     interval,
     stratum_weights,
+    sums,
     t_quantile,
 )
 from holdfast.stats.core.cells import Average, cluster_codes, ordered
@@ -303,7 +304,7 @@ def _paired(cells: Pairs, average: Average) -> _Paired | None:
     scale = weight * np.sqrt(sizes / np.maximum(sizes - 1, 1))[stratum]
     sign = np.where(cells.side == 0, 1.0, -1.0)
     residual = scale[photo] * sign * (share - part * means[cells.side, stratum[photo]])
-    wide = _wide_class(np.bincount(stratum, np.bincount(photo, residual, count) ** 2), np.unique(cells.label))
+    wide = _wide_class(sums(stratum, sums(photo, residual, count) ** 2, len(sizes)), np.unique(cells.label))
     before, after = (float((values * weight).sum()) for values in shares)
     lent = cells.donor >= 0
     kept, residual = _join_lent(residual, part, photo, lent)

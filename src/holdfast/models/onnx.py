@@ -42,10 +42,10 @@ class OnnxClassifier:
     def __init__(self, name: Name, file: Path, options: dict[str, Any], device: str) -> None:
         external = external_files(file)
         self.name = display_name(name, file.name)
-        self._session = _session(file, device)
+        self._session = open_session(file, device)
         entry = self._session.get_inputs()[0]
-        self._input, self._type = entry.name, entry.type
-        self._channels_last, size = _layout(entry.shape, file.name)
+        self._type = entry.type
+        self._channels_last, size = layout_of(entry.shape, file.name)
         self._single = entry.shape[0] == 1
         overrides = preprocessing_overrides(options)
         if self._type == "tensor(uint8)":
@@ -61,7 +61,7 @@ class OnnxClassifier:
         self.labels = label_spaces.from_option(options.get("labels"), count, own)
         self.fingerprint = fingerprint(
             {
-                "files": [_sha256(path) for path in (file, *external)],
+                "files": [file_sha256(path) for path in (file, *external)],
                 "preprocessing": self._preprocessing.description,
                 "outputs": self._outputs,
                 "labels": self.labels,
@@ -90,20 +90,26 @@ class OnnxClassifier:
 
     def _run(self, batch: NDArray[Any]) -> NDArray[Any]:
         """Return the scores, (n, outputs), of a NCHW batch."""
-        if self._type == "tensor(uint8)":
-            batch = np.rint(batch * 255).astype(np.uint8)
-        elif self._type == "tensor(float16)":
-            batch = batch.astype(np.float16)
-        if self._channels_last:
-            batch = batch.transpose(0, 2, 3, 1)
-        try:
-            answer = self._session.run(None, {self._input: np.ascontiguousarray(batch)})[0]
-        except Exception as error:  # onnxruntime's errors share no base class of their own
-            if out_of_memory(error):
-                raise
-            raise UserError(f"{self.name} cannot be run: {first_line(error)}") from error
-        scores: NDArray[Any] = np.asarray(answer)
+        scores = first_output(self._session, batch, channels_last=self._channels_last, name=self.name)
         return scores.reshape(len(batch), -1)
+
+
+def first_output(session: Any, batch: NDArray[Any], *, channels_last: bool, name: str) -> NDArray[Any]:
+    """Return the first output for a NCHW batch, in the layout and type that the file takes; bytes from 0..1."""
+    entry = session.get_inputs()[0]
+    if entry.type == "tensor(uint8)":
+        batch = np.rint(batch * 255).astype(np.uint8)
+    elif entry.type == "tensor(float16)":
+        batch = batch.astype(np.float16)
+    if channels_last:
+        batch = batch.transpose(0, 2, 3, 1)
+    try:
+        answer = session.run(None, {entry.name: np.ascontiguousarray(batch)})[0]
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        if out_of_memory(error):
+            raise
+        raise UserError(f"{name} cannot be run: {first_line(error)}") from error
+    return np.asarray(answer)
 
 
 def load(name: Name, *, device: str) -> OnnxClassifier:
@@ -212,7 +218,8 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
     raise ValueError("it is not a protobuf message")
 
 
-def _session(file: Path, device: str) -> Any:
+def open_session(file: Path, device: str) -> Any:
+    """Return an onnxruntime session of a file that takes one batch of images; a UserError for any other file."""
     import onnxruntime
 
     providers = ["CPUExecutionProvider"]
@@ -231,7 +238,7 @@ def _session(file: Path, device: str) -> Any:
     return session
 
 
-def _layout(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
+def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
     """Return whether channels come last, and height and width if the file fixes them."""
     channels_last = shape[1] != 3 and shape[3] == 3
     if not channels_last and isinstance(shape[1], int) and shape[1] != 3:
@@ -241,6 +248,7 @@ def _layout(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int]
     return channels_last, (height, width) if fixed else None
 
 
-def _sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
+    """Return the hash of a file's bytes."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

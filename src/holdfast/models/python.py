@@ -108,8 +108,8 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     options = checked(name, {"labels": str, "outputs": str})
     if options.get("outputs", "auto") not in OUTPUTS:
         raise unknown("kind of outputs", options["outputs"], OUTPUTS)
-    call, identity, versioned = _callable(name, target, source, "predict")
-    labels = _labels(target, options.get("labels"))
+    call, identity, versioned = called(name, target, source, "predict")
+    labels = own_labels(target, options.get("labels"))
     only_names = labels is None
     if labels is None:
         if not classes:
@@ -161,7 +161,7 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
     arguments = {key: value for key, value in name.options.items() if builds and key not in kinds}
     kept = {key: value for key, value in name.options.items() if key not in arguments}
     options = checked(Name(name.scheme, name.name, name.tag, kept), kinds)
-    labels, config = _labels(target, options.get("labels")), dict[str, Any]()
+    labels, config = own_labels(target, options.get("labels")), dict[str, Any]()
     if name.tag:
         if not builds:
             raise UserError(
@@ -256,11 +256,11 @@ def load_vlm(name: Name, *, device: str) -> PythonVlm:
     del device  # the callable chooses its own
     checked(name, {})
     target, source = find_attribute(name)
-    call, identity, _ = _callable(name, target() if isinstance(target, type) else target, source, "answer")
+    call, identity, _ = called(name, target() if isinstance(target, type) else target, source, "answer")
     return PythonVlm(display_name(name, name.name), call, identity=identity)
 
 
-def _callable(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str, bool]:
+def called(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str, bool]:
     """Return what is called for answers, what tells two versions of it apart, and whether that sees its weights."""
     call = getattr(target, method, target)
     if not callable(call):
@@ -270,7 +270,8 @@ def _callable(name: Name, target: Any, source: str, method: str) -> tuple[Callab
     return call, own or f"{source} {weights}".rstrip(), bool(own or weights)
 
 
-def _labels(target: Any, option: str | None) -> LabelSpace | None:
+def own_labels(target: Any, option: str | None) -> LabelSpace | None:
+    """Return the labels of an option, or else of an object's attribute ``labels``; None where there are none."""
     if option == "imagenet":
         return label_spaces.imagenet()
     if option is not None:

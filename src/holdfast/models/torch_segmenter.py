@@ -69,7 +69,7 @@ class TorchSegmenter:
         maps: list[NDArray[np.uint8]] = []
         for start in range(0, len(images), self.batch_size):
             several = images[start : start + self.batch_size]
-            scores = self._scores(np.stack([self._prepared(image) for image in several]))
+            scores = self._scores(np.stack([prepared_image(image, self.preparation) for image in several]))
             maps += [class_map(plane, image.shape[:2]) for plane, image in zip(scores, several, strict=True)]
         return maps
 
@@ -80,7 +80,7 @@ class TorchSegmenter:
 
     def shown(self, image: Image) -> Image:
         """Return the picture as the network sees it, before normalisation: HWC uint8 RGB of its input size."""
-        normal = self._prepared(image).transpose(1, 2, 0)
+        normal = prepared_image(image, self.preparation).transpose(1, 2, 0)
         numbers = normal * np.asarray(self.preparation.std) + np.asarray(self.preparation.mean)
         return np.ascontiguousarray((numbers * 255).round().clip(0, 255).astype(np.uint8))
 
@@ -96,16 +96,6 @@ class TorchSegmenter:
         scores: torch.Tensor = self._module((batch - mean) / std)
         return scores
 
-    def _prepared(self, image: Image) -> NDArray[np.float32]:
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
-            raise SampleError(f"models see RGB images (height, width, 3) of uint8, not {image.shape} of {image.dtype}")
-        height, width = self.preparation.input_size
-        numbers: NDArray[Any] = image.astype(np.float32) / 255
-        shrinks = image.shape[0] > height or image.shape[1] > width
-        numbers = cv2.resize(numbers, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-        normal = (numbers - np.asarray(self.preparation.mean)) / np.asarray(self.preparation.std)
-        return np.ascontiguousarray(normal.transpose(2, 0, 1), np.float32)
-
     def _scores(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         import torch
 
@@ -116,6 +106,18 @@ class TorchSegmenter:
                 raise UserError(f"{self.name} answers with shape {tuple(scores.shape)}, not {len(self.labels)} labels")
             answer: NDArray[np.float32] = scores.float().cpu().numpy()
         return answer
+
+
+def prepared_image(image: Image, preparation: Preparation) -> NDArray[np.float32]:
+    """Return an RGB image of any size as CHW float32, resized and normalised."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
+        raise SampleError(f"models see RGB images (height, width, 3) of uint8, not {image.shape} of {image.dtype}")
+    height, width = preparation.input_size
+    numbers: NDArray[Any] = image.astype(np.float32) / 255
+    shrinks = image.shape[0] > height or image.shape[1] > width
+    numbers = cv2.resize(numbers, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    normal = (numbers - np.asarray(preparation.mean)) / np.asarray(preparation.std)
+    return np.ascontiguousarray(normal.transpose(2, 0, 1), np.float32)
 
 
 def class_map(scores: NDArray[np.float32], size: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -197,8 +197,9 @@ class SegmentWorker:
         """Yield a row per picture, with the counts of its classes."""
         spec, classes = self.spec, self.collection.classes
         renderer = Renderer(
-            self.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True, team=segmenters.team
-        )
+            self.pool, spec.settled().size, spec.seed, spec.max_pixels, spec.matte, hashed=True,
+            scaled=spec.settled().scaled, team=segmenters.team,
+        )  # fmt: skip
         for (place, _), alike in groupby(jobs, key=lambda job: (job.item.place, job.item.condition)):
             model = segmenters.tested[place]
             shown = [((job.item.sample, job.item.rendered_as), job.ids[0]) for job in alike]

@@ -31,7 +31,7 @@ class SegmentFit(Fit):
         """Yield prepared pictures and class maps (NHW int64, 0 is background); both are moved alike."""
         for pictures, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
-                yield self.pair(pictures, labels, augmented=self.recipe.augment)
+                yield self.pair(self.cropped(pictures, at_random=True), labels, augmented=self.recipe.augment)
 
     def pair(self, pictures: torch.Tensor, labels: torch.Tensor, *, augmented: bool = False) -> Pair:
         """Return what the network sees, and the class of every pixel, of four channels uint8 and labels."""
@@ -68,7 +68,7 @@ class SegmentFit(Fit):
         try:
             with torch.inference_mode():
                 for pictures, labels in self.source.batches(orders):
-                    images, maps = self.pair(pictures, labels)
+                    images, maps = self.pair(self.cropped(pictures), labels)
                     scores = at_size_of(module(images).float(), maps)
                     loss += float(torch.nn.functional.cross_entropy(scores, maps)) * len(labels)
                     count += len(labels)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.train.recipes import Recipe
 
 EACH = "each"
+ALL_BUT_ONE = "all-but-one"
 SEGMENT_SIZE = 256
 """Pixels of the square pictures, as published with XIMAGENET-12."""
 
@@ -42,14 +43,18 @@ class TrainSpec(DataSpec):
         0.1, help="Share of the training photos that choose the best epoch; 0 takes the last epoch."
     )  # fmt: skip
     train_on: str = option(
-        EACH, choices=(EACH, "original"),
-        help="Train on each scenario by itself (and test originals on all), or on originals only.",
+        EACH, choices=(EACH, "original", ALL_BUT_ONE),
+        help="Train on each scenario by itself (and test originals on all), on originals only, or on all scenarios but "
+        "one, which is tested.",
     )  # fmt: skip
     recipe: str = option("fast", choices=("fast", "paper"),
                          help="AdamW, one cycle and augmentation (fast), or the paper's Adam at 1e-4.")  # fmt: skip
     epochs: int = option(0, help="Number of epochs; 0 takes the recipe's.", least=0)
     batch_size: int = batch_size(0, "Images per step, halved when memory runs out; 0 takes the recipe's.", least=0)
     size: int = option(0, help="Width and height of the pictures; 0 takes the recipe's 224.", least=0, unit="pixels")
+    crop: bool = option(
+        False, help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them."
+    )  # fmt: skip
     rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0)
     early_stopping: int = option(
         0, help="End after this many epochs without a better validation accuracy; 0 never does.", least=0
@@ -84,7 +89,9 @@ class TrainSpec(DataSpec):
         """Return the recipe with the values that replace its own."""
         from holdfast.pipeline.train import recipes
 
-        return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate)
+        return recipes.find(
+            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate, crop=self.crop
+        )
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ class SegmentSpec(TrainSpec):
     models: tuple[str, ...] = option(
         (), help="Or test these models as they are: embedded:unet,smp:FPN@FOLDER,hf:FOLDER (holdfast ls segmenters)."
     )  # fmt: skip
+    train_on: str = option(EACH, choices=(EACH, "original"), help="Train on each scenario by itself, or on originals.")
     size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
                        unit="pixels")  # fmt: skip
     labels: str | None = labels("CSV that maps classes to the outputs of --models.")
@@ -110,14 +118,16 @@ class SegmentSpec(TrainSpec):
     @property
     def protocol(self) -> str:
         """The protocol's name in the one table: the best class of every pixel, in pictures of this size."""
-        return f"argmax@{self.settled().size}"
+        return f"argmax@{self.settled().size}" + ("-crop" if self.crop else "")
 
     def settled(self) -> Recipe:
         """Return the recipe with the values that replace its own."""
         from holdfast.pipeline.train import recipes
 
         size = self.size or SEGMENT_SIZE
-        return recipes.find(self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate)
+        return recipes.find(
+            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate, crop=self.crop
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from holdfast.models import load_classifier, local_dir, packaged, python, timm, 
 from holdfast.models.embedded import read_asset
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
+from holdfast.pipeline.train.recipes import CROP_SHARE
 from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:
@@ -202,12 +203,18 @@ def transplant(module: torch.nn.Module, donor: torch.nn.Module, architecture: Ar
 
 
 def config_of(
-    architecture: Architecture, module: torch.nn.Module | None, classes: Sequence[str], size: int
+    architecture: Architecture,
+    module: torch.nn.Module | None,
+    classes: Sequence[str],
+    size: int,
+    *,
+    crop: bool = False,
 ) -> dict[str, Any]:
     """Return the configuration file of a trained network; timm reads it where the library is timm."""
     data = {
-        "custom_load": False, "input_size": [3, size, size], "interpolation": "bilinear", "crop_pct": 1.0,
-        "crop_mode": "squash", "mean": list(architecture.mean), "std": list(architecture.std),
+        "custom_load": False, "input_size": [3, size, size], "interpolation": "bilinear",
+        "crop_pct": CROP_SHARE if crop else 1.0, "crop_mode": "center" if crop else "squash",
+        "mean": list(architecture.mean), "std": list(architecture.std),
     }  # fmt: skip
     own = dict(getattr(module, "pretrained_cfg", None) or {})
     kept = {key: own[key] for key in ("first_conv", "classifier") if key in own}

@@ -163,6 +163,7 @@ class Fit:
         """Yield one epoch of prepared batches."""
         for images, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
+                images = self.cropped(images, at_random=True)
                 yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
 
     def orders(self) -> Iterator[torch.Tensor]:
@@ -175,6 +176,21 @@ class Fit:
             drawn = torch.multinomial(chance, len(chance), replacement=True)
             return (places[part] for part in torch.split(drawn, self.size))
         return (places[part] for part in augment.shuffled(len(places), self.size, "cpu"))
+
+    def cropped(self, images: torch.Tensor, *, at_random: bool = False) -> torch.Tensor:
+        """Return squares of the recipe's size, from a place drawn for each image or from the middle."""
+        import torch
+
+        size, room = self.recipe.size, images.shape[-1] - self.recipe.size
+        if not self.recipe.crop or not room:
+            return images
+        if not at_random:
+            start = round(room / 2)
+            return images[..., start : start + size, start : start + size]
+        places = torch.randint(0, room + 1, (len(images), 2)).tolist()
+        return torch.stack(
+            [image[:, top : top + size, left : left + size] for image, (top, left) in zip(images, places, strict=True)]
+        )
 
     def moved(self, images: torch.Tensor) -> torch.Tensor:
         """Return images on the network's device."""
@@ -250,7 +266,7 @@ class Fit:
             with torch.inference_mode():
                 for images, labels in self.source.batches(orders):
                     labels = labels.to(self.device)
-                    logits = module(self.prepared(images)).float()
+                    logits = module(self.prepared(self.cropped(images))).float()
                     loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
                     right += float((logits.argmax(1) == labels).sum())
                     count += len(labels)
@@ -348,7 +364,7 @@ class Fit:
             f"A classifier of {len(self.classes)} classes for images of {size} pixels. Images of fold {self.job.fold} "
             f"took no part in its training. Use it as {used_as}."
         )
-        config = architectures.config_of(architecture, module, self.classes, size)
+        config = architectures.config_of(architecture, module, self.classes, size, crop=self.recipe.crop)
         drawn = DRAWN_WORLD if self.spec.data.startswith("diorama") else ""
         write_model(folder, weights, config, facts, text, note=drawn, classes=self.classes)
 

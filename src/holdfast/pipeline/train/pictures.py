@@ -105,7 +105,8 @@ class Renderer:
 
     Attributes:
         pool: who lends backgrounds.
-        size: pixels of the square they are resized to, aspect not kept.
+        size: pixels of the square they are made to.
+        scaled: pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept.
         seed: with the sample's id and the condition all their randomness.
         max_pixels: larger images are refused.
         matte: behind transparent pictures.
@@ -121,6 +122,7 @@ class Renderer:
     matte: tuple[int, int, int] = WHITE
     hashed: bool = False
     masked: bool = True
+    scaled: int = 0
     team: Team = field(default_factory=Team)
 
     def __call__(self, shown: Showing) -> TrainingPicture:
@@ -135,9 +137,10 @@ class Renderer:
         facts: dict[str, Any] = {name: details.get(name) for name in DETAILS}
         if self.hashed:
             facts["image_sha256"] = array_sha256(image)
-        mask = _resized_mask(rendering.rendered.mask, self.size) if self.masked else None
+        mask = _resized_mask(rendering.rendered.mask, self.size, self.scaled) if self.masked else None
+        fitting = cropped(image, self.size, self.scaled) if self.scaled else resized(image, self.size)
         # Colours one after the other already here, so that nobody who collects pictures has to turn them.
-        return TrainingPicture(np.ascontiguousarray(resized(image, self.size).transpose(2, 0, 1)), mask, facts=facts)
+        return TrainingPicture(np.ascontiguousarray(fitting.transpose(2, 0, 1)), mask, facts=facts)
 
     def rendered(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
         """Yield the pictures of each group in order, some groups ahead; ``count`` is the most pictures there may be."""
@@ -169,7 +172,25 @@ def resized(image: Image, size: int) -> Image:
     return np.asarray(PIL.Image.fromarray(image).resize((size, size), PIL.Image.Resampling.BILINEAR))
 
 
-def _resized_mask(mask: Mask | None, size: int) -> Mask | None:
+def cropped(image: Image, size: int, scaled: int) -> Image:
+    """Return the middle square of an image whose shorter side has ``scaled`` pixels, as timm's ``center`` does."""
+    height, width, top, left = _crop_place(image.shape[:2], size, scaled)
+    larger = np.asarray(PIL.Image.fromarray(image).resize((width, height), PIL.Image.Resampling.BILINEAR))
+    return larger[top : top + size, left : left + size]
+
+
+def _crop_place(shape: tuple[int, ...], size: int, scaled: int) -> tuple[int, int, int, int]:
+    """Return height and width to resize to, and where the middle square begins."""
+    shorter = min(shape)
+    height, width = (scaled if side == shorter else int(scaled * side / shorter) for side in shape)
+    return height, width, round((height - size) / 2), round((width - size) / 2)
+
+
+def _resized_mask(mask: Mask | None, size: int, scaled: int = 0) -> Mask | None:
+    if mask is not None and scaled:
+        height, width, top, left = _crop_place(mask.shape, size, scaled)
+        larger = cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+        return np.ascontiguousarray(larger[top : top + size, left : left + size]).astype(np.bool_)
     if mask is None or mask.shape == (size, size):
         return mask
     small: NDArray[np.uint8] = cv2.resize(mask.view(np.uint8), (size, size), interpolation=cv2.INTER_NEAREST_EXACT)  # type: ignore[assignment]

@@ -15,6 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import row_id
+from holdfast.core.seeds import generator
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
@@ -22,6 +23,7 @@ from holdfast.pipeline.evaluate.rows import row_key
 from holdfast.pipeline.jobs.plan import Job, Scope
 from holdfast.pipeline.samples import Prepared, stored_conditions
 from holdfast.pipeline.specs import TrainSpec as TrainSpec
+from holdfast.pipeline.specs.training import ALL_BUT_ONE
 from holdfast.pipeline.specs.training import EACH as EACH
 from holdfast.pipeline.train.architectures import Architecture
 from holdfast.pipeline.train.pictures import Showing, showing
@@ -37,10 +39,12 @@ class TrainingJob:
 
     Attributes:
         architecture: the network.
-        condition: what it is trained on; ``trained_on`` is that condition's name in the table.
+        condition: what it is trained on; ``trained_on`` is that condition's name in the table. With ``others``, the
+            condition that it is not trained on.
         fold: tested, so not trained on.
         identity: of everything that decides the weights.
         tested: conditions that it is tested on, by their names in the table.
+        others: the conditions it is trained on, one for each photo; empty: ``condition``.
     """
 
     architecture: Architecture
@@ -49,6 +53,11 @@ class TrainingJob:
     fold: int
     identity: str
     tested: tuple[tuple[str, Condition], ...]
+    others: tuple[Condition, ...] = ()
+
+    def trained_pictures(self, samples: Sequence[Sample], seed: int) -> list[Showing]:
+        """Return what the network is trained on: samples, each with what is made of it."""
+        return mixed(samples, self.others, seed) if self.others else showing(samples, self.condition)
 
     @property
     def folder(self) -> Path:
@@ -62,6 +71,24 @@ class TrainingJob:
         return "--".join(self.folder.parts)
 
 
+ALL_BUT = "all but "
+"""Begins ``trained_on`` of networks that saw every condition but the one named behind it."""
+
+
+def mixed(samples: Sequence[Sample], conditions: Sequence[Condition], seed: int) -> list[Showing]:
+    """Return every photo once, under one of the conditions that is drawn for it.
+
+    So a mixture has as many pictures as a single condition: what it gains is variety, not number.
+    """
+    by_photo: dict[str, list[Showing]] = {}
+    for condition in conditions:
+        for sample, rendered_as in showing(samples, condition):
+            by_photo.setdefault(sample.source_id, []).append((sample, rendered_as))
+    return [
+        pictures[int(generator(seed, photo, "mixture").integers(len(pictures)))] for photo, pictures in by_photo.items()
+    ]
+
+
 def check(spec: TrainSpec) -> None:
     """Raise a UserError if a setting makes no sense."""
     if not spec.architectures:
@@ -69,6 +96,8 @@ def check(spec: TrainSpec) -> None:
     for name, share in (("train-split", spec.train_split), ("validation", spec.validation)):
         if not (0 < share < 1 or (name == "validation" and share == 0)):
             raise UserError(f"--{name} is a share between 0 and 1, not {share}")
+    if spec.train_on == ALL_BUT_ONE and len(parse_conditions(spec.scenarios)) < 3:
+        raise UserError("--train-on all-but-one needs three scenarios at least: two to train on and one to test")
     if spec.early_stopping and not spec.validation:
         raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
 
@@ -142,16 +171,22 @@ def make_jobs(
     spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
 ) -> list[TrainingJob]:
     """Return every job; those of one condition and one network stand side by side."""
-    recipe = asdict(spec.settled())
+    # Crops came later: without them, the identity of a training is what it was before.
+    recipe = {key: value for key, value in asdict(spec.settled()).items() if key != "crop" or value}
     asked = {
         "recipe": recipe, "seed": spec.seed, "matte": spec.matte, "balance": spec.balance, "version": VERSION,
         "early_stopping": spec.early_stopping, "validation": spec.validation, "classes": prepared.collection.classes,
     }  # fmt: skip
     jobs = []
     for name, condition in conditions.items():
-        if spec.train_on == ORIGINAL and condition.scenario != ORIGINAL:
+        is_original = condition.scenario == ORIGINAL
+        if spec.train_on == ORIGINAL and not is_original:
             continue
-        shown = showing(prepared.collection.samples, condition)
+        others: tuple[Condition, ...] = ()
+        if spec.train_on == ALL_BUT_ONE and not is_original:
+            others = tuple(other for other in conditions.values() if other != condition)
+        job = TrainingJob(architectures[0], condition, ALL_BUT + name if others else name, 0, "", (), others)
+        shown = job.trained_pictures(prepared.collection.samples, spec.seed)
         parts = sorted({sample.fold for sample, _ in shown})
         about = {
             part: fingerprint(
@@ -163,15 +198,17 @@ def make_jobs(
             )
             for part in parts
         }
-        tested = tuple(conditions.items()) if condition.scenario == ORIGINAL else ((name, condition),)
+        tested = tuple(conditions.items()) if is_original else ((name, condition),)
         for architecture in architectures:
             for fold in range(spec.folds):
                 trained = [about[part] for part in parts if part != fold]
                 identity = fingerprint(
                     {**asked, "network": architecture.fingerprint, "condition": [condition.scenario, condition.variant],
                      "parameters": condition.parameters_json, "images": trained}
+                    | ({"without": name} if others else {})
                 )  # fmt: skip
-                jobs.append(TrainingJob(architecture, condition, name, fold, identity, tested))
+                own = {"architecture": architecture, "fold": fold, "identity": identity, "tested": tested}
+                jobs.append(replace(job, **own))
     return jobs
 
 

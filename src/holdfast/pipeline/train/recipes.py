@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import torch
 
 
+CROP_SHARE = 0.875
+"""Share of the shorter side that a crop keeps: 224 of 256 pixels."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A way of training.
@@ -33,6 +37,8 @@ class Recipe:
         average: share of all steps over which weights are averaged for use; 0 takes them as they are.
         clip: largest norm of the gradients; 0 leaves them.
         mixed: bfloat16 on a GPU for the layers that bear it.
+        crop: pictures keep their proportions and are cropped, at random in training and from the middle in the test,
+            instead of being squeezed.
     """
 
     optimiser: str
@@ -48,6 +54,12 @@ class Recipe:
     average: float = 0.0
     clip: float = 0.0
     mixed: bool = False
+    crop: bool = False
+
+    @property
+    def scaled(self) -> int:
+        """Return the pixels of the shorter side before the crop, as timm's ``crop_pct`` has it; 0 without crops."""
+        return int(self.size / CROP_SHARE) if self.crop else 0
 
     @property
     def schedule(self) -> Callable[[float], float]:
@@ -69,11 +81,13 @@ RECIPES = {
 there, so nothing else is done."""
 
 
-def find(name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0) -> Recipe:
+def find(
+    name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0, crop: bool = False
+) -> Recipe:
     """Return a recipe by name; values that are not 0 replace its own."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
-    recipe = RECIPES[name]
+    recipe = replace(RECIPES[name], crop=crop)
     changed: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "size": size}
     for option, value in changed.items():
         if value < 0:

@@ -29,7 +29,6 @@ from holdfast.pipeline.train.pictures import (
     Team,
     Tensors,
     bytes_of,
-    showing,
     tensors_of,
 )
 from holdfast.pipeline.train.plan import TrainingJob, TrainingTest, TrainSpec, key_of
@@ -139,8 +138,10 @@ class TrainingWorker:
         """Return the pictures of a job's condition, their samples, and how many could not be made."""
         import torch
 
-        shown = showing(self.collection.samples, job.condition)
-        renderer = self._renderer(resources, self.spec.settled().size)
+        shown = job.trained_pictures(self.collection.samples, self.spec.seed)
+        recipe = self.spec.settled()
+        # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
+        renderer = self._renderer(resources, recipe.scaled or recipe.size)
         if bytes_of(len(shown), renderer.size, channels=4 if self.masks else 3) > self.memory:
             place = {name: number for number, name in enumerate(self.classes)}
             labels = torch.tensor([place[sample.label] for sample, _ in shown])
@@ -157,7 +158,10 @@ class TrainingWorker:
 
     def _renderer(self, resources: TrainingResources, size: int, *, hashed: bool = False) -> Renderer:
         spec = self.spec
-        return Renderer(self.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, team=resources.team)
+        scaled = spec.settled().scaled
+        return Renderer(
+            self.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, scaled=scaled, team=resources.team
+        )
 
     def model(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Load the trained model, to be tested."""

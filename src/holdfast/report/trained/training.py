@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.schema import CURVES, JOBS
@@ -26,6 +26,32 @@ TITLE = "Trained within each scenario"
 EPOCHS_SHOWN = 50
 """Points of a curve; where there are more epochs, every n-th and the last are drawn."""
 
+
+@dataclass(frozen=True)
+class Contrast:
+    """A way of training that is held against training on originals, and the words for it.
+
+    ``trained_as`` has {} in place of the tested condition; ``name`` names figure and table.
+    """
+
+    trained_as: str
+    name: str
+    words: str
+    title: str
+    gains: str
+    last: str
+
+
+INSIDE = Contrast(
+    "{}", "trained_within", "within", "within each condition", "Training within a condition instead of on originals",
+    "What it does not bring back is not in the picture, or is too much for the network or for a training of this "
+    "length.",
+)  # fmt: skip
+UNSEEN = Contrast(
+    "all but {}", "trained_without", "on all others", "on all conditions but the tested one",
+    "Training on a mixture of all other conditions instead of on originals, with as many pictures,",
+    "A condition was never seen before its test: what is gained came over from the others.",
+)  # fmt: skip
 
 _OPTIMISERS = {"adam": "Adam", "adamw": "AdamW"}
 
@@ -67,7 +93,12 @@ def training(runs: Sequence[Run], evidence: Evidence) -> Section:
     if len(failed):
         section.parts.append(failed_trainings(failed))
     if len(evidence.counts.cells):
-        section.parts += _compared(evidence, short, section.lead)
+        trained_on = set(evidence.counts.cells["trained_on"].astype(str))
+        unseen = any(name.startswith(UNSEEN.trained_as[:-2]) for name in trained_on)
+        if not unseen or trained_on & set(evidence.counts.conditions) - {ORIGINAL}:
+            section.parts += _compared(evidence, short, section.lead, INSIDE)
+        if unseen:
+            section.parts += _compared(evidence, short, section.lead, UNSEEN)
     section.parts += _curve_figures(curves, short)
     section.parts += [_balance(jobs), trainings_table("jobs", jobs, short, "Validation accuracy")] if len(jobs) else []
     return section
@@ -112,21 +143,20 @@ def _lead(runs: Sequence[Run], jobs: pd.DataFrame) -> str:
     )
 
 
-def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> list[Part]:
-    """Return training on originals against training within, condition by condition."""
+def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contrast: Contrast) -> list[Part]:
+    """Return training on originals against another way of training, condition by condition."""
     import pandas as pd
 
-    frame = within(evidence.counts, **evidence.settings)
+    frame = within(evidence.counts, trained_as=contrast.trained_as, **evidence.settings)
     both = frame.dropna(subset=["gain"])
     if len(both):
         mean = both.groupby("condition")["gain"].mean().sort_values()
         lead.append(
-            f"Training within a condition instead of on originals gains {points(float(both['gain'].mean()))} on "
+            f"{contrast.gains} gains {points(float(both['gain'].mean()))} on "
             f"average: most under {condition_label(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
-            f"{condition_label(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). What it does not bring back is "
-            "not in the picture, or is too much for the network or for a training of this length."
+            f"{condition_label(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). {contrast.last}"
         )
-    ways = {"originals": "on originals", "within": "within"}
+    ways = {"originals": "on originals", "within": contrast.words}
     parts = []
     for way, words in ways.items():
         known = frame.dropna(subset=[way])
@@ -146,8 +176,8 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> lis
     models = [name for name in order if name in set(tidy["model"])]
     rows = [condition_label(name) for name in _by_loss(frame)]
     figure = charts.dot_figure(
-        "trained_within",
-        "Accuracy of networks trained on originals and of the same networks trained within each condition",
+        contrast.name,
+        f"Accuracy of networks trained on originals and of the same networks trained {contrast.title}",
         lead[-1],
         tidy,
         models=models,
@@ -160,11 +190,12 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str]) -> lis
         CONDITION,
         model_column(short, "Network"),
         Column("originals", "On originals", "percent", "originals_low", "originals_high"),
-        Column("within", "Within", "percent", "within_low", "within_high"),
+        Column("within", contrast.words.capitalize(), "percent", "within_low", "within_high"),
         Column("gain", "Gain", "points", "low", "high"),
         Column("n", "Photos", "integer"),
     ]
-    table = Table("trained_within", "Trained on originals and within each condition", frame, columns, folded=True)
+    caption = f"Trained on originals and {contrast.title}"
+    table = Table(contrast.name, caption, frame, columns, folded=True)
     return [figure, table]
 
 

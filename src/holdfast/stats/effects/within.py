@@ -24,6 +24,7 @@ def within(
     *,
     outcome: Outcome = "full",
     average: Average = "macro",
+    trained_as: str = "{}",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -39,6 +40,8 @@ def within(
         counts: from ``reduce``.
         outcome: which answers count as right.
         average: macro or micro.
+        trained_as: ``trained_on`` of the models held against those trained on originals, with {} for the condition:
+            ``all but {}`` for models that saw every condition but this one.
         resamples: bootstrap resamples.
         seed: of the bootstrap.
     """
@@ -55,14 +58,14 @@ def within(
         base = ORIGINAL if (own["trained_on"] == ORIGINAL).any() else ""
         for condition in counts.conditions:
             crossed = own[(own["trained_on"] == base) & (own["condition"] == condition)]
-            inside = own[(own["trained_on"] == condition) & (own["condition"] == condition)]
+            inside = own[(own["trained_on"] == trained_as.format(condition)) & (own["condition"] == condition)]
             inside = inside if condition != ORIGINAL else crossed
             if crossed.empty and inside.empty:
                 continue
             row: dict[str, object] = {"model": model, "condition": condition, "n": int(inside["n"].sum())}
             for part, trained_on, cells_of_part in (
                 ("originals", base, crossed),
-                ("within", base if condition == ORIGINAL else condition, inside),
+                ("within", base if condition == ORIGINAL else trained_as.format(condition), inside),
             ):
                 if len(cells_of_part):
                     accuracy = known[model, trained_on, condition]

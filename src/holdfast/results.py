@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.stats.effects.score_spread import Components
+    from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
     from holdfast.stats.models.gate import Gate
     from holdfast.stats.regression.fit import Family, Regression
@@ -182,6 +183,8 @@ def report(
     regression: Family = "ols",
     score: Components = "cross_inner",
     model_groups: Mapping[str, Sequence[str]] | None = None,
+    speed: str = "none",
+    device: str = "auto",
     **options: Any,
 ) -> Path:
     """Write one report of one or several runs and return the path of its page; options of ``report.build``.
@@ -195,6 +198,8 @@ def report(
         regression: ``ols``, or ``poisson`` for ratios of accuracies.
         score: ``scenario_class`` for the paper's earlier S = 1 − (σi + σe), over scenarios and classes.
         model_groups: group → names or patterns of models; by default CNNs and transformers, known from names.
+        speed: ``measure`` loads the models and times them here, a CSV file has their times, ``none`` shows none.
+        device: where speed is measured.
         options: of ``report.build``.
     """
     from holdfast.pipeline.thumbnails import thumbnails
@@ -207,7 +212,8 @@ def report(
         with delivered(out) as folder:
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
-    analysis = Analysis(scenario_families, model_groups, references, regression, score)
+    costs, timing = _costs(opened, speed, device)
+    analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
         page = build(opened, folder, pictures=thumbnails, analysis=analysis, **options)
@@ -220,6 +226,25 @@ def compare(old: Results | str | Path, new: Results | str | Path, *, margin: flo
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)
+
+
+def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:
+    """Return size and speed of the models: parameters as runs recorded them, and times where they are asked for."""
+    from holdfast.stats.models.choice import ModelCost
+
+    recorded = {
+        name: ModelCost(int(count)) for run in runs for name, count in run.spec().get("model_parameters", {}).items()
+    }
+    if speed == "none":
+        return recorded, ""
+    from holdfast.pipeline.choosing import costs_of
+    from holdfast.pipeline.jobs.progress import silent
+    from holdfast.pipeline.specs import ChooseSpec
+    from holdfast.report.page.rows import join_runs
+
+    counts = reduce(join_runs(runs).dataset)
+    costs, timing = costs_of(counts, runs, ChooseSpec(speed=speed, device=device), silent)
+    return recorded | costs, timing
 
 
 def _opened(runs: Sequence[Results | str | Path]) -> list[Run]:

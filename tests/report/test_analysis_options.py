@@ -82,3 +82,22 @@ def test_family_names_are_groups_of_scenarios() -> None:
     assert [condition.name for condition in holdfast.parse_conditions("generated")] == ["generated_background"]
     every = {condition.name for condition in holdfast.parse_conditions("blur,colour,brightness,cutout,background")}
     assert every == {condition.name for condition in holdfast.parse_conditions("static")} - {"original"}
+
+
+def test_parameters_and_speed_stand_in_the_table_of_scores(tmp_path: Path) -> None:
+    measured = holdfast.evaluate(
+        "diorama:test?n=24", models=["embedded:resnet_rho0", "embedded:vit_rho95"], scenarios="original,grey",
+        out=tmp_path / "run", device="cpu",
+    )  # fmt: skip
+    measured.report(tmp_path / "plain", resamples=100)
+    table = pd.read_csv(tmp_path / "plain" / "tables" / "scores.csv").set_index("model")
+    network = holdfast.load_classifier("embedded:vit_rho95", device="cpu")
+    count = sum(tensor.numel() for tensor in network.module.parameters())
+    assert table.loc["embedded:vit_rho95", "parameters"] == pytest.approx(count / 1e6) and "milliseconds" not in table
+    (tmp_path / "times.csv").write_text("model,milliseconds\nembedded:vit_rho95,7.5\n")
+    run("report", measured.path, "--out", tmp_path / "timed", "--resamples", "100", "--speed", tmp_path / "times.csv")
+    timed = pd.read_csv(tmp_path / "timed" / "tables" / "scores.csv").set_index("model")
+    assert timed.loc["embedded:vit_rho95", "milliseconds"] == 7.5
+    assert "times.csv" in (tmp_path / "timed" / "index.html").read_text()
+    refused = run("report", measured.path, "--out", tmp_path / "no", "--speed", "nothing.csv", code=2)
+    assert "there is no file nothing.csv" in " ".join(refused.stderr.split())

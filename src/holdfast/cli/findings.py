@@ -98,6 +98,10 @@ def report(
             help="Groups of models for the drop per family, such as CNN=*resnet*; by default known from the names.",
         ),
     ] = None,
+    speed: Annotated[
+        str, Option(help="none, measure (loads the models), or a CSV with the columns model,milliseconds.")
+    ] = "none",
+    device: Device = "auto",
 ) -> None:  # fmt: skip
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
@@ -116,7 +120,7 @@ def report(
     page = api.report(
         list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
-        **_analysis(reference, regression, score, model_groups),
+        **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
     )  # fmt: skip
     typer.echo(str(page))
 

@@ -80,7 +80,7 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
     """Weigh, measure what models cost, and recommend."""
     asked = read_weights(spec.weights) if isinstance(spec.weights, str) else spec.weights
     weights = weigh(asked, counts, members_of(counts), accuracy_weight=spec.accuracy_weight)
-    costs, timing = _costs(counts, runs, spec, progress)
+    costs, timing = costs_of(counts, runs, spec, progress)
     choice = choose(
         counts, weights, costs=costs, limit_bytes=None if spec.limit_size is None else MEGA * spec.limit_size,
         limit_milliseconds=spec.limit_time, outcome=spec.outcome, average=spec.average, resamples=spec.resamples,
@@ -94,7 +94,7 @@ def choose_model(counts: Counts, runs: Sequence[Run], spec: ChooseSpec, *, progr
     return Chosen(choice, recommend(choice), settings)
 
 
-def _costs(
+def costs_of(
     counts: Counts, runs: Sequence[Run], spec: ChooseSpec, progress: Progress
 ) -> tuple[dict[str, ModelCost], str]:
     """Return costs by the model's name in the statistics, and a sentence on how they were measured."""

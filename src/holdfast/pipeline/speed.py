@@ -126,6 +126,12 @@ def _times(model: Classifier, batch_size: int) -> list[float]:
     return times
 
 
+def parameter_counts(models: Iterable[Any]) -> dict[str, int]:
+    """Return model → learned numbers, of loaded models that show their networks."""
+    counts = {model.name: _size(model, "")[0] for model in models}
+    return {name: count for name, count in counts.items() if count}
+
+
 def _size(model: Any, text: str) -> tuple[int | None, int | None]:
     """Return learned numbers, and bytes of the weights: of the file where one is named, else in memory."""
     import torch
@@ -143,7 +149,7 @@ def _size(model: Any, text: str) -> tuple[int | None, int | None]:
 
 def _files(text: str) -> list[Path]:
     """Return the weight files that a name leads to, where it names some."""
-    name = parse_name(text)
+    name = parse_name(text or "none:")
     if name.scheme == "local-dir":
         return [Path(untagged(name)) / "model.safetensors"]
     if name.scheme == "onnx":

@@ -52,7 +52,7 @@ def _quality(measures: MaskMeasures, pictures: Mapping[str, Image]) -> Finding:
         Column("added", "Background taken in", "percent", hint="as a share of the object's area"),
         Column("unusable", "Unusable", "integer", hint="empty, or the whole picture"),
     ]
-    ordered = {kind: pictures[kind] for kind in frame["kind"] if kind in pictures}
+    ordered = {kind: pictures[kind] for kind in ("photos", EXACT, *frame["kind"]) if kind in pictures}
     return Finding("How good the masks are", sentences, frame, columns, images=ordered,
                    caption="Kinds of masks, by their overlap with the exact ones")  # fmt: skip
 

@@ -169,7 +169,8 @@ def _pictures(
     examples = list(masked(firsts[:: max(1, len(firsts) // SHOWN)][:SHOWN], max_pixels))
     if not examples:
         return {}
-    shown = {EXACT: sheet([(image, exact) for _, image, exact in examples])}
+    shown = {"photos": sheet([(image, np.ones(image.shape[:2], np.bool_)) for _, image, _ in examples])}
+    shown[EXACT] = sheet([(image, exact) for _, image, exact in examples])
     for kind in kinds:
         masks = [mask_of(others[kind.name].get(sample.sample_id), image) for sample, image, _ in examples]
         pairs: list[Any] = [

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import fingerprint, generator
 from holdfast.core.schema import row_id
-from holdfast.core.seeds import generator
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
@@ -207,8 +206,7 @@ def make_jobs(
                      "parameters": condition.parameters_json, "images": trained}
                     | ({"without": name} if others else {})
                 )  # fmt: skip
-                own = {"architecture": architecture, "fold": fold, "identity": identity, "tested": tested}
-                jobs.append(replace(job, **own))
+                jobs.append(replace(job, architecture=architecture, fold=fold, identity=identity, tested=tested))
     return jobs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from holdfast.stats.effects.score_spread import Components
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models import between
 from holdfast.stats.models.between import Between
+from holdfast.stats.models.choice import ModelCost
 from holdfast.stats.regression.clusters import photo_rows
 from holdfast.stats.regression.fit import Family, Regression, cells_from_counts, fit
 
@@ -49,6 +50,8 @@ class Analysis:
         references: reference level of the regressions by ``model``, ``condition`` or ``label``.
         regression: ``ols`` or ``poisson``.
         score: components of the robustness score; ``scenario_class`` is the paper's earlier S = 1 − (σi + σe).
+        costs: size and speed of models, by name.
+        timing: how the speed was measured.
     """
 
     scenario_families: ScenarioFamilies | None = None
@@ -56,6 +59,8 @@ class Analysis:
     references: Mapping[str, str] | None = None
     regression: Family = "ols"
     score: Components = "cross_inner"
+    costs: Mapping[str, ModelCost] = field(default_factory=dict)
+    timing: str = ""
 
 
 AS_PUBLISHED = Analysis()

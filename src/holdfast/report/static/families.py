@@ -80,7 +80,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
             group: lost.groups[(lost.groups["group"] == group) & (lost.groups["family"] == EVERY)].iloc[0]
             for group in (row["first"], row["second"])
         }
-        said = [f"{group} models lose {points(end['drop'])} ({end['models']})" for group, end in ends.items()]
+        said = [f"{plural(end['models'], f'{group} model')} lose {points(end['drop'])}" for group, end in ends.items()]
         p = p_value(row["p"])
         texts.append(
             f"On average {said[0]} and {said[1]}: a difference of {points(row['difference'])} "

@@ -162,6 +162,11 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
         robust = evidence.scores.set_index("model")
         for column, key in (("score", "score"), ("score_low", "low"), ("score_high", "high"), ("warning", "warning")):
             frame[column] = frame["model"].map(robust[key])
+    for column in ("parameters", "milliseconds", "fast", "slow"):
+        values = {name: getattr(cost, column) for name, cost in evidence.analysis.costs.items()}
+        known = frame["model"].str.partition(" trained on ")[0].map(values).astype(float)
+        if known.notna().any():
+            frame[column] = known / 1e6 if column == "parameters" else known
     if not isinstance(evidence.background_scores, str):
         kept = evidence.background_scores.set_index("model")
         for column, key in (("background_score", "score"), ("background_low", "low"), ("background_high", "high")):
@@ -187,9 +192,13 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
             ends="background",
         ),
     ]
+    columns += [
+        Column("parameters", "Parameters (M)", "number", digits=1, hint="millions of learned numbers"),
+        Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per picture, with quartiles"),
+    ]
     columns = [column for column in columns if column.key in frame]
     note = (
         "Intervals are at the 95 % level; those of the mean over conditions hold for all models at once. Effects are "
-        "drops: positive is lost."
-    )
+        f"drops: positive is lost. {evidence.analysis.timing}"
+    ).strip()
     return Table("scores", "Scores of the models", frame, columns, note)

@@ -18,6 +18,8 @@ from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import ORIGINAL, Collection
+from holdfast.data.findings import DataFinding
+from holdfast.data.inventory import take_inventory
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
@@ -33,6 +35,9 @@ from holdfast.store import Run, writing
 
 DOUBTFUL = 0.5
 """Automatic masks with a lower confidence are doubtful; ``holdfast mask`` lists the same ones."""
+
+MOST_FINDINGS = 3
+"""Findings about the data that the answer shows."""
 
 SHOWN = (ORIGINAL, SAME, RANDOM, ONLY)
 
@@ -61,6 +66,7 @@ class Check:
         more_photos: between how many and how many photos more would answer what is open; None where nothing is, or
             where these photos do not tell.
         lines: the answer in words.
+        findings: what is wrong with the photos, gravest first.
     """
 
     results: api.Results
@@ -70,6 +76,7 @@ class Check:
     sure_verdict: dict[str, Any] | None
     more_photos: tuple[int, int] | None
     lines: list[str]
+    findings: tuple[DataFinding, ...] = ()
 
 
 def check(
@@ -136,7 +143,10 @@ def check(
     about_masks = _about_masks(made_masks, verdict, sure)
     page = results.report(outcome=outcome, resamples=RESAMPLES, note=about_masks)
     progress("report", 1, 1)
-    answer = Check(results, page, verdict, made_masks, sure, more, [])
+    findings = take_inventory(collection, progress=progress).findings
+    if made_masks:
+        findings = tuple(finding for finding in findings if finding.kind != "no-mask")
+    answer = Check(results, page, verdict, made_masks, sure, more, [], findings)
     answer.lines.extend(_lines(answer, collection, outcome, about_masks))
     return answer
 
@@ -269,6 +279,11 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
         )
     if few := donor_advice(int(verdict["n"]), donors_of(counts).get(RANDOM, 0)):
         lines.append(f"Backgrounds: {few}; more photos lend more of them.")
+    for finding in answer.findings[:MOST_FINDINGS]:
+        lines.append(f"Data: {finding.sentence} First: {finding.examples[0]}. {finding.advice}")
+    if len(answer.findings) > MOST_FINDINGS:
+        rest = len(answer.findings) - MOST_FINDINGS
+        lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
     lines.append(f"More photos: {photo_advice(verdict)}")
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines

@@ -14,7 +14,8 @@ from holdfast.core.options import make, options_of
 from holdfast.pipeline import specs
 
 VERBS = {
-    "ask": specs.AskSpec, "choose": specs.ChooseSpec, "detect": specs.DetectSpec, "evaluate": specs.EvaluateSpec,
+    "ask": specs.AskSpec, "choose": specs.ChooseSpec,
+    "data": specs.InventorySpec, "detect": specs.DetectSpec, "evaluate": specs.EvaluateSpec,
     "explain": specs.ExplainSpec, "generate": specs.GenerateSpec, "mask": specs.MaskSpec, "mine": specs.MineSpec,
     "modes": specs.ModesSpec, "perturb": specs.PerturbSpec, "remedy": specs.RemedySpec, "segment": specs.SegmentSpec,
     "synth": specs.SynthSpec, "train": specs.TrainSpec,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
+import shutil
 import sys
 from pathlib import Path
 
@@ -223,3 +224,21 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     (photos / "images" / "red").rename(photos / "images" / "reed")
     assert "nearest: red" in told(model, str(photos), out=tmp_path / "answer")
     assert not (tmp_path / "answer").exists()  # nobody waited for masks, and nothing is left behind
+
+
+def test_a_check_shows_the_gravest_findings_about_the_photos(photos: Path, toy_models: str, tmp_path: Path) -> None:
+    for number, label in enumerate(("disc", "square", "cross")):
+        first = sorted((photos / "images" / label).iterdir())[0]
+        (photos / "images" / label / f"gone{number}.png").symlink_to("nowhere.png")
+        shutil.copyfile(first, photos / "images" / label / f"copy{number}{first.suffix}")
+        mask = next((photos / "masks" / label).glob(f"{first.stem}.*"))
+        shutil.copyfile(mask, photos / "masks" / label / f"copy{number}{mask.suffix}")
+    shutil.copyfile(next((photos / "masks" / "disc").iterdir()), photos / "masks" / "disc" / "unused.png")
+    shutil.copyfile(
+        sorted((photos / "images" / "disc").iterdir())[0], sorted((photos / "images" / "square").iterdir())[0]
+    )
+    answer = check(f"{toy_models}:colour", str(photos), out=tmp_path / "out")
+    lines = [line for line in answer.lines if line.startswith("Data: ")]
+    assert [finding.kind for finding in answer.findings][:2] == ["two-classes", "twice"]
+    assert len(lines) == 4 and "two labels" in lines[0]
+    assert lines[3] == "Data: 1 other finding; holdfast data PHOTOS lists them all"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.api.verb import verb
+from holdfast.data.inventory import Inventory
 from holdfast.engine import Executor
 from holdfast.pipeline.ask.ask import ask as _ask
 from holdfast.pipeline.evaluate.evaluate import evaluate as _evaluate
@@ -16,12 +17,14 @@ from holdfast.pipeline.hard.mine import mine as _mine
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.mask import make_masks
+from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.specs import (
     AskSpec,
     DetectSpec,
     EvaluateSpec,
     GenerateSpec,
+    InventorySpec,
     MaskSpec,
     MineSpec,
     ModesSpec,
@@ -38,6 +41,12 @@ from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results
 from holdfast.stats.hard.failure_modes import measure
 from holdfast.store import workplace
+
+
+@verb(InventorySpec)
+def data(spec: InventorySpec, *, progress: Progress = in_notebook) -> Inventory:
+    """Return what a dataset holds, and what is wrong with it, gravest first; writes nothing."""
+    return inventory(spec, progress)
 
 
 @verb(SynthSpec, workers=1)

@@ -1,4 +1,4 @@
-"""Commands that make images: mask, synth, leaks, split, generate, mine, modes, remedy."""
+"""Commands about images: data, mask, synth, leaks, split, generate, mine, modes, remedy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,57 @@ import typer
 from holdfast.cli.progress import TerminalProgress, echo_lines, echo_summary, echo_trouble
 from holdfast.cli.verb import Argument, CommandCall, Data, Masks, Option, Quiet, Seed, verb
 from holdfast.core.places import shown
-from holdfast.pipeline.specs import GenerateSpec, MaskSpec, MineSpec, ModesSpec, RemedySpec, SynthSpec
+from holdfast.pipeline.specs import GenerateSpec, InventorySpec, MaskSpec, MineSpec, ModesSpec, RemedySpec, SynthSpec
 
 if TYPE_CHECKING:
+    from holdfast.data.inventory import Inventory
     from holdfast.pipeline.hard.mine import Mined
     from holdfast.stats.hard.failure_modes import Modes
+
+
+@verb(InventorySpec, out="")
+def data(
+    job: CommandCall[InventorySpec],
+    machine: Annotated[bool, Option("--json", help="Print the inventory as JSON, for programs.")] = False,
+) -> None:
+    """List what a dataset holds and what is wrong with it, gravest first; reads every file, writes nothing."""
+    import json
+    from dataclasses import asdict
+
+    from holdfast.pipeline.samples import inventory
+
+    with TerminalProgress(quiet=job.quiet or machine) as progress:
+        held = inventory(job.spec, progress)
+    if machine:
+        typer.echo(json.dumps(asdict(held), indent=1))
+        return
+    _echo_inventory(held)
+    typer.echo(f"{len(held.findings)} findings, gravest first:" if held.findings else "nothing found")
+    for number, finding in enumerate(held.findings, start=1):
+        more = ", …" if finding.count > len(finding.examples) else ""
+        typer.echo(f"{number}. {finding.sentence}\n   {', '.join(finding.examples)}{more}\n   {finding.advice}")
+
+
+def _echo_inventory(held: Inventory) -> None:
+    conditions = ", ".join(f"{name} {count:,}" for name, count in held.conditions.items())
+    splits = ", ".join(f"{name} {count:,}" for name, count in held.splits.items())
+    typer.echo(f"{held.name}: {held.images:,} pictures of {held.photos:,} photos, {len(held.classes)} classes, "
+               f"{held.bytes / 1e6:,.1f} MB")  # fmt: skip
+    lines = [f"{label}: {count:,}, {held.masked.get(label, 0):,} with masks" for label, count in held.classes.items()]
+    echo_lines(lines, "more classes")
+    formats = ", ".join(f"{name} {count:,}" for name, count in held.formats.items())
+    common = list(held.sizes.items())[:5]
+    sizes = ", ".join(f"{name} ({count:,})" for name, count in common)
+    more = f" and {len(held.sizes) - len(common):,} other sizes" if len(held.sizes) > len(common) else ""
+    turned = f"; EXIF turns {held.turned:,}" if held.turned else ""
+    facts = {"splits": splits, "conditions": conditions if len(held.conditions) > 1 else "",
+             "formats": f"{formats}{turned}", "sizes": f"{sizes}{more}"}  # fmt: skip
+    if held.covered:
+        low, middle, high = held.covered
+        facts["masks"] = f"cover {low:.1%} to {high:.1%} of their pictures, half of them more than {middle:.1%}"
+    for name, text in facts.items():
+        if text:
+            typer.echo(f"{name}: {text}")
 
 
 @verb(MaskSpec, out="Folder of the masks; existing masks are kept.", engine=True,

@@ -106,7 +106,7 @@ PLANNED = {
 }  # fmt: skip
 GROUPS = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
-    "Images and masks": (generated.mask, generated.synth, generated.split, generated.leaks),
+    "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
         findings.compare, walks.perturb, walks.sparse, runs.ask, runs.train, runs.segment, runs.detect,
         findings.explain, findings.choose, findings.study, findings.audit,

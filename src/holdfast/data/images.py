@@ -34,7 +34,8 @@ IMAGE_SUFFIXES = frozenset(
 )
 """Suffixes of FORMATS, in either case."""
 
-_ORIENTATION = 0x0112  # the EXIF tag
+ORIENTATION = 0x0112
+"""The EXIF tag."""
 
 # Odd but readable files make Pillow warn (malformed EXIF, say); here a file is readable or it is a SampleError. Done
 # once: warnings.catch_warnings for every image is not safe in threads and makes other modules repeat their warnings.
@@ -80,7 +81,7 @@ def load_upright(picture: Pillow.Image, *, max_pixels: int) -> Pillow.Image:
     check_size(*picture.size, max_pixels=max_pixels)
     try:
         picture.load()
-        if picture.getexif().get(_ORIENTATION, 1) != 1:
+        if picture.getexif().get(ORIENTATION, 1) != 1:
             picture = ImageOps.exif_transpose(picture)
         return picture
     except MemoryError:

@@ -98,9 +98,17 @@ def _rendered(spec: EvaluateSpec | SynthSpec, models: int) -> Workload:
     load, collection = _images(spec)
     conditions = parse_conditions(spec.scenarios, feather=spec.feather)
     stored = stored_conditions(collection.samples)
-    renderings = sum(len(applicable(sample, conditions, stored)) for sample in collection.samples)
+    renderings = bare = skipped = 0
+    for sample in collection.samples:
+        wanted = applicable(sample, conditions, stored)
+        renderings += len(wanted)
+        if sample.mask is None and (without := sum(condition.definition.needs_mask for condition in wanted)):
+            bare, skipped = bare + 1, skipped + without
     pasted = any(condition.definition.donor == "other_class" for condition in conditions)
     notes = _about_donors(spec, collection, load.units) if pasted else ()
+    if bare:
+        rows = f"{bare:,} of {load.images:,} images have no mask: {skipped * models:,} rows will be skipped"
+        notes = (*notes, f"{rows}; holdfast mask makes the missing ones")
     return replace(load, conditions=len(conditions), models=models, rows=renderings * models, notes=notes)
 
 

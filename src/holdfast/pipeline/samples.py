@@ -20,13 +20,17 @@ from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
+from holdfast.data.findings import Survey, short_digest, two_classes
+from holdfast.data.inventory import Inventory, take_inventory
+from holdfast.data.labels import read_label_file, unmatched_rows
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.specs import DataSpec as DataSpec
+from holdfast.pipeline.specs import InventorySpec
 from holdfast.pipeline.specs import PaintSpec as PaintSpec
 from holdfast.scenarios import PAPER, Condition, render
 from holdfast.scenarios.rendering import mask_missing
@@ -64,6 +68,13 @@ def read(spec: DataSpec) -> Collection:
         raise UserError(f"{spec.data} has no images in split {spec.split!r}; {known}")
     samples = evenly(samples, spec.limit) if spec.limit else samples
     return replace(collection, samples=tuple(samples))
+
+
+def inventory(spec: InventorySpec, progress: Progress = silent) -> Inventory:
+    """Return what a dataset holds and what is wrong with it; every picture and mask is read once."""
+    collection = read(DataSpec(spec.data, masks=spec.masks, split=spec.split, limit=spec.limit))
+    rows = unmatched_rows(read_label_file(spec.labels), collection.classes) if spec.labels else ()
+    return take_inventory(collection, label_rows=rows, max_pixels=spec.max_pixels, progress=progress)
 
 
 def prepare(spec: DataSpec, collection: Collection, progress: Progress) -> Prepared:
@@ -217,6 +228,18 @@ def begin_run(
     run.write_environment(environment())
     run.write_samples(sample_batches(prepared))
     summary.add_problems(prepared.collection.problems)
+    if names := _same_in_two_classes(prepared):
+        text = f"the same picture lies under two classes {len(names)} time(s), first {names[0]}"
+        summary.notes.append(f"{text}; holdfast data lists them all")
+
+
+def _same_in_two_classes(prepared: Prepared) -> list[str]:
+    """Return the names of equal files with different labels, from hashes that are known already."""
+    survey = Survey(prepared.collection)
+    for sample in prepared.collection.samples:
+        digest = prepared.images[sample.sample_id]
+        survey.digests += short_digest(digest.encode()) if digest else bytes(16)
+    return list(two_classes(survey.same_bytes()))
 
 
 def stored_conditions(samples: Sequence[Sample]) -> set[str]:

@@ -1,6 +1,6 @@
 """What every verb can be asked: each option declared once, importable without anything heavy."""
 
-from holdfast.pipeline.specs.data import DataSpec, PaintSpec, parse_matte
+from holdfast.pipeline.specs.data import DataSpec, InventorySpec, PaintSpec, parse_matte
 from holdfast.pipeline.specs.generated import GenerateSpec, MineSpec, ModesSpec, RemedySpec
 from holdfast.pipeline.specs.rows import AskSpec, ChooseSpec, EvaluateSpec, ExplainSpec, MaskSpec, SynthSpec
 from holdfast.pipeline.specs.training import DetectSpec, SegmentSpec, TrainSpec
@@ -14,6 +14,7 @@ __all__ = [
     "EvaluateSpec",
     "ExplainSpec",
     "GenerateSpec",
+    "InventorySpec",
     "MaskSpec",
     "MineSpec",
     "ModesSpec",

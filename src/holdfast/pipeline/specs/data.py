@@ -125,6 +125,20 @@ class DataSpec(Spec):
 
 
 @dataclass(frozen=True)
+class InventorySpec(Spec):
+    """Which images are looked through."""
+
+    PANEL = "Images"
+
+    data: str = option(help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA")
+    masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
+    labels: str | None = labels("CSV that maps classes to model outputs: its rows are compared with the classes.")
+    split: str = option("", help="Use only samples of this split.")
+    limit: int = limit()
+    max_pixels: int = max_pixels()
+
+
+@dataclass(frozen=True)
 class PaintSpec(DataSpec):
     """What conditions with painted backgrounds need besides; such conditions run only when they are named."""
 

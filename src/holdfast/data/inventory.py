@@ -1,0 +1,203 @@
+"""The inventory of a dataset: classes, sizes, formats and masks, and what is wrong with them. Photos are streamed."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import cv2
+import numpy as np
+from PIL import Image as Pillow
+
+from holdfast.core.errors import SampleError
+from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
+from holdfast.data.findings import DataFinding, PhotoFacts, Survey, find, short_digest
+from holdfast.data.images import ORIENTATION, EncodedImage, decode_image, open_header
+from holdfast.data.masks import VOID, EncodedMask, decode_mask
+
+_TOGETHER = 256  # photos that are looked at at a time
+_SMALL_VALUES = 32  # more classes than this in a label map are none
+_CLEARLY = 1.5  # times as strong must edges be under a turned mask
+_TURNS = {
+    2: Pillow.Transpose.FLIP_LEFT_RIGHT, 3: Pillow.Transpose.ROTATE_180, 4: Pillow.Transpose.FLIP_TOP_BOTTOM,
+    5: Pillow.Transpose.TRANSPOSE, 6: Pillow.Transpose.ROTATE_270, 7: Pillow.Transpose.TRANSVERSE,
+    8: Pillow.Transpose.ROTATE_90,
+}  # fmt: skip
+"""What EXIF's orientation asks for."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a dataset holds.
+
+    Attributes:
+        name: of the dataset.
+        images: number of pictures; ``photos`` counts their sources.
+        classes: label → number of pictures.
+        masked: label → number of pictures with a mask.
+        splits: split → number of pictures, where there are splits.
+        conditions: condition → number of pictures.
+        formats: format of the files → number.
+        sizes: "width × height" → number, the commonest first.
+        turned: pictures that EXIF turns.
+        bytes: size of all files.
+        covered: smallest, median and largest share of a picture that its mask covers; empty without masks.
+        findings: what is wrong, gravest first.
+    """
+
+    name: str
+    images: int
+    photos: int
+    classes: Mapping[str, int]
+    masked: Mapping[str, int]
+    splits: Mapping[str, int]
+    conditions: Mapping[str, int]
+    formats: Mapping[str, int]
+    sizes: Mapping[str, int]
+    turned: int
+    bytes: int
+    covered: tuple[float, ...]
+    findings: tuple[DataFinding, ...]
+
+
+def take_inventory(
+    collection: Collection,
+    *,
+    label_rows: Sequence[str] = (),
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> Inventory:
+    """Read every picture and mask of a collection once, and return what they show.
+
+    Args:
+        collection: of any reader.
+        label_rows: a sentence for each row of a label file that matches no class.
+        max_pixels: larger pictures are not decoded.
+        progress: called with the name of the step, how many pictures are done, and their number.
+    """
+    survey = Survey(collection, label_rows)
+    formats, sizes, areas = Counter[str](), Counter[str](), array("d")
+    turned = size = 0
+    progress("data", 0, len(collection))
+    for done, (sample, facts) in enumerate(_looked_at(collection.samples, max_pixels), start=1):
+        survey.add(sample, facts)
+        if not facts.problem:
+            formats[facts.format or "in memory"] += 1
+            sizes[f"{facts.size[1]} × {facts.size[0]}"] += 1
+        turned, size = turned + facts.turned, size + facts.bytes
+        if facts.covered == facts.covered:
+            areas.append(facts.covered)
+        progress("data", done, len(collection))
+    samples = collection.samples
+    counted = Counter(sample.label for sample in samples)
+    return Inventory(
+        name=collection.name, images=len(samples), photos=len({sample.source_id for sample in samples}),
+        classes={label: counted[label] for label in collection.classes},
+        masked=dict(Counter(sample.label for sample in samples if sample.mask is not None)),
+        splits=dict(Counter(sample.split for sample in samples if sample.split)),
+        conditions=dict(Counter(sample.condition for sample in samples)), formats=dict(formats.most_common()),
+        sizes=dict(sizes.most_common()), turned=turned, bytes=size,
+        covered=tuple(float(share) for share in np.quantile(areas, (0, 0.5, 1))) if areas else (),
+        findings=tuple(find(survey)),
+    )  # fmt: skip
+
+
+def _looked_at(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sample, PhotoFacts]]:
+    """Yield each sample with its facts; a few hundred are in memory at a time."""
+    rest = iter(samples)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        while group := list(islice(rest, _TOGETHER)):
+            yield from zip(group, threads.map(partial(look_at, max_pixels=max_pixels), group), strict=True)
+
+
+def look_at(sample: Sample, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> PhotoFacts:
+    """Return what a photo and its mask show."""
+    facts, header = PhotoFacts(), None
+    try:
+        if isinstance(sample.image, EncodedImage):
+            data = sample.image.read()
+            facts = replace(facts, digest=short_digest(data), bytes=len(data))
+            header = open_header(data)
+            facts = replace(facts, format=header.format or "", deep=_is_deep(data, header))
+            image = decode_image(data, max_pixels=max_pixels)
+        else:
+            facts = replace(facts, digest=short_digest(sample.image.fingerprint().encode()))
+            image = sample.image.load(max_pixels=max_pixels)
+    except SampleError as error:
+        return replace(facts, problem=str(error))
+    orientation = int(header.getexif().get(ORIENTATION, 1)) if header is not None else 1
+    turned = orientation in _TURNS
+    facts = replace(facts, size=image.shape[:2], brightest=int(image.max()), turned=turned)
+    if sample.mask is None:
+        return facts
+    return replace(facts, **_mask_facts(sample.mask, image, orientation if turned else 1))
+
+
+def _is_deep(data: bytes, header: Pillow.Image) -> bool:
+    """Return whether a file has more than 8 bits a channel."""
+    if header.format == "PNG":
+        return data[24] == 16  # where its header has the depth
+    if header.format == "TIFF":
+        bits: Any = getattr(header, "tag_v2", {}).get(258, (8,))
+        return max(bits if isinstance(bits, tuple) else (bits,)) > 8
+    return header.mode.startswith("I")
+
+
+def _mask_facts(source: Any, image: Image, orientation: int) -> dict[str, Any]:
+    height, width = image.shape[:2]
+    try:
+        mask: Mask = source.load(height, width)
+    except SampleError as error:
+        if orientation >= 5 and height != width:  # turned by a quarter: the stored sides are the other way round
+            try:
+                source.load(width, height)
+            except SampleError:
+                return {"mask_problem": str(error)}
+            return {"turned_mask": True}
+        return {"mask_problem": str(error)}
+    return {
+        "covered": float(mask.mean()),
+        "turned_mask": orientation != 1 and _fits_better_turned(image, mask, orientation),
+        "void_ring": isinstance(source, EncodedMask)
+        and source.format in ("auto", "grey")
+        and _is_void_ring(source, mask),
+    }
+
+
+def _fits_better_turned(image: Image, mask: Mask, orientation: int) -> bool:
+    """Return whether the picture's edges are clearly stronger along the mask turned as EXIF turns the picture."""
+    turned = np.asarray(Pillow.fromarray(mask.view(np.uint8)).transpose(_TURNS[orientation])).astype(np.bool_)
+    if turned.shape != mask.shape:  # a quarter turn of sides that differ: the mask was drawn on the upright picture
+        return False
+    grey = cv2.GaussianBlur(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (5, 5), 0).astype(np.float32)
+    edges = cv2.magnitude(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
+    along, along_turned = _mean_along(edges, mask), _mean_along(edges, turned)
+    return along_turned > _CLEARLY * along + 1
+
+
+def _mean_along(edges: Any, mask: Mask) -> float:
+    outline = cv2.morphologyEx(mask.view(np.uint8), cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)).astype(np.bool_)
+    return float(edges[outline].mean()) if outline.any() else 0.0
+
+
+def _is_void_ring(source: EncodedMask, mask: Mask) -> bool:
+    """Return whether a mask file holds 0, a few small values and 255, and is read as 255 alone."""
+    if source.format not in ("auto", "grey"):
+        return False
+    data = source.read()
+    header = open_header(data)
+    if header.mode not in ("L", "P") or header.format in ("JPEG", "MPO", "WEBP"):
+        return False
+    values = np.unique(np.asarray(header))
+    small = values[(values > 0) & (values < 128)]
+    between = values[(values >= 128) & (values < VOID)]
+    if values[-1] != VOID or between.size or not 0 < small.size <= _SMALL_VALUES:
+        return False
+    return not np.array_equal(decode_mask(data, format="index"), mask)

@@ -104,7 +104,7 @@ PLANNED = {
     "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
     "detect": runs.detect,
 }  # fmt: skip
-GROUPS = {
+GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (

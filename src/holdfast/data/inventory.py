@@ -146,7 +146,7 @@ def _is_deep(data: bytes, header: Pillow.Image) -> bool:
         return data[24] == 16  # where its header has the depth
     if header.format == "TIFF":
         bits: Any = getattr(header, "tag_v2", {}).get(258, (8,))
-        return max(bits if isinstance(bits, tuple) else (bits,)) > 8
+        return bool(max(bits if isinstance(bits, tuple) else (bits,)) > 8)
     return header.mode.startswith("I")
 
 

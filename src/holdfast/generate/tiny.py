@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import checked, place, shown
@@ -119,7 +119,6 @@ def _part(folder: Path, part: str) -> Path | None:
 
 def _read(folder: Path, part: str) -> dict[str, Any]:
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     file = _part(folder, part)
@@ -133,7 +132,8 @@ def _read(folder: Path, part: str) -> dict[str, Any]:
         raise UserError(
             f"{file.name} holds Python objects besides tensors, which are never unpickled because they can run code"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError, SafetensorError) as error:
+    except Exception as error:  # damaged pickles raise anything
+        raise_machine_trouble(error)
         raise UserError(f"{file.name} is not a file of weights that can be read: {first_line(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{file.name} should hold tensors by name and nothing else")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import checked, place, shown
@@ -168,7 +168,6 @@ def load_taming(file: Path) -> Any:
 def read_state(file: Path) -> dict[str, torch.Tensor]:
     """Read the tensors by name, without running anything else that the file holds."""
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -179,7 +178,8 @@ def read_state(file: Path) -> dict[str, torch.Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(f"{file.name} is refused because reading it would run code: {first_line(error)}") from error
-    except (RuntimeError, EOFError, ValueError, TypeError, KeyError, OSError, SafetensorError) as error:
+    except Exception as error:  # damaged pickles raise anything
+        raise_machine_trouble(error)
         raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error
     inner = content.get("state_dict", content) if isinstance(content, Mapping) else {}
     if not isinstance(inner, Mapping):

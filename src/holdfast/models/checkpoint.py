@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError, first_line
+from holdfast.core.errors import UserError, first_line, raise_machine_trouble
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm, torchvision
@@ -114,7 +114,8 @@ def read_state(file: Path) -> tuple[dict[str, torch.Tensor], LabelSpace | None]:
                 "code; save the model's state_dict(), best as safetensors"
             ) from error
         raise UserError(f"{file.name} is not a checkpoint that torch can read") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # damaged pickles raise anything
+        raise_machine_trouble(error)
         raise UserError(f"{file.name} is not a checkpoint that torch can read: {first_line(error)}") from error
     return unwrap(content, file.name), None
 

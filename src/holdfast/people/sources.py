@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,10 +82,14 @@ def list_sources(connection: Connection) -> list[dict[str, Any]]:
 
 
 class Shelf:
-    """Return images by the numbers that pages know."""
+    """Return images by the numbers that pages know.
 
-    def __init__(self, database: Database) -> None:
+    ``folder`` is the server's own: what it keeps there is found after the folder was moved, or restored elsewhere.
+    """
+
+    def __init__(self, database: Database, folder: Path | None = None) -> None:
         self._database = database
+        self._folder = folder
         self._lock = Lock()
         self._collections: dict[int, tuple[Mapping[str, Sample], int]] = {}
         self._samples: dict[int, Sample] = {}
@@ -113,12 +118,20 @@ class Shelf:
                 with self._database.reading() as connection:
                     last = select(func.max(images.c.id)).where(images.c.source_id == row.source_id)
                     read = connection.scalar(last) or image_id
-                samples = {sample.sample_id: sample for sample in load_collection(row.reference).samples}
+                samples = {sample.sample_id: sample for sample in load_collection(self._here(row.reference)).samples}
                 self._collections[row.source_id] = samples, read
         if row.sample_id not in samples:
             raise SampleError(f"{row.reference} no longer has the image {row.sample_id!r}")
         self._samples[image_id] = samples[row.sample_id]
         return self._samples[image_id]
+
+    def _here(self, reference: str) -> str:
+        """Return a reference into the server's folder as it is called now."""
+        kept = re.fullmatch(r"(\w+:)?(/.+)/((?:sentinels|pools)/[^?]+)(\?.*)?", reference)
+        if kept is None or self._folder is None or Path(kept[2], kept[3]).exists():
+            return reference
+        moved = self._folder.absolute() / kept[3]
+        return f"{kept[1] or ''}{moved}{kept[4] or ''}" if moved.exists() else reference
 
 
 ONLY = ("accepted", "rejected", "all")

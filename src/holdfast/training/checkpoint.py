@@ -10,7 +10,6 @@ elsewhere. Whoever is ahead writes and clears away what has fewer epochs; folder
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import time
 import uuid
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, raise_machine_trouble
 from holdfast.core.files import UNFINISHED
 
 if TYPE_CHECKING:
@@ -167,7 +166,6 @@ def _copied(state: Any) -> Any:
 def newest(folder: Path) -> Checkpoint | None:
     """Read the last complete checkpoint of a folder, if there is one; raise UserError where it cannot be read."""
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     while complete := _complete(folder):
@@ -177,9 +175,10 @@ def newest(folder: Path) -> Checkpoint | None:
             average = load_file(where / AVERAGE) if (where / AVERAGE).is_file() else {}
             state = torch.load(where / STATE, map_location="cpu", weights_only=True)
             return Checkpoint(weights, average, state["optimiser"], state["progress"])
-        except (OSError, KeyError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        except Exception as error:  # damaged pickles raise anything
             if not where.exists():  # another attempt has written a newer one meanwhile
                 continue
+            raise_machine_trouble(error)
             message = f"the checkpoint {where.name} cannot be read; delete it to train from the beginning"
             raise UserError(message) from error
     return None

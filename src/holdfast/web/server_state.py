@@ -250,7 +250,7 @@ def open_server(options: ServeOptions, *, clock: Callable[[], float] = time.time
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"--state {str(options.state)!r} is a file; name a folder") from None
     database = open_database(options.database or options.state.absolute() / "people.sqlite")
-    shelf = Shelf(database)
+    shelf = Shelf(database, options.state)
     return ServerState(
         options=options,
         database=database,

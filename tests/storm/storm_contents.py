@@ -1,0 +1,67 @@
+"""What a folder holds, as texts to compare: tables by their rows, other files by their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return a hash per file, and for tables one per column: the parts of a table may be cut in any way.
+
+    Files whose names begin with a dot are the command's own business, and logs for TensorBoard are named by the time.
+    """
+    import pyarrow.parquet as pq
+
+    hashes: dict[str, str] = {}
+    parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        hidden = any(word.startswith(".") for word in name.split("/"))
+        if not path.is_file() or hidden or ".damaged" in name or ".tfevents." in name:
+            continue
+        if path.suffix == ".parquet":
+            table = f"{path.parent.relative_to(folder).as_posix()}/*" if path.name.startswith("part-") else name
+            parts[table] += pq.read_table(path, partitioning=None).to_pylist()
+        else:
+            hashes[name] = _hash(path.read_bytes()) if path.stat().st_size else "empty"
+    for table, rows in parts.items():
+        keys = [_key(row) for row in rows]
+        for column in sorted({column for row in rows for column in row}):
+            values = sorted(f"{key} {_text(row.get(column))}" for key, row in zip(keys, rows, strict=True))
+            hashes[f"{table}:{column}"] = _hash("\n".join(values).encode())
+    return hashes
+
+
+def difference(there: dict[str, str], wanted: dict[str, str], volatile: set[str]) -> str:
+    """Return the first things in which two folders differ, or "".
+
+    Of volatile files and columns, which two undisturbed runs have different already, only the presence counts.
+    """
+    missing = [f"{name} is missing" for name in wanted if name not in there]
+    more = [f"{name} is one too many" for name in there if name not in wanted]
+    other = [
+        f"{name} differs" for name in wanted
+        if (name in there and (there[name] == "empty") != (wanted[name] == "empty"))
+        or (name in there and there[name] != wanted[name] and name not in volatile)
+    ]  # fmt: skip
+    return "; ".join((missing + other + more)[:4])
+
+
+def _key(row: dict[str, Any]) -> str:
+    return str(row.get("row_id") or row.get("sample_id") or row.get("image_id") or "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        return json.dumps([round(number, 4) for number in value])
+    return repr(value)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,171 @@
+"""Commands of a storm: each a process of its own, forked from one that has imported everything already."""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT_S = 240.0
+"""A command that takes longer hangs; the slowest takes some twenty seconds on a busy core."""
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    said: str  # on standard output
+    complained: str  # on standard error
+    seconds: float
+    hit: bool = False  # whether a signal of ours reached it alive
+    left: tuple[str, ...] = ()  # processes of it that outlived it
+
+
+def import_everything() -> None:
+    """Import what commands import, once; no threads may run afterwards, since they do not survive a fork."""
+    import cv2  # noqa: F401
+    import duckdb  # noqa: F401
+    import open_clip  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import segmentation_models_pytorch  # noqa: F401
+    import statsmodels.api  # noqa: F401
+    import timm  # noqa: F401
+    import torchvision  # noqa: F401
+
+    import holdfast.cli.main  # noqa: F401
+
+
+def _inside(work: Callable[[], None], folder: Path, environment: dict[str, str], largest_file: int) -> None:
+    """Run ``work`` in the forked process and end it as a Python program ends."""
+    code = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.chdir(folder / "cwd")
+        os.environ.update(environment)
+        tempfile.tempdir = None
+        if largest_file:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+        work()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        multiprocessing.util._exit_function()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _holdfast(words: list[str]) -> Callable[[], None]:
+    def work() -> None:
+        from holdfast.cli.main import main
+
+        sys.argv = ["holdfast", *words]
+        main()
+
+    return work
+
+
+def command(
+    words: list[str], folder: Path, *, environment: dict[str, str] | None = None, kill: tuple[int, float] | None = None,
+    largest_file: int = 0, own_interpreter: bool = False, meanwhile: tuple[float, Callable[[], None]] | None = None,
+) -> Ended:  # fmt: skip
+    """Run ``holdfast WORDS``; ``kill`` is a signal and the seconds after which it is sent.
+
+    ``own_interpreter`` starts Python anew, as a user does, which takes seconds more. ``meanwhile`` is called once after
+    so many seconds.
+    """
+    for name in ("cwd", "tmp", "home"):
+        (folder / name).mkdir(exist_ok=True)
+    settings = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "COLUMNS": "120"} | (environment or {})
+    began = time.monotonic()
+    if own_interpreter:
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.cli.main", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                cwd=folder / "cwd", env=os.environ | settings, start_new_session=True,
+            )  # fmt: skip
+        pid = process.pid
+    else:
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            _inside(_holdfast(words), folder, settings, largest_file)
+    hit, status = False, None
+    while status is None:
+        seconds = time.monotonic() - began
+        done, code = os.waitpid(pid, os.WNOHANG)
+        if done:
+            status = os.waitstatus_to_exitcode(code)
+        elif kill is not None and not hit and seconds >= kill[1]:
+            hit = True
+            os.kill(pid, kill[0])
+        elif seconds > LIMIT_S:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            status = 124
+        else:
+            if meanwhile is not None and seconds >= meanwhile[0]:
+                meanwhile[1]()
+                meanwhile = None
+            time.sleep(0.004)
+    if own_interpreter:
+        process.returncode = status
+    said, complained = ((folder / name).read_text("utf8", "replace") for name in ("stdout", "stderr"))
+    return Ended(status, said, complained, time.monotonic() - began, hit, _left(pid))
+
+
+def aside(work: Callable[[], None], folder: Path) -> str:
+    """Run ``work`` in a process of its own, since it may start threads; its standard output."""
+    pid = os.fork()
+    if not pid:
+        _inside(work, folder, {}, 0)
+    _, code = os.waitpid(pid, 0)
+    if code:
+        raise RuntimeError((folder / "stderr").read_text())
+    return (folder / "stdout").read_text()
+
+
+def _left(session: int, patience: float = 20.0) -> tuple[str, ...]:
+    """Return the processes of a session that are still there; workers of a killed command get a while to notice."""
+    deadline = time.monotonic() + patience
+    while True:
+        members = [name for pid, name in _processes(session)]
+        if not members or time.monotonic() > deadline:
+            for pid, _ in _processes(session):
+                os.kill(pid, signal.SIGKILL)
+            return tuple(members)
+        time.sleep(0.05)
+
+
+def _processes(session: int) -> list[tuple[int, str]]:
+    members = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            _, _, tail = stat.read_text().rpartition(")")
+            fields = tail.split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                words = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf8", "replace")
+                members.append((int(stat.parent.name), words[:120]))
+        except OSError:
+            continue
+    return members

@@ -1,0 +1,81 @@
+"""Ten minutes of storm; and that a storm would notice what it looks for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from storm_contents import contents, difference
+from storm_process import Ended
+from storm_troubles import misbehaviour
+
+from storm import BEGIN, END, write_page
+
+STORM = Path(__file__).with_name("storm.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_minutes_of_storm(tmp_path: Path) -> None:
+    result = tmp_path / "storm.json"
+    command = [sys.executable, STORM, "--minutes", "10", "--json", result]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    counts = json.loads(result.read_text())["counts"]
+    assert counts["episodes"] > 10 and counts["kills that hit"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (Ended(0, "12 made", "", 1.0), ""),
+        (Ended(2, "", "holdfast: the file is damaged", 1.0), ""),
+        (Ended(1, "", "Traceback (most recent call last)\nValueError: x", 1.0), "Traceback"),
+        (Ended(1, "", "holdfast: this should not have happened (ValueError)", 1.0), "should not have happened"),
+        (Ended(2, "", "", 1.0), "without a sentence"),
+        (Ended(-11, "", "", 1.0), "SIGSEGV"),
+        (Ended(0, "12 made", "", 1.0, left=("python -c spawn_main",)), "left processes"),
+        (Ended(124, "", "", 240.0), "did not end"),
+    ],
+)
+def test_what_no_command_may_do_is_noticed(ended: Ended, words: str) -> None:
+    found = misbehaviour(ended)
+    assert (words in found) if words else not found
+
+
+def test_another_table_or_picture_is_noticed(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "out"
+    (folder / "rows").mkdir(parents=True)
+    rows = [{"row_id": str(number), "correct": number % 2 == 0} for number in range(6)]
+    for number, part in enumerate((rows[:2], rows[2:])):
+        pq.write_table(pa.Table.from_pylist(part), folder / "rows" / f"part-{number}.parquet")
+    (folder / "picture.png").write_bytes(b"a picture")
+    wanted = contents(folder)
+    pq.write_table(pa.Table.from_pylist(rows[::-1]), folder / "rows" / "part-0.parquet")  # cut in another way
+    (folder / "rows" / "part-1.parquet").unlink()
+    assert difference(contents(folder), wanted, set()) == ""
+    pq.write_table(pa.Table.from_pylist(rows[1:]), folder / "rows" / "part-0.parquet")
+    assert "rows/*:correct differs" in difference(contents(folder), wanted, set())
+    shutil.rmtree(folder / "rows")
+    assert "rows/*:correct is missing" in difference(contents(folder), wanted, set())
+    (folder / "picture.png").write_bytes(b"")
+    assert "picture.png differs" in difference(contents(folder), wanted, {"picture.png"})
+
+
+def test_the_page_tells_seed_counts_and_findings(tmp_path: Path) -> None:
+    result, page = tmp_path / "storm.json", tmp_path / "reliability.md"
+    finding = {"episode": 3, "verb": "eval", "trouble": "kill", "what": "a row is missing", "again": "…"}
+    counts = {"episodes": 9, "trouble: kill": 9, "verb: eval": 9, "kills that hit": 8}
+    result.write_text(json.dumps({"seed": 7, "seconds": 3600, "counts": counts, "findings": [finding]}))
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_page(result, page)
+    text = page.read_text()
+    assert "Seed 7, 60 minutes, 9 episodes, 1 findings." in text and "a row is missing" in text
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "8 kills that hit" in text

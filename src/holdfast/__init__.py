@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module, metadata
 from types import ModuleType
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     )
     from holdfast.scenarios import parse_conditions, render, scenario
     from holdfast.verbs import bundle, check, export, plan, verify
+
+# Libraries read these when they are imported. onnxruntime would keep an id of the machine and a file of events for its
+# maker in the home folder, diffusers would tell the hub which pipelines are loaded.
+for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_name, "1")
 
 try:
     __version__ = metadata.version("holdfast")

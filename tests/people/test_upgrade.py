@@ -16,7 +16,8 @@ from alembic import command
 from sqlalchemy import create_engine, inspect, text
 
 from holdfast.core.errors import UserError
-from holdfast.people import identity, migrate
+from holdfast.people import database as migrate
+from holdfast.people import identity
 from holdfast.people.campaigns import list_campaigns, progress
 from holdfast.people.database import open_database
 from holdfast.people.mask_exchange import mask_rows

@@ -1,0 +1,28 @@
+"""Models leave nothing in the home folder: libraries that would keep records for their makers are told not to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+NETWORK = Path(__file__).parents[1] / "storm" / "corpus" / "network" / "small.onnx"
+CODE = """
+import sys
+import numpy as np
+from holdfast.models.loading import load_classifier
+
+model = load_classifier("onnx:" + sys.argv[1] + "?size=16")
+print(model.predict([np.zeros((16, 16, 3), np.uint8)]).shape)
+"""
+
+
+def test_onnxruntime_writes_nothing_into_the_home_folder(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [sys.executable, "-c", CODE, str(NETWORK)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment | {"HOME": str(home)})
+    assert done.stdout.strip() == "(1, 3)", done.stderr
+    assert [str(path) for path in home.rglob("*") if path.is_file()] == []

@@ -11,7 +11,6 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import resampled_sums
 from holdfast.stats.core.grid import averages, grid, holm, judged
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.models.between import _taus, common, kendall, pairs, rank_agreement, ranking
@@ -76,29 +75,6 @@ def test_only_photos_both_answered_count(right):
     assert "no photo that every model" in ranking(counts_of(never)).reason
 
 
-@pytest.mark.parametrize("average", ["micro", "macro"])
-@pytest.mark.parametrize("photos", [60, 300])
-def test_coverage_and_rejection_of_the_paired_interval(average, photos):
-    """1,500 data sets at once, a column each: 93–97 % covered, 3–7 % of equal models told apart."""
-    rng = np.random.default_rng(photos)
-    sets, classes = 1500, 6
-    number = np.arange(photos) % classes
-    ease = np.linspace(-1, 1, classes)[number][:, None]
-    shared = rng.normal(size=(photos, sets))
-    answer = [(shared + rng.normal(size=(photos, sets)) < 0.8 + ease).astype(float) for _ in range(2)]
-    difference, parts = averages(answer[0] - answer[1], number, average)
-    moved = np.concatenate(
-        [
-            resampled_sums(block, np.arange(photos), resamples=1000, seed=1)
-            for block in np.array_split(parts, 5, axis=1)
-        ],
-        axis=1,
-    )
-    low, high, p = judged(difference, moved, photos)
-    assert 0.93 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
-    assert 0.03 <= np.mean(p < 0.05) <= 0.07
-
-
 def test_class_with_one_photo_still_has_an_error():
     rate = np.array([[1.0], [0.0], [1.0], [0.0], [0.0]])
     estimate, parts = averages(rate, np.array([0, 0, 0, 0, 1]), "macro")
@@ -132,21 +108,6 @@ def test_ranking_of_certain_and_of_few_photos():
     clear = np.stack([np.ones((30, 1)), np.zeros((30, 1))], axis=1)
     assert ranking(counts_of(clear)).table["rank"].tolist() == ["1", "2"]
     assert set(ranking(counts_of(clear[:3])).table["rank"]) == {"1–2"}
-
-
-def test_simultaneous_statements_hold_together():
-    """Among eight equal models, some is wrongly told apart in 3–7 %; all intervals cover together in 93–97 %."""
-    rng = np.random.default_rng(4)
-    wrong = covered = 0
-    repetitions = 400
-    for _ in range(repetitions):
-        right = clustered(np.full((8, 1), 0.5), 150, 1.0, rng)
-        result = ranking(counts_of(right), average="micro", resamples=500, seed=int(rng.integers(1 << 30))).table
-        wrong += set(result["rank"]) != {"1–8"}
-        truth = 1 / (1 + np.exp(-0.5))
-        covered += bool(((result["low"] <= truth) & (truth <= result["high"])).all())
-    assert 0.025 <= wrong / repetitions <= 0.075
-    assert 0.925 <= covered / repetitions <= 0.98
 
 
 def test_one_model_and_twenty():

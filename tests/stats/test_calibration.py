@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from made_rows import table
-from scipy.stats import mannwhitneyu, norm
+from scipy.stats import mannwhitneyu
 
 from holdfast.stats.core.reduce import reduce
 from holdfast.stats.effects.confidence import area_under_risk_coverage, auroc_interval, background_auroc, calibration
@@ -78,16 +78,6 @@ def test_auroc_is_the_rank_statistic() -> None:
     assert (row["n"], row["n_background"]) == (300, 200)
     assert row["low"] < row["auroc"] < row["high"]
     assert background_auroc(reduce(table(rows(ours, ours > 0.5)))).empty
-
-
-@pytest.mark.parametrize(("truth", "n", "others"), [(0.6, 100, 100), (0.8, 60, 120), (0.9, 100, 100)])
-def test_auroc_interval_covers(truth: float, n: int, others: int) -> None:
-    rng = np.random.default_rng(44)
-    shift = np.sqrt(2) * norm.ppf(truth)
-    ours, theirs = rng.normal(shift, 1, (1500, n)), rng.normal(0, 1, (1500, others))
-    areas = mannwhitneyu(ours, theirs, axis=1).statistic / (n * others)
-    ends = np.array([auroc_interval(float(area), n, others) for area in areas])
-    assert 0.93 <= np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1])) <= 0.97
 
 
 def test_auroc_interval_keeps_a_width_at_the_ends() -> None:

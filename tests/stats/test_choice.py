@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from made_grid import counts_of
 
 from holdfast.core.errors import UserError
-from holdfast.stats.models.choice import ModelCost, Weight, choose, front, recommend, weigh
+from holdfast.stats.models.choice import ModelCost, Weight, choose, front, weigh
+from holdfast.stats.models.recommendation import recommend
 
 BOTH = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
 
@@ -63,19 +64,6 @@ def test_the_data_do_not_decide_and_cost_does() -> None:
     assert open_end.model == "" and "do not decide either" in open_end.sentences[0]
     unknown = recommend(choose(counts, BOTH, resamples=200, costs={"m00": ModelCost(reason="no such file")}))
     assert unknown.model == "" and any("Speed is not known" in text for text in unknown.sentences)
-
-
-def test_intervals_and_groups_keep_their_level() -> None:
-    """Over many worlds: the interval holds the truth, and equal models are rarely told apart."""
-    covered, apart = 0, 0
-    worlds = 120
-    for seed in range(worlds):
-        found = choose(counts_of(answers([[0.8, 0.6]] * 3, 120, seed)), BOTH, resamples=300, seed=seed)
-        row = found.models[found.models["model"] == "m00"].iloc[0]
-        covered += row["low"] <= 0.65 <= row["high"]
-        apart += len(found.together) < 3
-    assert covered >= 0.89 * worlds
-    assert apart <= 0.11 * worlds
 
 
 def test_standard_errors_match_a_bootstrap_written_out() -> None:

@@ -74,19 +74,6 @@ def test_a_model_above_the_line_of_the_others_is_found_and_the_line_leaves_it_ou
     assert (sizes["m05"] == 3 and sizes["m00"] == 2) or without.effective.reason
 
 
-def test_the_interval_of_unpaired_photos_covers() -> None:
-    rng = np.random.default_rng(11)
-    truth, inside = 0.85 - 0.4, 0
-    for _ in range(100):
-        sets = {
-            name: counts_of((rng.random((n, 1, 1)) < p).astype(float), classes=4)
-            for name, n, p in (("a", 120, 0.85), ("b", 80, 0.4))
-        }
-        row = dataset_drops(sets).drops.iloc[0]
-        inside += row["low"] <= truth <= row["high"]
-    assert 90 <= inside <= 100
-
-
 def test_what_cannot_be_compared_is_said() -> None:
     first = answers([0.9, 0.8], 40, classes=2)
     with pytest.raises(UserError, match="needs two"):

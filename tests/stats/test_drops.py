@@ -15,10 +15,6 @@ from holdfast.core.errors import UserError
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import corrected_resampled_interval, drops, mcnemar, paired_effect
 
-BALANCED = np.repeat(np.arange(12), 10)
-UNEVEN = np.repeat(np.arange(8), [6, 8, 10, 14, 20, 30, 44, 60])
-REPETITIONS = 600
-
 
 def cells(labels: np.ndarray, right: np.ndarray, donors: np.ndarray | None = None) -> pd.DataFrame:
     return pd.DataFrame(
@@ -66,59 +62,6 @@ def test_nothing_changed_still_leaves_a_doubt() -> None:
     everything = paired_effect(*pairs(0, 100, 0, 0), "right")
     assert 0.9 < everything.low < 0.99
     assert everything.high == 1
-
-
-def simulate(
-    rng: np.random.Generator, labels: np.ndarray, lost: np.ndarray, gained: float, donors: np.ndarray | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``lost`` of the photos fall, ``gained`` rise, 40 % stay right."""
-    u = rng.random(len(labels))
-    return cells(labels, u < 0.4 + lost), cells(labels, (u < 0.4) | (u > 1 - gained), donors)
-
-
-@pytest.mark.parametrize(
-    ("labels", "average", "base", "slope", "gained"),
-    [
-        (BALANCED, "macro", 0.30, 0.0, 0.05),
-        (UNEVEN, "macro", 0.20, 0.02, 0.10),
-        (UNEVEN, "micro", 0.06, 0.0, 0.06),
-    ],
-)
-def test_drop_interval_covers(labels: np.ndarray, average: str, base: float, slope: float, gained: float) -> None:
-    rng = np.random.default_rng(21)
-    lost = base + slope * labels
-    by_class = pd.Series(lost - gained).groupby(labels).mean()
-    truth = by_class.mean() if average == "macro" else (lost - gained).mean()
-    covered = 0
-    for seed in range(REPETITIONS):
-        first, second = simulate(rng, labels, lost, gained)
-        effect = paired_effect(first, second, "right", average=average, resamples=1000, seed=seed)
-        covered += effect.low <= truth <= effect.high
-    assert 0.93 <= covered / REPETITIONS <= 0.97
-
-
-@pytest.mark.parametrize(("donors", "spread"), [pytest.param(100, 0.0, marks=pytest.mark.slow), (12, 0.2)])
-def test_drop_interval_covers_with_shared_donors(donors: int, spread: float) -> None:
-    rng = np.random.default_rng(26)
-    covered, blind = 0, 0
-    for seed in range(REPETITIONS):
-        lender = rng.integers(0, donors, len(BALANCED))
-        lost = 0.25 + rng.uniform(-spread, spread, donors)[lender]
-        first, second = simulate(rng, BALANCED, lost, 0.05, lender)
-        effect = paired_effect(first, second, "right", resamples=1000, seed=seed)
-        covered += effect.low <= 0.2 <= effect.high
-        if seed < REPETITIONS / 4:  # what ignoring the donors would do
-            effect = paired_effect(first, second.assign(donor_id=None), "right", resamples=1000, seed=seed)
-            blind += effect.low <= 0.2 <= effect.high
-    assert 0.93 <= covered / REPETITIONS <= 0.97
-    assert spread == 0 or blind / (REPETITIONS / 4) < 0.9
-
-
-def test_mcnemar_rejects_at_its_level() -> None:
-    rng = np.random.default_rng(23)
-    changed = rng.binomial(2000, 0.3, 4000)
-    rejected = np.mean([mcnemar(int(k), int(m - k)) < 0.05 for m in changed[:1500] for k in [rng.binomial(m, 0.5)]])
-    assert 0.03 <= rejected <= 0.07
 
 
 def test_pairing_on_the_photo_and_averaging_by_class() -> None:

@@ -15,7 +15,7 @@ from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.drops import NO_EFFECT, Effect, paired_effect
+from holdfast.stats.effects.drops import NO_EFFECT, Effect
 from holdfast.stats.effects.verdict import (
     NO_EXCESS,
     ONLY,
@@ -26,7 +26,6 @@ from holdfast.stats.effects.verdict import (
     VerdictEvidence,
     decide,
     evidence_of,
-    permuted_excess,
     what_it_holds,
 )
 
@@ -238,51 +237,6 @@ def test_permuted_rate_and_test_are_those_of_shuffling_labels() -> None:
     assert found.p == pytest.approx(extreme.mean(), abs=0.04)
     z = abs(found.value) / shuffled.std()
     assert found.p == pytest.approx(2 * norm.sf(z), abs=0.005)
-
-
-def test_permuted_test_rejects_at_its_level() -> None:
-    rng = np.random.default_rng(52)
-    rejected = 0
-    for _ in range(600):
-        labels, said = rng.integers(0, 6, 150), rng.choice(6, 150, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
-        known, given = (np.bincount(one, minlength=6).astype(float) for one in (labels, said))
-        rejected += permuted_excess(known, given, float((labels == said).sum())).p < 0.05
-    assert 0.03 <= rejected / 600 <= 0.07
-
-
-def pasted(rng: np.random.Generator, effect: float, photos: int = 240) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Same photos on both backgrounds, true background effect ``effect``; donors of unlike difficulty, shared."""
-    labels = np.arange(photos) % 12
-    frames = []
-    for kind, base in (("same", 0.85), ("random", 0.85 - effect)):
-        donors = rng.integers(0, 60, photos)
-        hard = rng.uniform(-0.1, 0.1, 60)[donors]
-        frames.append(
-            pd.DataFrame(
-                {
-                    "source_id": [f"s{i}" for i in range(photos)],
-                    "fold": -1,
-                    "label": labels.astype(str),
-                    "donor_id": [f"{kind}{i}" for i in donors],
-                    "n": 1,
-                    "right": (rng.random(photos) < base + hard).astype(int),
-                }
-            )
-        )
-    return frames[0], frames[1]
-
-
-def test_background_effect_covers_and_the_margin_is_seldom_crossed_by_chance() -> None:
-    rng = np.random.default_rng(53)
-    above, below, repetitions = 0, 0, 500
-    for seed in range(repetitions):
-        effect = paired_effect(*pasted(rng, 0.05), "right", resamples=500, seed=seed)
-        above += effect.low > 0.05
-        below += effect.high < 0.05
-    # a true effect of exactly the margin: called there, or absent, in about 2.5 % each
-    assert above / repetitions <= 0.045
-    assert below / repetitions <= 0.045
-    assert 0.93 <= 1 - (above + below) / repetitions <= 0.97
 
 
 def test_the_verdict_is_seldom_wrong_at_the_margin() -> None:

@@ -99,40 +99,6 @@ def rejections(
     return rejected / repetitions
 
 
-@pytest.mark.parametrize("photos", [60, pytest.param(250, marks=pytest.mark.slow)])
-def test_type_one_error_and_coverage_without_interaction(photos):
-    """3–7 % rejections at .05; intervals of a difference of drops cover in 93–97 %."""
-    rng = np.random.default_rng(photos)
-    rejected, covered, repetitions = 0, 0, 1000
-    chance = 1 / (1 + np.exp(-ADDITIVE))
-    truth = (chance[0, 0] - chance[0, 2]) - (chance[1, 0] - chance[1, 2])
-    for _ in range(repetitions):
-        result = interaction_of(grid_of(clustered(ADDITIVE, photos, 1.0, rng)), reference_condition="original")
-        rejected += result.p < 0.05
-        last = result.pairs.iloc[-1]
-        covered += last["low"] <= truth <= last["high"]
-    assert 0.03 <= rejected / repetitions <= 0.07
-    assert 0.93 <= covered / repetitions <= 0.97
-
-
-def test_type_one_error_with_many_contrasts():
-    logits = np.array([1.0, 0.5, 0.0])[:, None] + np.linspace(0, -1.5, 6)[None, :]
-    assert 0.03 <= rejections(logits, 120, 1000, "gee", seed=1) <= 0.07
-
-
-@pytest.mark.slow
-def test_type_one_error_of_the_bootstrap_under_separation():
-    """Originals are all right, so that logits are infinite, and every model loses the same number of points."""
-    logits = np.stack([np.full(3, 60.0), np.full(3, 0.4), np.full(3, -0.3)], axis=1)
-    assert 0.03 <= rejections(logits, 100, 600, "bootstrap", seed=2) <= 0.07
-
-
-@pytest.mark.slow
-def test_type_one_error_of_the_bootstrap_with_few_photos():
-    logits = np.array([0.6, 0.3, 0.0, -0.3])[:, None] + np.linspace(0.3, -0.3, 5)[None, :]
-    assert 0.03 <= rejections(logits, 50, 500, "bootstrap", seed=3) <= 0.07
-
-
 def test_power():
     logits = ADDITIVE.copy()
     logits[1, 2] -= 1.0

@@ -71,20 +71,6 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
     assert np.isnan(mining.share([], [])["estimate"])
 
 
-def test_intervals_cover_the_truth_where_prompts_differ() -> None:
-    """Clustered images: the interval that treats prompts as independent covers, the naive one does not."""
-    rng = np.random.default_rng(2)
-    covered = naive = 0
-    for _ in range(400):
-        chance = np.repeat(rng.beta(0.5, 1.0, 40), 5)
-        hits = rng.random(200) < chance
-        ours = mining.share(hits, np.repeat(range(40), 5))
-        covered += ours["low"] <= 1 / 3 <= ours["high"]
-        low, high = proportion_confint(hits.sum(), 200, method="wilson")
-        naive += low <= 1 / 3 <= high
-    assert covered / 400 > 0.92 and naive / 400 < 0.85
-
-
 def test_a_difference_is_newcombes() -> None:
     """Newcombe (1998), method 10: 56/70 against 48/80 has 0.2000, 0.0524 to 0.3339."""
     pairs = [(hits / n, *proportion_confint(hits, n, method="wilson")) for hits, n in ((56, 70), (48, 80))]

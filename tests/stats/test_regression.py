@@ -277,19 +277,6 @@ def test_cells_from_counts_leaves_out_repeated_and_objectless_conditions():
     assert set(named["condition"]) == {"original", "only_background"}
 
 
-def test_coverage_of_a_coefficient():
-    """95 % intervals of a scenario effect cover the truth in 93–97 % when cells are independent."""
-    rng = np.random.default_rng(8)
-    template = grid_cells(list("abc"), ["original", "x", "y"], list("pqrs"), np.zeros)
-    hits, truth = 0, -0.2
-    mean = 0.7 + truth * (template["condition"] == "x").to_numpy()
-    for _ in range(400):
-        result = fit(template.assign(accuracy=mean + rng.normal(0, 0.05, len(template))))
-        row = result.coefficients.set_index("term").loc["scenario[x]"]
-        hits += row["low"] <= truth <= row["high"]
-    assert 0.93 <= hits / 400 <= 0.97
-
-
 def test_counts_to_regression_end_to_end():
     rng = np.random.default_rng(5)
     right = (rng.random((120, 2, 3)) < np.array([[0.9, 0.8, 0.4], [0.8, 0.7, 0.3]])).astype(float)

@@ -21,7 +21,8 @@ from holdfast.pipeline.specs import ChooseSpec as ChooseSpec
 from holdfast.scenarios import find_scenario
 from holdfast.stats.core.grid import chosen
 from holdfast.stats.core.reduce import Counts
-from holdfast.stats.models.choice import MEGA, ModelChoice, ModelCost, Recommendation, choose, recommend, weigh
+from holdfast.stats.models.choice import ModelChoice, ModelCost, choose, weigh
+from holdfast.stats.models.recommendation import MEGA, Recommendation, recommend
 from holdfast.store import Run
 
 MEASURE, NONE = "measure", "none"

@@ -18,7 +18,8 @@ from holdfast.report.page.parts import Notice, Part, Section
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column, yes_no
 from holdfast.report.page.words import condition_label, listing, number, page_facts, percent, plural, short_names
 from holdfast.report.page.writer import about_runs, write_page
-from holdfast.stats.models.choice import MEGA, ModelChoice, Recommendation
+from holdfast.stats.models.choice import ModelChoice
+from holdfast.stats.models.recommendation import MEGA, Recommendation
 from holdfast.store import Run
 
 if TYPE_CHECKING:

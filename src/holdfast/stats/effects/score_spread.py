@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -24,6 +24,7 @@ from holdfast.stats.core.bootstrap import (
     t_quantile,
 )
 from holdfast.stats.core.cells import Average, wilson_at
+from holdfast.stats.effects.spread_interval import spread_interval
 
 Components = Literal["cross_inner", "scenario_class"]
 """The equations' two parts, or those of the paper's earlier version."""
@@ -352,102 +353,3 @@ def score_influence(design: Design) -> dict[str, Floats]:
         "accuracy": design.influence[:, 0],
         "mean_accuracy": design.influence[:, design.cross].mean(axis=1),
     }
-
-
-Measure = Callable[[Floats], Floats]
-"""Scaled deviations (…, m) → their spread (…): a sum of squares, one- or two-sided, or a sum of norms."""
-
-
-def spread_interval(
-    deviations: Floats,
-    epsilon: Floats,
-    covariance: Floats,
-    value: Measure,
-    *,
-    reached: float | None = None,
-    level: float = 0.95,
-    quadratic: bool = False,
-) -> tuple[float, float]:
-    """Return an interval for ``value(true deviations)`` by inverting a bootstrap test.
-
-    The percentile interval of a sum of squares is useless (squaring noise moves every resample up; it covers 0 % when
-    nothing is lost). So: which true spreads s² make the observed one unsurprising? Under a hypothetical spread the
-    deviations are s·u plus noise ε, u the observed direction, and the statistic is |s·u + ε|² = s² + 2s·u'ε + |ε|².
-    u itself is noisy when little is lost; the variance κ = u'Σu along it is therefore debiased and, the weaker the
-    signal, drawn towards its largest possible value.
-
-    Args:
-        deviations: (m,) observed.
-        epsilon: (resamples, m) resampled noise around them.
-        covariance: (m, m) of the noise.
-        value: of deviations (…, m); what the interval is for.
-        reached: the observed value, moved up by half a photo (answers come in steps); that is what the upper end asks
-            about.
-        level: of confidence.
-        quadratic: ``value`` is the plain sum of squares, which then need not be computed for every hypothesis.
-    """
-    observed = float(value(deviations))
-    reached = observed if reached is None else reached
-    if float(np.trace(covariance)) <= 1e-15:
-        return observed, observed
-    # Only what can count makes a direction: for one-sided spreads the losses.
-    counted = deviations**2 > 0 if quadratic else np.array([float(value(row)) > 0 for row in np.diag(deviations)])
-    if not counted.any():
-        counted[:] = True
-        deviations = -np.sqrt(np.maximum(np.diag(covariance), 0))
-    direction = np.where(counted, deviations, 0.0)
-    direction = direction / np.linalg.norm(direction)
-    unit = float(value(direction))
-    squares = quadratic or not np.isclose(float(value(2 * direction)), 2 * unit)
-    projected = epsilon @ direction
-    along = np.zeros(len(epsilon))
-    if squares:  # a norm has no product of signal and noise that would need another variance
-        wanted = _variance_along(deviations[counted], covariance[np.ix_(counted, counted)])
-        had = float(direction @ covariance @ direction)
-        along = 2 * (np.sqrt(wanted / had) - 1) * projected if had > 0 else along
-    if quadratic:
-        crossed = 2 * projected + along
-        noise = np.square(epsilon) @ np.ones(epsilon.shape[1])  # five times as fast as a sum over short rows
-
-    def simulated(size: float) -> Floats:
-        if quadratic:
-            return np.asarray(size**2 + size * crossed + noise)
-        return np.asarray(value(size * direction + epsilon) + size * along)
-
-    few = (1 - level) / 2 * len(epsilon)
-
-    def surprisingly_large(size: float) -> bool:
-        return int(np.count_nonzero(simulated(size) >= observed)) <= few
-
-    def large_enough(size: float) -> bool:
-        return int(np.count_nonzero(simulated(size) <= reached)) > few
-
-    top = float(np.linalg.norm(deviations)) + float(np.sqrt(np.trace(covariance)))
-    while large_enough(top):
-        top *= 2
-    low = _edge(surprisingly_large, 0.0, top) if surprisingly_large(0.0) else 0.0
-    # Not monotone near zero, so the last size that is still plausible is looked for from above; top itself is not.
-    grid = [float(size) for size in np.linspace(0, top, 21)]
-    last = next((number for number in range(len(grid) - 2, -1, -1) if large_enough(grid[number])), None)
-    high = 0.0 if last is None else _edge(large_enough, grid[last], grid[last + 1])
-    power = 2 if squares else 1
-    return unit * low**power, unit * high**power
-
-
-def _variance_along(deviations: Floats, covariance: Floats) -> float:
-    """Return κ = d'Σd / d'd without noise; where noise drowns d, its largest value, so that the interval errs wide."""
-    largest = float(np.linalg.eigvalsh(covariance)[-1])
-    squared = float((covariance**2).sum())
-    if largest <= 0:
-        return 0.0
-    signal = max(float(deviations @ deviations) - float(np.trace(covariance)), 0.0)
-    along = max(float(deviations @ covariance @ deviations) - squared, 0.0)
-    return min((along + squared) / (signal + squared / largest), largest)
-
-
-def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Return, by 30 bisections, the size between the two at which ``holds`` turns false."""
-    for _ in range(30):
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-    return inside

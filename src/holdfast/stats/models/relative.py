@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,6 +15,20 @@ from holdfast.stats.core.grid import judged
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.between import Between, Common, common
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class AverageOptions(TypedDict, total=False):
+    """What is averaged over which answers: ``outcome``, ``average``, ``conditions``, ``resamples``, ``seed``."""
+
+    outcome: Outcome
+    average: Average
+    conditions: Sequence[str] | None
+    resamples: int
+    seed: int
+
+
 MEAN = "mean"
 """The row that averages over conditions."""
 
@@ -23,14 +38,7 @@ ERRORS = ["model", "condition", "error", "reference_error", "ratio", "low", "hig
 
 
 def effective_robustness(
-    counts: Counts,
-    *,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    baseline: Sequence[str] | None = None,
-    clean: str = ORIGINAL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    counts: Counts, *, baseline: Sequence[str] | None = None, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]
 ) -> Between:
     """Return accuracy under a shift minus what the clean accuracy predicts.
 
@@ -45,7 +53,7 @@ def effective_robustness(
     import pandas as pd
     from scipy.special import expit
 
-    shared = _shared(counts, clean, None, outcome, average, resamples, seed)
+    shared = _shared(counts, clean, sample)
     at = _columns(shared, clean)
     line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
     reason = ""
@@ -105,17 +113,7 @@ def through(x: Floats, y: Floats, line: list[int]) -> tuple[Floats, Floats]:
     return centre_y + slope[:, None] * (x - centre_x), slope
 
 
-def relative_robustness(
-    counts: Counts,
-    *,
-    reference: str,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    conditions: Sequence[str] | None = None,
-    clean: str = ORIGINAL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Between:
+def relative_robustness(counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]) -> Between:
     """Return how much more a model drops than a chosen one, per condition and on average.
 
     drop = clean − shifted accuracy; ``difference`` = drop − the reference's drop, negative: more robust than the
@@ -126,54 +124,27 @@ def relative_robustness(
         Columns ``model``, ``condition`` ("mean" for the average), ``drop``, ``reference_drop``, ``difference``,
         ``low``, ``high``, ``p``, ``ratio``, ``n`` photos.
     """
-    import pandas as pd
 
-    shared = _shared(counts, clean, conditions, outcome, average, resamples, seed)
-    reason = _alone(shared, reference, clean)
-    if reason:
-        return Between(pd.DataFrame(columns=RELATIVE), reason, reason)
-    everything = np.concatenate([shared.accuracy[None], shared.resampled])
-    drops = _with_mean(everything[:, :, :1] - everything[:, :, _columns(shared, clean)])
-    ours = shared.models.index(reference)
-    lowest, _ = interval(drops[1:, ours])
-    rows = []
-    for model in (i for i in range(len(shared.models)) if i != ours):
-        difference = drops[:, model] - drops[:, ours]
-        low, high, p = judged(difference[0], difference[1:] - difference[0], shared.photos)
-        own = np.where(lowest > 0, drops[0, ours], np.nan)
-        rows.append(
-            pd.DataFrame(
-                {
-                    "model": shared.models[model],
-                    "condition": _names(shared, clean),
-                    "drop": drops[0, model],
-                    "reference_drop": drops[0, ours],
-                    "difference": difference[0],
-                    "low": low,
-                    "high": high,
-                    "p": p,
-                    "ratio": drops[0, model] / own,
-                    "n": _photos(shared, clean),
-                }
-            )
-        )
-    table = pd.concat(rows, ignore_index=True)
+    def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
+        drops = _with_mean(everything[:, :, :1] - everything[:, :, _columns(shared, clean)])
+        own = np.where(interval(drops[1:, ours])[0] > 0, drops[0, ours], np.nan)
+
+        def row(model: int) -> dict[str, Any]:
+            difference = drops[:, model] - drops[:, ours]
+            low, high, p = judged(difference[0], difference[1:] - difference[0], shared.photos)
+            ends = {"difference": difference[0], "low": low, "high": high, "p": p}
+            return {"drop": drops[0, model], "reference_drop": drops[0, ours], **ends, "ratio": drops[0, model] / own}
+
+        return row
+
+    shared = _shared(counts, clean, sample)
+    table, reason = _beside(shared, reference, clean, rows_of, RELATIVE)
     less = int((table.loc[table["condition"] == MEAN, "high"] < 0).sum())
     sentence = f"{less} of {len(shared.models) - 1} models drop clearly less than {reference} on average."
-    return Between(table[RELATIVE], sentence, "")
+    return Between(table, reason or sentence, reason)
 
 
-def relative_error(
-    counts: Counts,
-    *,
-    reference: str,
-    outcome: Outcome = "full",
-    average: Average = "macro",
-    conditions: Sequence[str] | None = None,
-    clean: str = ORIGINAL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Between:
+def relative_error(counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]) -> Between:
     """Return errors of a model over those of a chosen one, per condition, and their mean (like mCE).
 
     ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the
@@ -183,49 +154,60 @@ def relative_error(
         Columns ``model``, ``condition`` ("mean" for the average), ``error``, ``reference_error``, ``ratio``, ``low``,
         ``high``, ``n`` photos.
     """
-    import pandas as pd
 
-    shared = _shared(counts, clean, conditions, outcome, average, resamples, seed)
-    reason = _alone(shared, reference, clean)
-    if reason:
-        return Between(pd.DataFrame(columns=ERRORS), reason, reason)
-    errors = 1 - np.concatenate([shared.accuracy[None], shared.resampled])[:, :, _columns(shared, clean)]
-    ours = shared.models.index(reference)
-    divisor = np.where((errors > 1e-9) & (errors[:1] > 1e-9), errors, np.nan)[:, ours]
-    known = np.isfinite(divisor[0])
-    rows = []
-    for model in (i for i in range(len(shared.models)) if i != ours):
-        ratio = errors[:, model] / divisor
-        mean = ratio[:, known].mean(axis=1) if known.any() else np.full(len(ratio), np.nan)
-        ratio = np.column_stack([ratio, mean])
-        low, high = interval(ratio[1:])
-        rows.append(
-            pd.DataFrame(
-                {
-                    "model": shared.models[model],
-                    "condition": _names(shared, clean),
-                    "error": _with_mean(errors[0, model]),
-                    "reference_error": _with_mean(errors[0, ours]),
-                    "ratio": ratio[0],
-                    "low": low,
-                    "high": high,
-                    "n": _photos(shared, clean),
-                }
-            )
-        )
-    table = pd.concat(rows, ignore_index=True)
+    def rows_of(shared: Common, everything: Floats, ours: int) -> Rows:
+        errors = 1 - everything[:, :, _columns(shared, clean)]
+        divisor = np.where((errors > 1e-9) & (errors[:1] > 1e-9), errors, np.nan)[:, ours]
+        known = np.isfinite(divisor[0])
+
+        def row(model: int) -> dict[str, Any]:
+            ratio = errors[:, model] / divisor
+            mean = ratio[:, known].mean(axis=1) if known.any() else np.full(len(ratio), np.nan)
+            ratio = np.column_stack([ratio, mean])
+            low, high = interval(ratio[1:])
+            means = {"error": _with_mean(errors[0, model]), "reference_error": _with_mean(errors[0, ours])}
+            return {**means, "ratio": ratio[0], "low": low, "high": high}
+
+        return row
+
+    shared = _shared(counts, clean, sample)
+    table, reason = _beside(shared, reference, clean, rows_of, ERRORS)
     fewer = int((table.loc[table["condition"] == MEAN, "high"] < 1).sum())
     sentence = f"{fewer} of {len(shared.models) - 1} models make clearly fewer errors than {reference} on average."
-    return Between(table[ERRORS], sentence, "")
+    return Between(table, reason or sentence, reason)
 
 
-def _shared(
-    counts: Counts, clean: str, conditions: Sequence[str] | None, outcome: Outcome, average: Average, resamples: int,
-    seed: int,
-) -> Common:  # fmt: skip
+Rows = Callable[[int], dict[str, Any]]
+"""From a model's place to its columns, an element per condition and one for the mean."""
+
+
+def _beside(
+    shared: Common, reference: str, clean: str, rows_of: Callable[[Common, Floats, int], Rows], columns: list[str]
+) -> tuple[pd.DataFrame, str]:
+    """Return a row per condition of every model but the reference, or none and the reason."""
+    import pandas as pd
+
+    if reason := _alone(shared, reference, clean):
+        return pd.DataFrame(columns=columns), reason
+    at, ours = _columns(shared, clean), shared.models.index(reference)
+    names, photos = [*(shared.conditions[i] for i in at), MEAN], [*(int(shared.n[i]) for i in at), shared.photos]
+    row = rows_of(shared, np.concatenate([shared.accuracy[None], shared.resampled]), ours)
+    frames = [
+        pd.DataFrame({"model": name, "condition": names, **row(model), "n": photos})
+        for model, name in enumerate(shared.models)
+        if model != ours
+    ]
+    return pd.concat(frames, ignore_index=True)[columns], ""
+
+
+def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
     """Return all models on common photos, the clean condition first where there is one."""
+    conditions = sample.get("conditions")
     wanted = None if conditions is None else [clean, *conditions]
-    shared = common(counts, outcome=outcome, average=average, conditions=wanted, resamples=resamples, seed=seed)
+    shared = common(
+        counts, outcome=sample.get("outcome", "full"), average=sample.get("average", "macro"), conditions=wanted,
+        resamples=sample.get("resamples", RESAMPLES), seed=sample.get("seed", 0),
+    )  # fmt: skip
     if clean not in shared.conditions:
         return shared
     first = shared.conditions.index(clean)
@@ -249,14 +231,6 @@ def _alone(shared: Common, reference: str, clean: str) -> str:
     if not _columns(shared, clean):
         return f"There is no condition beside {clean} with photos that every model answered."
     return ""
-
-
-def _names(shared: Common, clean: str) -> list[str]:
-    return [*(shared.conditions[i] for i in _columns(shared, clean)), MEAN]
-
-
-def _photos(shared: Common, clean: str) -> list[int]:
-    return [*(int(shared.n[i]) for i in _columns(shared, clean)), shared.photos]
 
 
 def _with_mean(values: Floats) -> Floats:

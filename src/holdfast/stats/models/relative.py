@@ -113,7 +113,9 @@ def through(x: Floats, y: Floats, line: list[int]) -> tuple[Floats, Floats]:
     return centre_y + slope[:, None] * (x - centre_x), slope
 
 
-def relative_robustness(counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]) -> Between:
+def relative_robustness(
+    counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]
+) -> Between:
     """Return how much more a model drops than a chosen one, per condition and on average.
 
     drop = clean − shifted accuracy; ``difference`` = drop − the reference's drop, negative: more robust than the
@@ -144,7 +146,9 @@ def relative_robustness(counts: Counts, *, reference: str, clean: str = ORIGINAL
     return Between(table, reason or sentence, reason)
 
 
-def relative_error(counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]) -> Between:
+def relative_error(
+    counts: Counts, *, reference: str, clean: str = ORIGINAL, **sample: Unpack[AverageOptions]
+) -> Between:
     """Return errors of a model over those of a chosen one, per condition, and their mean (like mCE).
 
     ratio = (1 − accuracy) / (1 − the reference's accuracy); below 1 is better than the reference. NaN where the

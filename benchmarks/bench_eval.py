@@ -15,10 +15,10 @@ from common import Row, photographs
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
+from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.evaluate.models import Tested
-from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast.rows import Chunk, Finished, TableMaker
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import parse_conditions

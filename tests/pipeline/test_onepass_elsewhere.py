@@ -16,7 +16,7 @@ from sharded_world import Carried, StoppedError, assert_same, rows_of
 
 from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
-from holdfast.pipeline.evaluate import models as evaluation
+from holdfast.pipeline import classifiers as evaluation
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.fast import remote_pass as elsewhere
 from holdfast.pipeline.fast.rows import Writer

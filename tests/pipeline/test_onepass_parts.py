@@ -28,9 +28,9 @@ from holdfast.data.images import ArrayImage, FileImage
 from holdfast.data.labels import map_labels, outcomes
 from holdfast.models import timm, torchvision
 from holdfast.models.torch_classifier import picture
-from holdfast.pipeline.evaluate.models import EvaluateSpec
-from holdfast.pipeline.evaluate.models import Tested as Model
-from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion, row_key
+from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.classifiers import Tested as Model
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
 from holdfast.pipeline.fast import answers
 from holdfast.pipeline.fast import shared_memory as arrival
 from holdfast.pipeline.fast.decoding import Decoder, Order, Unit

@@ -19,9 +19,9 @@ from holdfast.core.schema import PREDICTIONS, row_id
 from holdfast.core.types import ORIGINAL, Collection, LabelSpace, Sample
 from holdfast.data.images import FileImage
 from holdfast.data.labels import map_labels
-from holdfast.pipeline.evaluate.models import EvaluateSpec
-from holdfast.pipeline.evaluate.models import Tested as Model
-from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion, row_key
+from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.classifiers import Tested as Model
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
 from holdfast.pipeline.samples import Prepared, applicable, stored_conditions
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.scenarios.tensors import supports

@@ -27,7 +27,8 @@ from holdfast.models import load_classifier
 from holdfast.pipeline.hard.failure_modes import ModesSpec, class_name, gather, read_words
 from holdfast.pipeline.hard.pool import JUDGED
 from holdfast.pipeline.hard.remedy import AGAIN, EASY, HARD, POOL, easy_samples
-from holdfast.pipeline.hard.remedy_training import RECIPES, trainable
+from holdfast.pipeline.hard.remedy_training import trainable
+from holdfast.pipeline.specs.recipes import REMEDIES
 from holdfast.stats.hard.failure_modes import LOOK_ALIKE, UNEXPLAINED
 from holdfast.store import Parts
 from holdfast.testing import check_classifier
@@ -177,7 +178,7 @@ def test_a_surrogate_is_warned_of(hard: Path, tmp_path: Path) -> None:
     assert done.facts["how"] == {
         "optimiser": "sgd", "rate": 1e-4, "epochs": 1, "batch_size": 32, "cycle": False, "moves": False,
     }  # fmt: skip
-    assert RECIPES["paper"].epochs == 10
+    assert REMEDIES["paper"].epochs == 10
 
 
 def test_timm_models_can_be_saved(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import read
-from holdfast.pipeline.train import architectures, recipes
+from holdfast.pipeline.specs import recipes
+from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.fitting import Fit, Places, best_epoch
 from holdfast.pipeline.train.pictures import InMemory, Renderer, showing, tensors_of
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
@@ -288,5 +289,5 @@ def test_recipes_are_what_they_say() -> None:
     assert (paper.optimiser, paper.rate, paper.epochs, paper.batch_size, paper.size) == ("adam", 1e-4, 200, 16, 224)
     assert not (paper.augment or paper.cycle or paper.smoothing or paper.average or paper.clip or paper.decay)
     assert paper.keep(1000) is None and paper.schedule(0.9) == 1
-    changed = recipes.find("fast", epochs=3, rate=0.5)
+    changed = recipes.find_recipe("fast", epochs=3, rate=0.5)
     assert (changed.epochs, changed.rate, changed.rate_pretrained) == (3, 0.5, 0.5) and changed.schedule(1.0) == 0

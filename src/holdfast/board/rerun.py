@@ -22,9 +22,9 @@ from holdfast.board.entry import Entry, dataset_sha256
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, parse_name
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.rows import EvaluationIds, EvaluationJob, row_key
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
+from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,13 @@ from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json, generator
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
-from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, Mask, Rendered, Sample
 from holdfast.data import load_collection
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
 from holdfast.data.labels import read_label_file, unmatched_rows
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
-from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
@@ -306,6 +305,22 @@ class Rendering:
         return "rejected" if self.rejected else "skipped" if self.skipped else "error"
 
 
+class BackgroundPainter(Protocol):
+    """What rendering asks of ``generate.backgrounds.Painter``, which says more."""
+
+    def identity(self, sample: Sample) -> str:
+        """Return the hash of everything a sample's picture depends on besides image, mask and condition."""
+
+    def paint(self, sample: Sample, image: Image, mask: Mask) -> Rendered:
+        """Return new surroundings of a sample's size."""
+
+    def judge(self, rendered: Rendered, sample: Sample) -> tuple[Rendered, str]:
+        """Return the picture with the oracle's verdict among its details, and why it is not used, or ''."""
+
+    def doubt(self, details: Mapping[str, Any], reason: str) -> str:
+        """Return why people should look at a picture, or ''."""
+
+
 def render_conditions(
     sample: Sample,
     conditions: Sequence[Condition],
@@ -313,7 +328,7 @@ def render_conditions(
     *,
     seed: int,
     max_pixels: int,
-    painter: Painter | None = None,
+    painter: BackgroundPainter | None = None,
 ) -> Iterator[Rendering]:
     """Decode a sample once, then yield one rendering per condition; conditions that paint need the painter."""
     try:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection as Container
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
+
+import cv2
 
 from holdfast.core.conditions import condition_name
 from holdfast.core.errors import HoldfastError
-from holdfast.core.types import ORIGINAL, Sample
-from holdfast.data.writers import encode_image
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.types import ORIGINAL, Image, Sample
+from holdfast.data.writers import encode_image, write_atomic
 from holdfast.pipeline.donors import make_pool
-from holdfast.pipeline.evaluate.evaluate import EvaluateSpec
-from holdfast.pipeline.generate.backgrounds import THUMBNAIL, thumbnail_path
-from holdfast.pipeline.generate.backgrounds import small as small
 from holdfast.pipeline.samples import applicable, over_matte, read, render_conditions, stored_conditions, stored_variant
+from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run
+
+THUMBNAIL = 160
+"""Pixels of the longer side."""
 
 
 def thumbnails(run: Run, source_ids: Container[str], *, size: int = THUMBNAIL) -> dict[tuple[str, str], bytes]:
@@ -81,3 +86,25 @@ def _unchanged(sample: Sample, recorded: dict[str, str]) -> bool:
 def _name(condition: Condition, sample: Sample) -> str:
     """Return the condition's name as in the one table."""
     return condition.name if sample.condition == ORIGINAL else condition_name(sample.condition, stored_variant(sample))
+
+
+def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
+    """Write a small JPEG for the report, which should not have to load a generator."""
+    write_atomic(
+        thumbnail_path(run, sample.sample_id, condition), encode_image(small(image), format="jpeg", quality=80)
+    )
+
+
+def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
+    """Return the file of the small picture of a condition that paints."""
+    name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
+    return run / "generated" / f"{name}.jpg"
+
+
+def small(image: Image, size: int = THUMBNAIL) -> Image:
+    """Return an RGB image whose longer side has at most so many pixels."""
+    scale = size / max(image.shape[:2])
+    if scale >= 1:
+        return image
+    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    return cast(Image, cv2.resize(image, shape, interpolation=cv2.INTER_AREA))

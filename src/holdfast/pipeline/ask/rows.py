@@ -20,7 +20,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import outcomes
 from holdfast.pipeline.ask.matching import Synonyms, is_refusal, read_answer
 from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Distractors, Question, best_of_class, protocols
-from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Job, Scope
 from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template

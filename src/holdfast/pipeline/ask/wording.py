@@ -16,7 +16,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.ask.matching import LETTERS, shown
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.specs import AskSpec as AskSpec
 from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST

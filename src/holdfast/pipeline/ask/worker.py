@@ -15,7 +15,7 @@ from holdfast.engine import core_count
 from holdfast.models.loading import is_vlm, load_vlm
 from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskJob, row_key
 from holdfast.pipeline.ask.wording import AskSpec, Distractors, Question, as_evaluation, check_apart, question
-from holdfast.pipeline.evaluate.models import check_names, load_models
+from holdfast.pipeline.classifiers import check_names, load_models
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.failures import answer_each
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, check_attacks, know_models, load_models
-from holdfast.pipeline.evaluate.rows import EvaluationIds, Portion, plan_portion
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
+from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.execute import execute

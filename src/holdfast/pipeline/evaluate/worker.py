@@ -21,12 +21,13 @@ from holdfast.core.types import Image, Rendered
 from holdfast.data.labels import outcomes
 from holdfast.engine import core_count
 from holdfast.models import attacks
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.evaluate.rows import DETAILS, EvaluationJob, row_key, stored_details
-from holdfast.pipeline.generate.backgrounds import Painter, keep_thumbnail
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
+from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
+from holdfast.pipeline.thumbnails import keep_thumbnail
 from holdfast.scenarios import Condition
 
 SAME_ERRORS = 100

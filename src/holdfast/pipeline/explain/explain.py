@@ -16,8 +16,8 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import AttributionMethod, parse_methods
-from holdfast.pipeline.evaluate.models import EvaluateSpec
-from holdfast.pipeline.evaluate.rows import EvaluationIds, row_key
+from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import Item, MapMaker
 from holdfast.pipeline.explain.subjects import ExplainedModel, evaluated, segmented, trained
 from holdfast.pipeline.jobs.progress import Progress, silent

@@ -16,7 +16,7 @@ from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.explain import ExplainedNetwork, of_classifier, of_segmenter
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.segment import networks
 from holdfast.store import Run
 

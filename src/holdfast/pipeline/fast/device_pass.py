@@ -18,8 +18,8 @@ import pyarrow as pa
 from holdfast.core.errors import SampleError
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.engine import core_count
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested
-from holdfast.pipeline.evaluate.rows import EvaluationJob, Portion
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested
+from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.answers import Groups
 from holdfast.pipeline.fast.decoding import Decoder, Unit, unit_of

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import SampleError
-from holdfast.pipeline.evaluate.models import EvaluateSpec
+from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
 from holdfast.pipeline.fast.networks import Network

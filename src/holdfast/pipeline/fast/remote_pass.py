@@ -10,8 +10,8 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models, unloaded
-from holdfast.pipeline.evaluate.rows import EvaluationJob, Portion
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models, unloaded
+from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import Pass
 from holdfast.pipeline.fast.networks import Network, Warming

@@ -26,9 +26,9 @@ from holdfast.core.schema import KEY, PREDICTIONS, SCHEMA_VERSION
 from holdfast.core.types import Sample
 from holdfast.data.images import FileImage
 from holdfast.engine import Processes
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, unloaded
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, unloaded
-from holdfast.pipeline.evaluate.rows import DETAILS, EvaluationIds, EvaluationJob, row_key, shared_key, stored_details
+from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationIds, EvaluationJob, row_key, shared_key, stored_details
 from holdfast.pipeline.fast import answers
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared

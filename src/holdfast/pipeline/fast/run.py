@@ -11,8 +11,8 @@ from holdfast.core.errors import first_line, no_exit
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, unloaded
-from holdfast.pipeline.evaluate.rows import Part, Portion
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, unloaded
+from holdfast.pipeline.evaluation_rows import Part, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.device_pass import Pass
 from holdfast.pipeline.fast.networks import Network, Warming

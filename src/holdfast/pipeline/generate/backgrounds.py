@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-import cv2
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, SampleError, UserError, first_line, raise_machine_trouble
@@ -16,7 +14,6 @@ from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
 from holdfast.data.labels import class_keys, map_labels
-from holdfast.data.writers import encode_image, write_atomic
 from holdfast.generate import load_image_maker
 from holdfast.generate.torch_parts import resolve_device
 from holdfast.models import load_classifier
@@ -30,9 +27,6 @@ from holdfast.scenarios.generated import generated_background, why_not
 
 AT_ONCE = 8
 """Images a call on a GPU. A processor gains little by it, and one at a time the order cannot change a bit."""
-
-THUMBNAIL = 160
-"""Pixels of the longer side."""
 
 NOT_RECOGNISED = "not recognised: the oracle no longer sees the object's class"
 
@@ -276,25 +270,3 @@ def _blank(picture: Image, mask: Mask) -> bool:
     """Return whether the background is one flat colour, as a safety checker or broken numbers leave it."""
     background = picture[~mask]
     return len(background) > 1 and not np.ptp(background, axis=0).any()
-
-
-def keep_thumbnail(run: Path, sample: Sample, condition: Condition, image: Image) -> None:
-    """Write a small JPEG for the report, which should not have to load a generator."""
-    write_atomic(
-        thumbnail_path(run, sample.sample_id, condition), encode_image(small(image), format="jpeg", quality=80)
-    )
-
-
-def thumbnail_path(run: Path, sample_id: str, condition: Condition) -> Path:
-    """Return the file of the small picture of a condition that paints."""
-    name = fingerprint([sample_id, condition.name, condition.parameters_json])[:32]
-    return run / "generated" / f"{name}.jpg"
-
-
-def small(image: Image, size: int = THUMBNAIL) -> Image:
-    """Return an RGB image whose longer side has at most so many pixels."""
-    scale = size / max(image.shape[:2])
-    if scale >= 1:
-        return image
-    shape = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    return cast(Image, cv2.resize(image, shape, interpolation=cv2.INTER_AREA))

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from holdfast.models.embedded import read_asset
 from holdfast.models.local_dir import read_config
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.pipeline.specs.recipes import RemedyRecipe
 from holdfast.training import augment
 from holdfast.training.loop import Epoch, TrainingOptions, constant, fit, one_cycle
 from holdfast.training.saving import DRAWN_WORLD, write_model
@@ -36,34 +37,6 @@ SCHEMES = ("embedded", "local-dir", "timm")
 
 WEIGHTS = "model"
 """The folder of a remedied model, below the run."""
-
-
-@dataclass(frozen=True)
-class RemedyRecipe:
-    """How a model is fine-tuned.
-
-    Attributes:
-        optimiser: ``adamw`` or ``sgd`` (momentum 0.9).
-        rate: the full learning rate.
-        epochs: passes over the images.
-        batch_size: images a step.
-        cycle: up and down along a cosine, or one rate throughout.
-        moves: small turns, zooms and shifts besides mirroring.
-    """
-
-    optimiser: str
-    rate: float
-    epochs: int
-    batch_size: int
-    cycle: bool
-    moves: bool
-
-
-RECIPES = {
-    "default": RemedyRecipe("adamw", 3e-4, 8, 32, cycle=True, moves=True),
-    "paper": RemedyRecipe("sgd", 1e-4, 10, 32, cycle=False, moves=False),
-}
-"""``paper``: SGD at 1e-4 for 10 epochs, as published with ImageNet-D; momentum, batch and mirroring are ours."""
 
 
 def trainable(text: str, *, device: str) -> tuple[TorchClassifier, dict[str, Any]]:

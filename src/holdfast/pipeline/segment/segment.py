@@ -18,7 +18,7 @@ from holdfast.data.labels import class_keys
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.models import load_segmenter
 from holdfast.pipeline.donors import DonorPool
-from holdfast.pipeline.evaluate.rows import row_key
+from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.jobs.execute import Row, elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Scope, plan

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from holdfast.core.options import Spec, option
 from holdfast.pipeline.specs.data import batch_size, device, labels, limit, max_pixels, outcome, retry_errors, seed
+from holdfast.pipeline.specs.recipes import REMEDIES, RemedyRecipe
 from holdfast.pipeline.specs.rows import EvaluateSpec
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.hard.remedy_training import RemedyRecipe
 
 NUISANCES = ("background", "texture", "material")
 
@@ -123,8 +120,6 @@ class RemedySpec(Spec):
 
     def how(self) -> RemedyRecipe:
         """Return the recipe with the values that replace its own."""
-        from holdfast.pipeline.hard.remedy_training import RECIPES
-
         asked = {"epochs": self.epochs, "rate": self.rate, "batch_size": self.train_batch}
         given = {key: value for key, value in asked.items() if value}
-        return replace(RECIPES[self.recipe], **given)  # type: ignore[arg-type]
+        return replace(REMEDIES[self.recipe], **given)  # type: ignore[arg-type]

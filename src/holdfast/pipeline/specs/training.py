@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.core.options import option
 from holdfast.pipeline.specs.data import (
@@ -17,9 +16,7 @@ from holdfast.pipeline.specs.data import (
     scenarios,
     workers,
 )
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.train.recipes import Recipe
+from holdfast.pipeline.specs.recipes import Recipe, find_recipe
 
 EACH = "each"
 ALL_BUT_ONE = "all-but-one"
@@ -87,9 +84,7 @@ class TrainSpec(DataSpec):
 
     def settled(self) -> Recipe:
         """Return the recipe with the values that replace its own."""
-        from holdfast.pipeline.train import recipes
-
-        return recipes.find(
+        return find_recipe(
             self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate, crop=self.crop
         )
 
@@ -122,10 +117,8 @@ class SegmentSpec(TrainSpec):
 
     def settled(self) -> Recipe:
         """Return the recipe with the values that replace its own."""
-        from holdfast.pipeline.train import recipes
-
         size = self.size or SEGMENT_SIZE
-        return recipes.find(
+        return find_recipe(
             self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=size, rate=self.rate, crop=self.crop
         )
 

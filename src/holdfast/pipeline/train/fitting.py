@@ -20,10 +20,10 @@ from holdfast.core.schema import CURVES
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.environment import version
-from holdfast.pipeline.train import architectures, recipes
+from holdfast.pipeline.specs.recipes import Recipe
+from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
-from holdfast.pipeline.train.recipes import Recipe
 from holdfast.store import write_table
 from holdfast.training import augment, checkpoint
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
@@ -108,7 +108,7 @@ class Fit:
         on_gpu = self.device.startswith("cuda")
         if on_gpu:
             module = module.to(memory_format=torch.channels_last)
-        optimiser = recipes.optimiser_of(recipe, module, pretrained=bool(architecture.start), fused=on_gpu)
+        optimiser = optimiser_of(recipe, module, pretrained=bool(architecture.start), fused=on_gpu)
         steps = len(self.labels) // self.size
         if self.watch:
             self.watch(0, recipe.epochs)
@@ -378,6 +378,23 @@ _TAGS = {
     "validation_miou": "miou/validation",
     "seconds": "seconds",
 }
+
+
+def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser over a module's parameters."""
+    import torch
+
+    rate = recipe.rate_pretrained if pretrained else recipe.rate
+    if recipe.optimiser == "adam":
+        return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
+    groups = [
+        {
+            "params": [parameter for parameter in module.parameters() if parameter.ndim > 1],
+            "weight_decay": recipe.decay,
+        },
+        {"params": [parameter for parameter in module.parameters() if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, fused=fused)
 
 
 def best_epoch(history: Sequence[Mapping[str, float]]) -> int:

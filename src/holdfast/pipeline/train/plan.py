@@ -18,7 +18,7 @@ from holdfast.core.schema import row_id
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
-from holdfast.pipeline.evaluate.rows import row_key
+from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.jobs.plan import Job, Scope
 from holdfast.pipeline.samples import Prepared, stored_conditions
 from holdfast.pipeline.specs import TrainSpec as TrainSpec

@@ -15,7 +15,7 @@ from holdfast.core.schema import row_id
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.oracle import card
-from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent

@@ -19,7 +19,7 @@ from holdfast.data.labels import class_keys, map_labels
 from holdfast.generate import load_generator
 from holdfast.models import load_classifier
 from holdfast.oracle import kinship, load_oracle
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.walk.sparse import read_mask

@@ -17,7 +17,7 @@ from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.labels import outcomes
 from holdfast.data.writers import encode_image
-from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.failures import answer_each

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError, SampleError, raise_machine_troub
 from holdfast.core.fingerprint import canonical_json, seed_from
 from holdfast.core.types import Collection, Sample
 from holdfast.engine import core_count
-from holdfast.pipeline.evaluate.models import Tested
+from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import Row, check_same
 from holdfast.pipeline.walk.distances import FeatureDistance, feature_distance
 from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting, load_setting, load_tested, square

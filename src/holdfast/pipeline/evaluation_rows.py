@@ -11,12 +11,18 @@ import pyarrow.compute as pc
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.evaluate.models import EvaluateSpec, Tested
-from holdfast.pipeline.generate.backgrounds import Painter
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template
-from holdfast.pipeline.samples import DataSpec, Prepared, applicable, stored_conditions, stored_variant
+from holdfast.pipeline.samples import (
+    BackgroundPainter,
+    DataSpec,
+    Prepared,
+    applicable,
+    stored_conditions,
+    stored_variant,
+)
 from holdfast.scenarios import Condition
 from holdfast.store import Parts
 
@@ -77,7 +83,7 @@ class EvaluationIds:
     """Gives row ids as ``core.schema.row_id`` does, from templates that rows of a kind share."""
 
     def __init__(
-        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: Painter | None = None
+        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: BackgroundPainter | None = None
     ) -> None:
         self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
         self._images: tuple[str, dict[str, str]] = ("", {})

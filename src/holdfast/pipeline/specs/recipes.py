@@ -1,19 +1,13 @@
-"""How classifiers are trained, as data."""
+"""How classifiers are trained and fine-tuned, as data."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.registry import unknown
-from holdfast.training.loop import constant, one_cycle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
 
 CROP_SHARE = 0.875
 """Share of the shorter side that a crop keeps: 224 of 256 pixels."""
@@ -64,6 +58,8 @@ class Recipe:
     @property
     def schedule(self) -> Callable[[float], float]:
         """Return a function from the share of training done to a factor of the learning rate."""
+        from holdfast.training.loop import constant, one_cycle
+
         return one_cycle if self.cycle else constant
 
     def keep(self, steps: int) -> float | None:
@@ -81,7 +77,7 @@ RECIPES = {
 there, so nothing else is done."""
 
 
-def find(
+def find_recipe(
     name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0, crop: bool = False
 ) -> Recipe:
     """Return a recipe by name; values that are not 0 replace its own."""
@@ -100,18 +96,29 @@ def find(
     return replace(recipe, rate=rate, rate_pretrained=rate) if rate else recipe
 
 
-def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, fused: bool) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over a module's parameters."""
-    import torch
+@dataclass(frozen=True)
+class RemedyRecipe:
+    """How a model is fine-tuned.
 
-    rate = recipe.rate_pretrained if pretrained else recipe.rate
-    if recipe.optimiser == "adam":
-        return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
-    groups = [
-        {
-            "params": [parameter for parameter in module.parameters() if parameter.ndim > 1],
-            "weight_decay": recipe.decay,
-        },
-        {"params": [parameter for parameter in module.parameters() if parameter.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, fused=fused)
+    Attributes:
+        optimiser: ``adamw`` or ``sgd`` (momentum 0.9).
+        rate: the full learning rate.
+        epochs: passes over the images.
+        batch_size: images a step.
+        cycle: up and down along a cosine, or one rate throughout.
+        moves: small turns, zooms and shifts besides mirroring.
+    """
+
+    optimiser: str
+    rate: float
+    epochs: int
+    batch_size: int
+    cycle: bool
+    moves: bool
+
+
+REMEDIES = {
+    "default": RemedyRecipe("adamw", 3e-4, 8, 32, cycle=True, moves=True),
+    "paper": RemedyRecipe("sgd", 1e-4, 10, 32, cycle=False, moves=False),
+}
+"""``paper``: SGD at 1e-4 for 10 epochs, as published with ImageNet-D; momentum, batch and mirroring are ours."""

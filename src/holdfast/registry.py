@@ -175,6 +175,7 @@ _DATA = (
     ("coco", "readers.coco:load", "COCO instances JSON"),
     ("manifest", "readers.manifest:load", "a CSV or Parquet list of images"),
     ("webdataset", "readers.webdataset:load", "tar shards"),
+    ("huggingface", "readers.huggingface:load", "Hugging Face Parquet folders, save_to_disk folders, export's own"),
     ("ximagenet12", "published.ximagenet12:load", "the XIMAGENET-12 folder layout"),
     ("imagenet-d", "published.imagenet_d:load", "the ImageNet-D folder layout"),
     ("imagenet-c", "published.imagenet_c:load", "the ImageNet-C folder layout (corruption, severity)"),

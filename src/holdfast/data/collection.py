@@ -11,6 +11,7 @@ from holdfast.core.names import Name, parse_name, parse_options
 from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection
 from holdfast.data.published import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
+from holdfast.data.readers import huggingface
 from holdfast.data.readers.webdataset import expand_braces
 from holdfast.data.reading import existing, visible_folders
 
@@ -30,6 +31,7 @@ _LAYOUTS = {
     "imagenet-9": imagenet_9,
     "objectnet": objectnet,
     "mvtec": mvtec,
+    "huggingface": huggingface,
 }
 """Layouts that a folder's contents show."""
 
@@ -88,11 +90,15 @@ def _guess(path: str) -> tuple[str, str]:
                 f"what kind of dataset {path!r} is cannot be seen from its name; write SCHEME:{path} "
                 f"(schemes: {', '.join(registry.data)})"
             )
-        return scheme, path
+        embedded = existing_path.suffix.lower() == ".parquet" and huggingface.matches(existing_path)
+        return "huggingface" if embedded else scheme, path
     if not visible_folders(existing_path) and any(existing_path.glob("*.tar")):
         return "webdataset", path
     if (existing_path / _SYNTH_MANIFEST).is_file():
-        shards = any(existing_path.glob("*.tar"))
-        return ("webdataset", path) if shards else ("manifest", str(existing_path / _SYNTH_MANIFEST))
+        if any(existing_path.glob("*.tar")):
+            return "webdataset", path
+        if any(existing_path.glob("data-*.parquet")):
+            return "huggingface", path
+        return "manifest", str(existing_path / _SYNTH_MANIFEST)
     recognised = (scheme for scheme, layout in _LAYOUTS.items() if layout.matches(existing_path))
     return next(recognised, "folder"), path

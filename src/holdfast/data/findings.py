@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.labels import normalised
+from holdfast.data.masks import EncodedMask
 
 EXAMPLES = 5
 """Names that a finding shows."""
@@ -166,10 +167,10 @@ def _alike_classes(survey: Survey) -> Iterator[str]:
 
 
 def _shared_masks(survey: Survey) -> Iterator[str]:
-    owners: dict[str, dict[str, str]] = defaultdict(dict)
+    owners: dict[EncodedMask, dict[str, str]] = defaultdict(dict)
     for sample in survey.collection.samples:
-        if path := str(getattr(sample.mask, "path", "")):
-            owners[f"{path} {getattr(sample.mask, 'offset', '')}"].setdefault(sample.source_id, sample.sample_id)
+        if isinstance(sample.mask, EncodedMask):
+            owners[sample.mask].setdefault(sample.source_id, sample.sample_id)
     yield from (" and ".join(several.values()) for several in owners.values() if len(several) > 1)
 
 

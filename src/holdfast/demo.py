@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import csv
-import html
 import importlib.util
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from holdfast import api
+from holdfast.core.conditions import condition_name, condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL
-from holdfast.models import available
+from holdfast.models import available, label_spaces
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.report.page.words import percent, plural
+from holdfast.pipeline.thumbnails import thumbnails
+from holdfast.report.page.words import percent, plural, points
+from holdfast.report.page.writer import templates
 from holdfast.report.study import DRAWN_WORLD
-
-Part = Callable[[Path, bool, Progress], tuple[Path, list[str]]]
-"""Takes a folder, whether to be quick, and progress; returns the page of its report and sentences about it."""
+from holdfast.results import background_conditions
 
 POOL = Path(__file__).parent / "assets" / "pool" / "pool.zip"
 MADE_AHEAD = "The images were made ahead (recipes/pool.py): painting them takes a quarter of an hour."
@@ -32,37 +34,86 @@ SCENES = 240
 QUICK_SCENES = 48
 QUICK_WALKS = 12
 QUICK_POOL = 222
-FEW = "n = 20: enough to see how it works, not to judge a model."
+FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
+STRIP = 4
+"""Pictures that stand side by side."""
+
+
+def _hundredths(value: float) -> str:
+    return f"{round(100 * value):d}".replace("-", "−")
+
+
+def _thousandths(value: float) -> str:
+    return f"{value:.3f}"
+
+
+class Bar(NamedTuple):
+    """A line of a small chart: a name, an estimate and its 95 % interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+class Picture(NamedTuple):
+    """A picture with its caption, and whether the model was right where it was asked."""
+
+    file: str
+    caption: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the front page says about one part of the demo.
+
+    Attributes:
+        title: the part, as a question or a deed.
+        number: the one figure, with its interval in ``interval``.
+        sentence: what the figure means.
+        more: how the part works, with its terms explained.
+        page: the report.
+        bars: the chart; ``axis`` names its values, ``written`` spells one.
+        pictures: shown above the chart.
+    """
+
+    title: str
+    number: str
+    interval: str
+    sentence: str
+    more: str
+    page: Path
+    bars: Sequence[Bar]
+    axis: str
+    pictures: Sequence[Picture] = ()
+    written: Callable[[float], str] = _hundredths
+
+
+Part = Callable[[Path, bool, Progress], Card]
+"""Takes a folder, whether to be quick, and progress."""
 
 
 def demo(out: Path, *, quick: bool = False, progress: Progress = silent) -> Path:
-    """Run all parts, write one page with links to their reports, and return its path."""
-    parts: list[tuple[str, str, Part]] = [
-        ("Drawn scenes with known answers", DRAWN_WORLD, _scenes),
-        ("Pushed as far as an oracle still agrees", DRAWN_WORLD, _walks),
-        ("Images that many models fail together", f"{DRAWN_WORLD} {MADE_AHEAD}", _hard_set),
-        ("Trained and tested within each scenario", f"{DRAWN_WORLD} {TRAINED_AHEAD}", _trainings),
-    ]
+    """Run all parts, write one page with a card for each of their reports, and return its path."""
+    parts: list[Part] = [_scenes, _gate, _walks, _hard_set, _trainings]
+    cards, left_out = [], ""
     if not quick:
-        parts.append(("Twenty photographs", FEW, _photographs))
-    sections = []
-    for title, note, run in parts:
         try:
-            page, lines = run(out, quick, progress)
-        except UserError as error:
-            if run is not _photographs:  # only they need packages that may be missing
-                raise
-            sections.append(f"<h2>{html.escape(title)}</h2><p>Left out: {html.escape(str(error))}</p>")
-            continue
-        listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-        sections.append(
-            f"<h2>{html.escape(title)}</h2><p><strong>{html.escape(note)}</strong></p><ul>{listed}</ul>"
-            f'<p><a href="{html.escape(page.relative_to(out).as_posix())}">Open the report</a></p>'
-        )
+            cards.append(_photographs(out, quick, progress))
+        except UserError as error:  # only they need packages that may be missing
+            left_out = f"The twenty photographs are left out: {error}"
+    cards += [part(out, quick, progress) for part in parts]
+    photographs = out / "photographs" / "run"
+    model, hero = _flips(api.open_run(photographs if photographs.is_dir() else out / "scenes"), out)
+    text = templates().get_template("front.html.j2").render(
+        cards=cards, hero=hero, hero_model=model, drawn=not photographs.is_dir(), left_out=left_out,
+        link=lambda path: path.relative_to(out).as_posix(), drawn_world=DRAWN_WORLD,
+    )  # fmt: skip
     index = out / "index.html"
-    write_atomic(index, _PAGE.format(body="".join(sections)).encode())
+    write_atomic(index, text.encode())
     return index
 
 
@@ -73,14 +124,89 @@ def _reported(results: api.Results, note: str, progress: Progress) -> Path:
     return page
 
 
-def _scenes(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
+    """Return the model and the pictures of the photo whose answer changes most when only its background does."""
+    columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "label"]
+    rows = results.rows(columns).to_pandas()
+    rows = rows[rows["status"] == "ok"].astype({"model": str, "sample_id": str, "condition": str, "variant": str})
+    rows["shown"] = [condition_name(*names) for names in zip(rows["condition"], rows["variant"], strict=True)]
+    kept = [name for name in background_conditions(results.counts) if name != ORIGINAL]
+    right = rows[(rows["shown"] == ORIGINAL) & rows["correct"]]
+    wrong = rows[rows["shown"].isin(kept) & ~rows["correct"].astype(bool)]
+    wrong = wrong.merge(right[["model", "sample_id"]], on=["model", "sample_id"])
+    if wrong.empty:
+        return "", []
+    answers = wrong.groupby(["model", "sample_id"])["prediction"].nunique().sort_values(ascending=False, kind="stable")
+    model, sample = answers.index[0]
+    own = rows[(rows["model"] == model) & (rows["sample_id"] == sample)].set_index("shown")
+    others = own[own.index.isin(kept) & ~own["correct"].astype(bool)].drop_duplicates("prediction")
+    names = [ORIGINAL, *others.index[: STRIP - 1]]
+    small = thumbnails(results.run, {str(own["source_id"].iloc[0])}, size=420)
+    pictures = []
+    for place, name in enumerate(names):
+        if (str(sample), name) in small:
+            file = f"front/{place}.jpg"
+            (out / "front").mkdir(exist_ok=True)
+            write_atomic(out / file, small[str(sample), name])
+            answer = _short(str(own.loc[name, "prediction"]))
+            pictures.append(Picture(file, f"{condition_words(name)}: “{answer}”", name == ORIGINAL))
+    return str(model), pictures
+
+
+def _short(name: str) -> str:
+    return name.split(",")[0].replace("_", " ")
+
+
+def _plain(model: str) -> str:
+    return model.partition(":")[2]
+
+
+def _scenes(out: Path, quick: bool, progress: Progress) -> Card:
     data = f"diorama:test?n={QUICK_SCENES if quick else SCENES}&context=0.95"
     results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
     page = _reported(results, DRAWN_WORLD, progress)
-    return page, [f"{row.model}: {row.sentence}" for row in results.verdicts(resamples=500).itertuples()]
+    rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
+    bars = [_bar(_plain(row["model"]), row, "background_effect") for row in rows.to_dict("records")]
+    worst, fair = bars[0], next(bar for bar in bars if bar.name.endswith("_rho0"))
+    return Card(
+        "Does it see the object, or lean on what is around it?", points(worst.value, 0), _between(worst),
+        f"{worst.name} loses this much accuracy when only the background changes. {fair.name}, trained where "
+        f"backgrounds say nothing about the class, loses {points(fair.value, 0)} {_between(fair)}.",
+        "Eight small networks in a drawn world in which the truth is known: how strongly class and background went "
+        "together in their training is a setting.",
+        page, bars, "accuracy lost when only the background changes",
+    )  # fmt: skip
 
 
-def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+def _bar(name: str, row: dict[Any, Any], value: str) -> Bar:
+    return Bar(name, float(row[value]), float(row[f"{value}_low"]), float(row[f"{value}_high"]))
+
+
+def _between(bar: Bar, written: Callable[[float], str] = _hundredths) -> str:
+    return f"({written(bar.low)} to {written(bar.high)})"
+
+
+def _gate(out: Path, quick: bool, progress: Progress) -> Card:
+    """Ask whether one model of the drawn world may replace another."""
+    old, new = "embedded:resnet_rho0", "embedded:vit_rho95"
+    scenes = api.open_run(out / "scenes")
+    gate = api.compare(scenes, scenes, old_model=old, new_model=new, margin=0.02)
+    rows = gate.conditions.sort_values("difference")
+    bars = [
+        Bar(condition_words(row["condition"]), row["difference"], row["low"], row["high"])
+        for row in rows.head(6).to_dict("records")
+    ]
+    return Card(
+        "May the new model replace the old one?", gate.verdict.capitalize(), "",
+        f"{_plain(new)} against {_plain(old)}, photo by photo: under {condition_words(rows.iloc[0]['condition'])} its "
+        f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
+        "A release gate in one command (holdfast compare): passed, failed, or undecided with the number of photos that "
+        "would decide.",
+        scenes.path / "report" / "index.html", bars, "change of accuracy, worst conditions",
+    )  # fmt: skip
+
+
+def _walks(out: Path, quick: bool, progress: Progress) -> Card:
     """Walk against two models that were trained differently; fewer steps than in the paper, but larger ones."""
     results = api.perturb(
         f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95",
@@ -94,15 +220,19 @@ def _walks(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]
         progress=progress,
     )
     table = results.fmr()
-    shares = table[table["label"] == ""].pivot(index="model", columns="measure", values="estimate")
-    return _reported(results, DRAWN_WORLD, progress), [
-        f"{model}: FMR {percent(share['fmr'], 0)}. Right on {percent(share['standard_accuracy'], 0)} of the originals, "
-        f"and on {percent(share['perturbed_accuracy'], 0)} of the images made against it that the oracle accepts."
-        for model, share in shares.iterrows()
-    ]
+    shares = table[(table["label"] == "") & (table["measure"] == "fmr")]
+    bars = [Bar(_plain(row["model"]), row["estimate"], row["low"], row["high"]) for row in shares.to_dict("records")]
+    return Card(
+        "How far can images be pushed against it?", percent(bars[0].value, 0), _between(bars[0]),
+        f"is the foundation model-oriented robustness (FMR) of {bars[0].name}: the share of its accuracy that is left "
+        "on images made against it, counting only those that a second, larger model still recognises.",
+        "A generator changes each image step by step so that the model errs; a CLIP model (the oracle) says how long "
+        "the image still shows its class.",
+        _reported(results, DRAWN_WORLD, progress), bars, "FMR",
+    )  # fmt: skip
 
 
-def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+def _hard_set(out: Path, quick: bool, progress: Progress) -> Card:
     """Mine images that were generated ahead of time, so that it takes half a minute."""
     with zipfile.ZipFile(POOL) as packed:
         packed.extractall(out / "pool")
@@ -116,30 +246,42 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[st
         limit=QUICK_POOL if quick else 0,
         progress=progress,
     )
-    lines = [
-        f"{mined.images} of {mined.facts['images']} generated images are failed by {mined.facts['choice']['words']} "
-        "models together and still show what they should, says the oracle."
-    ]
     right = mined.tables["accuracy"].query("half == 'report' and subset == 'valid' and role == 'target'")
-    for model, own in right.groupby("model", sort=False):
-        share = own.set_index("set")["estimate"]
-        lines.append(
-            f"{model}, which took no part in choosing them, on the half of the prompts where nothing was chosen: right "
-            f"on {percent(share['pool'], 0)} of the unmined pool, {percent(share['control'], 0)} of a matched control "
-            f"and {percent(share['hard'], 0)} of the hard set."
-        )
-    return mined.path / "mining" / "report" / "index.html", lines
+    model = str(right["model"].iloc[0])
+    own = right[right["model"] == model].set_index("set")
+    names = {"pool": "all generated images", "control": "a matched control", "hard": "the hard set"}
+    bars = [
+        Bar(words, *(float(own.loc[name, column]) for column in ("estimate", "low", "high")))
+        for name, words in names.items() if name in own.index
+    ]  # fmt: skip
+    hard = bars[-1]
+    return Card(
+        "Which images do many models fail together?", percent(hard.value, 0), _between(hard),
+        f"is the accuracy of {_plain(model)} on {mined.images} of {mined.facts['images']} generated images, which "
+        f"{mined.facts['choice']['words']} other models fail together; it is {percent(bars[0].value, 0)} on all.",
+        f"The model took no part in choosing the images, and an oracle says that each shows its class. {MADE_AHEAD}",
+        mined.path / "mining" / "report" / "index.html", bars, f"accuracy of {_plain(model)}",
+        _hard_pictures(mined.path, out),
+    )  # fmt: skip
 
 
-def _trainings(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+def _hard_pictures(folder: Path, out: Path) -> list[Picture]:
+    """Return a few images of the hard set, of different categories."""
+    with (folder / "manifest.csv").open(newline="", encoding="utf8") as opened:
+        rows = list(csv.DictReader(opened))
+    chosen = {row["label"]: row for row in reversed(rows)}
+    return [
+        Picture((folder / row["path"]).relative_to(out).as_posix(), row.get("prompt") or row["label"])
+        for row in list(chosen.values())[:STRIP]
+    ]
+
+
+def _trainings(out: Path, quick: bool, progress: Progress) -> Card:
     """Report networks that were trained ahead of time, and train one live as evidence."""
     with zipfile.ZipFile(TRAINED) as packed:
         packed.extractall(out / "trained")
     ahead = api.open_run(out / "trained")
-    lines = [
-        f"{row.model}, trained ahead: robustness score {row.score:.3f} ({row.low:.3f} to {row.high:.3f})."
-        for row in ahead.scores(resamples=500).itertuples()
-    ]
+    bars = [Bar(_plain(row.model), row.score, row.low, row.high) for row in ahead.scores(resamples=500).itertuples()]
     scenes, epochs = (96, 1) if quick else (480, 12)
     live = api.train(
         f"diorama:train?n={scenes}&context=0.8",
@@ -153,15 +295,19 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[s
         progress=progress,
     )
     right = live.accuracy().set_index("condition")["accuracy"]
-    lines.append(
-        f"A small ResNet, trained live on four in five of {scenes} scenes ({plural(epochs, 'epoch')}): "
-        f"{percent(right[ORIGINAL], 0)} right on the others, {percent(right['random_background'], 0)} before other "
-        "backgrounds."
-    )
-    return _reported(ahead, f"{DRAWN_WORLD} {TRAINED_AHEAD}", progress), lines
+    return Card(
+        "Does training within a scenario help?", f"{bars[0].value:.3f}",
+        _between(bars[0], _thousandths),
+        f"is the robustness score of {bars[0].name} (1 is best; it falls with the spread of accuracy over scenarios). "
+        f"A small ResNet trained live on {scenes * 4 // 5} scenes ({plural(epochs, 'epoch')}) is right on "
+        f"{percent(right[ORIGINAL], 0)} of the others, and on {percent(right['random_background'], 0)} before other "
+        "backgrounds.",
+        TRAINED_AHEAD, _reported(ahead, f"{DRAWN_WORLD} {TRAINED_AHEAD}", progress), bars, "robustness score",
+        written=_thousandths,
+    )  # fmt: skip
 
 
-def _photographs(out: Path, quick: bool, progress: Progress) -> tuple[Path, list[str]]:
+def _photographs(out: Path, quick: bool, progress: Progress) -> Card:
     photos, labels = _collect(out / "photographs" / "data")
     api.mask(photos, out=out / "photographs" / "masks", progress=progress)
     results = api.evaluate(
@@ -173,12 +319,17 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> tuple[Path, list
         out=out / "photographs" / "run",
         progress=progress,
     )
-    right = results.accuracy().pivot(index="model", columns="condition", values="accuracy")
-    return _reported(results, FEW, progress), [
-        f"{model}: {percent(share[ORIGINAL], 0)} right on the originals, {percent(share['random_background'], 0)} with "
-        "the background of another photograph."
-        for model, share in right.iterrows()
-    ]
+    rows = results.drops()
+    rows = rows[rows["condition"] == "random_background"].sort_values("drop", ascending=False)
+    bars = [Bar(_plain(row["model"]), row["drop"], row["low"], row["high"]) for row in rows.to_dict("records")]
+    worst = rows.iloc[0]
+    n = int(worst["n"])
+    return Card(
+        "ImageNet models on twenty photographs", points(bars[0].value, 0), _between(bars[0]),
+        f"is what {bars[0].name} loses when the same object stands on the background of another photograph: "
+        f"{round(worst['original'] * n)} of {n} right before, {round(worst['accuracy'] * n)} of {n} after.",
+        FEW, _reported(results, FEW, progress), bars, "accuracy lost on another photograph's background",
+    )  # fmt: skip
 
 
 def _collect(folder: Path) -> tuple[Path, Path]:
@@ -188,25 +339,17 @@ def _collect(folder: Path) -> tuple[Path, Path]:
         raise UserError("the photographs come with the package foolbox: pip install foolbox")
     if not available("packaged"):
         raise UserError("no packaged model is installed; see holdfast doctor")
+    space = label_spaces.imagenet()
+    assert space is not None
     rows = []
     for file in sorted((Path(spec.submodule_search_locations[0]) / "data").glob("imagenet_*.jpg")):
         index = file.stem.rpartition("_")[2]
-        target = folder / f"imagenet {index}" / file.name
+        name = _short(space.names[int(index)])
+        target = folder / name / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
-        rows.append((f"imagenet {index}", index))
+        rows.append((name, index))
     labels = folder.with_name("labels.csv")
     with labels.open("w", newline="") as opened:
         csv.writer(opened).writerows([("class", "imagenet_index"), *rows])
     return folder, labels
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Holdfast demo</title>
-<style>body{{font:17px/1.55 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem}}
-body{{color:#1c1f2b;background:#fdfdfb}}
-h1,h2{{font-family:Georgia,serif}}a{{color:#00538a}}li{{margin:.3rem 0}}
-@media (prefers-color-scheme:dark){{body{{color:#e8e6df;background:#16181d}}a{{color:#7db9e8}}}}</style></head>
-<body><h1>What the models hold on to</h1>{body}</body></html>
-"""

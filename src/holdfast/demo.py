@@ -248,11 +248,11 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> Card:
     )
     right = mined.tables["accuracy"].query("half == 'report' and subset == 'valid' and role == 'target'")
     model = str(right["model"].iloc[0])
-    own = right[right["model"] == model].set_index("set")
+    own = {row["set"]: row for row in right[right["model"] == model].to_dict("records")}
     names = {"pool": "all generated images", "control": "a matched control", "hard": "the hard set"}
     bars = [
-        Bar(words, *(float(own.loc[name, column]) for column in ("estimate", "low", "high")))
-        for name, words in names.items() if name in own.index
+        Bar(words, own[name]["estimate"], own[name]["low"], own[name]["high"])
+        for name, words in names.items() if name in own
     ]  # fmt: skip
     hard = bars[-1]
     return Card(
@@ -281,7 +281,8 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> Card:
     with zipfile.ZipFile(TRAINED) as packed:
         packed.extractall(out / "trained")
     ahead = api.open_run(out / "trained")
-    bars = [Bar(_plain(row.model), row.score, row.low, row.high) for row in ahead.scores(resamples=500).itertuples()]
+    scores = ahead.scores(resamples=500).to_dict("records")
+    bars = [Bar(_plain(row["model"]), row["score"], row["low"], row["high"]) for row in scores]
     scenes, epochs = (96, 1) if quick else (480, 12)
     live = api.train(
         f"diorama:train?n={scenes}&context=0.8",
@@ -322,7 +323,7 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> Card:
     rows = results.drops()
     rows = rows[rows["condition"] == "random_background"].sort_values("drop", ascending=False)
     bars = [Bar(_plain(row["model"]), row["drop"], row["low"], row["high"]) for row in rows.to_dict("records")]
-    worst = rows.iloc[0]
+    worst = rows.to_dict("records")[0]
     n = int(worst["n"])
     return Card(
         "ImageNet models on twenty photographs", points(bars[0].value, 0), _between(bars[0]),

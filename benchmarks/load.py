@@ -31,7 +31,7 @@ from sqlalchemy import func, select
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
 from holdfast.people.tables import items, places, tasks, votes
-from holdfast.web.server_state import ServeOptions, ServerState, open_server
+from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from postgres import postgres_cluster

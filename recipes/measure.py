@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from holdfast.core.files import write_atomic
 from holdfast.core.names import parse_name
 from holdfast.diorama import CLASSES, RENDERER_VERSION
-from holdfast.models import embedded, load_classifier, smp
+from holdfast.models import embedded, load_classifier
+from holdfast.models.segmenters import smp
 from holdfast.training.saving import card
 from holdfast.training.scenes import Scenes, rendered
 

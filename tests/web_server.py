@@ -20,10 +20,10 @@ import httpx
 from holdfast.people import identity
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
-from holdfast.web.pages import csrf_token
 from holdfast.web.serve import administrator_link, listen
 from holdfast.web.serve import http_server as make_server
-from holdfast.web.server_state import ServeOptions, ServerState, open_server
+from holdfast.web.services.pages import csrf_token
+from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
 from shapes import make_photos
 
 

@@ -232,12 +232,12 @@ _IMAGE_MAKERS = (
     ("embedded", "embedded:load_image_maker", "a small one that comes with Holdfast, for drawn scenes"),
 )
 _SEGMENTERS = (
-    ("smp", "smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
-    ("embedded", "smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
-    ("torchvision", "torchvision_segmenters:load", "torchvision's deeplabv3, fcn and lraspp, weights by tag or folder"),
+    ("smp", "segmenters.smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
+    ("embedded", "segmenters.smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
+    ("torchvision", "segmenters.torchvision_segmenters:load", "deeplabv3, fcn and lraspp, weights by tag or folder"),
     ("onnx", "own_segmenters:load_onnx", "any segmenter in ONNX (MMSegmentation's and Keras' exports, too)"),
     ("python", "own_segmenters:load_python", "a callable from images to class maps or scores (MODULE:ATTRIBUTE)"),
-    ("hf", "transformers_segmenters:load", "transformers semantic segmentation, by name or folder"),
+    ("hf", "segmenters.transformers_segmenters:load", "transformers semantic segmentation, by name or folder"),
 )
 _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),

@@ -30,7 +30,7 @@ from holdfast.explain import (
 from holdfast.explain.layers import find_layer, grid_of
 from holdfast.explain.methods import make_baseline, signed
 from holdfast.models import load_classifier
-from holdfast.models.smp import load_embedded
+from holdfast.models.segmenters.smp import load_embedded
 
 
 def seeded(build):

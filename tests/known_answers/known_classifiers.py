@@ -15,7 +15,7 @@ import numpy as np
 from holdfast import load_collection
 from holdfast.core.names import parse_name
 from holdfast.diorama import CLASSES, render
-from holdfast.models.smp import load_embedded
+from holdfast.models.segmenters.smp import load_embedded
 
 SIZE, SCENES = 64, 144
 TIED = f"diorama:test?n={SCENES}&context=1"

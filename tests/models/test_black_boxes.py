@@ -15,8 +15,8 @@ from test_model_contract import save_onnx, save_vit
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models import load_classifier
+from holdfast.models.label_spaces import probabilities
 from holdfast.models.onnx import external_files
-from holdfast.models.scores import probabilities
 
 
 def test_hf_predicts_as_transformers_does(photo: np.ndarray, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import Segmenter
-from holdfast.models import load_segmenter, torchvision_segmenters
+from holdfast.models import load_segmenter
+from holdfast.models.segmenters import torchvision_segmenters
 
 NAMES = ("background", "cat", "dog")
 MEAN, STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])

@@ -15,7 +15,8 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Segmenter
 from holdfast.diorama import CLASSES, draw_scene, render
-from holdfast.models import embedded, torch_segmenter
+from holdfast.models import embedded
+from holdfast.models.segmenters import torch_segmenter
 
 ARGUMENTS = {
     "encoder_name": "tu-resnet18",

@@ -8,8 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from holdfast.web.mask_editing import take_in
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.mask_editing import take_in
+from holdfast.web.services.server_state import ServerState
 from web_server import Serving
 
 HEIGHT, WIDTH = 120, 160

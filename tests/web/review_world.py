@@ -11,7 +11,7 @@ from sqlalchemy import select
 from holdfast.people.campaigns import Settings
 from holdfast.people.making import CampaignSpec, make_campaign
 from holdfast.people.tables import items, places, tasks, votes
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.server_state import ServerState
 from shapes import CLASSES, draw
 
 SMALL = Settings(people_per_image=2, images_per_task=8, at_least=1, rule="")

@@ -20,7 +20,7 @@ from browsing import ANSWERS, Held, acted
 from holdfast.data import load_collection
 from holdfast.people.sources import add_source
 from holdfast.people.tables import items, places
-from holdfast.web.server_state import SIDES, PictureCache, encode
+from holdfast.web.services.server_state import SIDES, PictureCache, encode
 from shapes import make_photos
 from web_server import Serving, open_campaign, serving
 

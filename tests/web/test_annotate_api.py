@@ -22,7 +22,7 @@ from holdfast.core.protocols import MaskProposal
 from holdfast.data.masks import decode_coco
 from holdfast.data.writers import mask_rle
 from holdfast.registry import annotators
-from holdfast.web.mask_editing import take_in
+from holdfast.web.services.mask_editing import take_in
 from web_server import Serving, serving
 
 Point = tuple[float, float]

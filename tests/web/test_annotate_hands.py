@@ -12,7 +12,7 @@ import pytest
 from annotate_world import Artist, open_set, scene, silent, stored, stroke
 
 from browsing import Held
-from holdfast.web.mask_editing import take_in
+from holdfast.web.services.mask_editing import take_in
 from web_server import Serving, serving
 
 ASKED = """() => {

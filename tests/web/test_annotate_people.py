@@ -12,7 +12,7 @@ import pytest
 from annotate_world import HEIGHT, WIDTH, Artist, open_set, stored, stroke
 
 from holdfast.people import masks
-from holdfast.web.server_state import ServeOptions, ServerState, open_server
+from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
 from web_server import Serving, new_session, server_process, serving
 
 FIRST, SECOND, THIRD = ((20, 30), (60, 30)), ((20, 90), (60, 90)), ((120, 20), (120, 100))

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.people.export import as_csv
 from holdfast.web.serve import ConnectionCaps
-from holdfast.web.server_state import Limiter
+from holdfast.web.services.server_state import Limiter
 from web_server import Serving, server_process, serving
 
 

@@ -17,8 +17,8 @@ from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.database import open_database
 from holdfast.web import serve
-from holdfast.web.security import BODY_LIMIT
-from holdfast.web.server_state import ServeOptions, open_server, write_once
+from holdfast.web.services.security import BODY_LIMIT
+from holdfast.web.services.server_state import ServeOptions, open_server, write_once
 from web_server import Serving, open_campaign, serving
 
 

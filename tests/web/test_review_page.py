@@ -12,7 +12,7 @@ from review_world import SMALL, Reviewer, answer_sheet, campaign, counts, standi
 from sqlalchemy import func, select
 
 from holdfast.people.tables import votes
-from holdfast.web.server_state import ServeOptions, ServerState, open_server
+from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
 from web_server import Serving, server_process, serving
 
 YES = {"recognisable": "yes", "usable": "yes"}

@@ -16,9 +16,9 @@ from sqlalchemy import select
 
 from holdfast.people import identity
 from holdfast.people.tables import invitations, sessions
-from holdfast.web.pages import local_path
-from holdfast.web.security import BODY_LIMIT
-from holdfast.web.server_state import Limiter
+from holdfast.web.services.pages import local_path
+from holdfast.web.services.security import BODY_LIMIT
+from holdfast.web.services.server_state import Limiter
 from web_server import Serving, server_process, serving
 
 HOSTILE = '"><script>alert(1)</script>'

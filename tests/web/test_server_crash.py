@@ -12,7 +12,7 @@ import httpx
 from sqlalchemy import select
 
 from holdfast.people.tables import votes
-from holdfast.web.server_state import ServeOptions, ServerState, open_server
+from holdfast.web.services.server_state import ServeOptions, ServerState, open_server
 from web_server import new_session, open_campaign, server_process
 
 PEOPLE = 4

@@ -121,7 +121,7 @@ def _from_columns(value: Mapping[str, Any]) -> LiveData:
     for key in ("image", "label"):
         if not names[key]:
             raise UserError(f"data as a dict needs {key}s; it has {', '.join(map(str, value)) or 'nothing'}")
-    columns = {key: value[found[0]] for key, found in names.items() if found}
+    columns = {key: value[places[0]] for key, places in names.items() if places}
     taken = {name for several in names.values() for name in several} | {"classes"}
     columns |= {key: several for key, several in value.items() if key not in taken}
     lengths = {key: len(several) for key, several in columns.items()}

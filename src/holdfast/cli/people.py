@@ -17,7 +17,7 @@ from holdfast.core.names import unknown
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-    from holdfast.web.server_state import ServeOptions
+    from holdfast.web.services.server_state import ServeOptions
 
     Format: TypeAlias = Literal["coco", "darwin"]
     Only: TypeAlias = str
@@ -55,7 +55,7 @@ def serve(
     from holdfast.data import load_collection
     from holdfast.people.sources import add_source
     from holdfast.web.serve import run
-    from holdfast.web.server_state import ServeOptions, open_server
+    from holdfast.web.services.server_state import ServeOptions, open_server
 
     server = open_server(ServeOptions(state, database, host, port, public_url))
     for reference in data or ():
@@ -96,9 +96,9 @@ def annotate(
 ) -> None:  # fmt: skip
     """Let people draw masks in the browser; holdfast eval DATA --masks reads them."""
     from holdfast.people import mask_exchange
-    from holdfast.web.mask_editing import MaskEditing, take_in
     from holdfast.web.serve import run
-    from holdfast.web.server_state import ServeOptions, open_server
+    from holdfast.web.services.mask_editing import MaskEditing, take_in
+    from holdfast.web.services.server_state import ServeOptions, open_server
 
     with closing(open_server(ServeOptions(state, database, host, port, public_url))) as server:
         with TerminalProgress(quiet=quiet) as progress:
@@ -167,7 +167,7 @@ def review(
     from holdfast.people.campaigns import Settings
     from holdfast.people.making import CampaignSpec, make_campaign
     from holdfast.web.serve import run
-    from holdfast.web.server_state import ServeOptions, open_server
+    from holdfast.web.services.server_state import ServeOptions, open_server
 
     options = ServeOptions(state, database, host, port, public_url)
     if export is not None:
@@ -197,7 +197,7 @@ def _export(options: ServeOptions, name: str, out: Path) -> None:
     from holdfast.people.campaigns import list_campaigns
     from holdfast.people.export import export_campaign
     from holdfast.report.people.votes import build
-    from holdfast.web.server_state import open_server
+    from holdfast.web.services.server_state import open_server
 
     nothing = f"{options.database or options.state} has no campaign yet; holdfast review POOL opens one"
     if not options.database and not options.state.is_dir():

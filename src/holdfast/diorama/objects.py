@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import generator
-from holdfast.diorama import materials, textures
-from holdfast.diorama.fields import Grey, Plane
-from holdfast.diorama.geometry import Points, Shape, turning
-from holdfast.diorama.materials import MATERIALS, Material
+from holdfast.diorama import textures
+from holdfast.diorama.drawing.fields import Grey, Plane
+from holdfast.diorama.drawing.geometry import Points, Shape, turning
 from holdfast.diorama.scene import Scene
 from holdfast.diorama.shapes import build
+from holdfast.diorama.textures import MATERIALS, Material
 from holdfast.diorama.vocabulary import COLOURS
 
 SHIFT = 4  # bits of a pixel's fraction in OpenCV's coordinates
@@ -59,7 +59,7 @@ def paint_object(scene: Scene, side: int) -> Layer:
     u, v = _object_frame(scene, side, box.longer, cover)
     pattern = textures.pattern(scene.texture, u, v, rng)
     material = MATERIALS[scene.material]
-    grain = materials.grain(material, u, v, rng)
+    grain = textures.grain(material, u, v, rng)
     shade, highlight = _shading(scene, material, ids, cover, grain, side)
     colours = _colours(scene, material, tone, accent, pattern, shade, highlight)
     return Layer(box.top, box.left, colours, cover, shape.from_above)
@@ -174,8 +174,8 @@ def _colours(
     highlight: Plane | None,
 ) -> tuple[Plane, Plane, Plane]:
     saturate = scene.material in ("plastic", "glass")
-    first = materials.tinted(COLOURS[scene.colour], material, saturate=saturate)
-    second = materials.tinted(COLOURS[scene.second_colour], material, saturate=saturate)
+    first = textures.tinted(COLOURS[scene.colour], material, saturate=saturate)
+    second = textures.tinted(COLOURS[scene.second_colour], material, saturate=saturate)
     third = first
     if pattern is not None:
         first, third = _ground_and_ink(first, second, light=scene.texture in textures.LIGHT_INK)
@@ -206,7 +206,7 @@ def _colours(
     return planes[0], planes[1], planes[2]
 
 
-def _ground_and_ink(first: materials.Rgb, second: materials.Rgb, *, light: bool) -> tuple[materials.Rgb, materials.Rgb]:
+def _ground_and_ink(first: textures.Rgb, second: textures.Rgb, *, light: bool) -> tuple[textures.Rgb, textures.Rgb]:
     """Return the object's and the texture's colour, distinct in brightness at 64 px in any material."""
     mixed = 0.3 * np.array(first) + 0.7 * np.array(second)
     if light:
@@ -216,11 +216,11 @@ def _ground_and_ink(first: materials.Rgb, second: materials.Rgb, *, light: bool)
     return _at(np.array(first), ground), _at(mixed, max(ground - _APART, 0.34 * ground))
 
 
-def _brightness(colour: materials.Rgb | NDArray[np.float64]) -> float:
+def _brightness(colour: textures.Rgb | NDArray[np.float64]) -> float:
     return max(float(np.array([0.3, 0.59, 0.11]) @ np.asarray(colour)), 1.0)
 
 
-def _at(colour: NDArray[np.float64], brightness: float) -> materials.Rgb:
+def _at(colour: NDArray[np.float64], brightness: float) -> textures.Rgb:
     """Return the colour at a brightness; values out of range turn towards white."""
     scaled = colour * (brightness / _brightness(colour))
     over = max(float(scaled.max()) - 250, 0.0)

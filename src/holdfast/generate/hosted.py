@@ -121,8 +121,8 @@ class HostedImageMaker:
     """
 
     def __init__(self, model: str, options: dict[str, Any], server: RemoteServer, ledger: PictureLedger) -> None:
-        told = "&".join(f"{option}={value}" for option, value in sorted(options.items()))
-        self.name = f"images+http:{model}" + (f"?{told}" if told else "")
+        shown = "&".join(f"{option}={value}" for option, value in sorted(options.items()))
+        self.name = f"images+http:{model}" + (f"?{shown}" if shown else "")
         self.fingerprint = fingerprint({"dialect": "images", "model": model, "options": options})
         self._model, self._options, self._server, self._ledger = model, options, server, ledger
 
@@ -151,8 +151,8 @@ class HostedImageMaker:
 
     def _asked(self, prompt: str) -> dict[str, Any]:
         side = self._options.get("size", 1024)
-        told = {option: value for option, value in self._options.items() if option in ("quality", "style")}
-        return {"model": self._model, "prompt": prompt, "n": 1, "size": f"{side}x{side}", **told}
+        extras = {option: value for option, value in self._options.items() if option in ("quality", "style")}
+        return {"model": self._model, "prompt": prompt, "n": 1, "size": f"{side}x{side}", **extras}
 
     def _picture(self, asked: dict[str, Any], seed: int, files: dict[str, bytes] | None = None) -> Image:
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}

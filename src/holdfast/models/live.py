@@ -111,7 +111,7 @@ def _logits_of(network: Any) -> Any:
     """Return a copy that answers with logits; the user's own module keeps its device, mode and precision."""
     import torch
 
-    class Logits(torch.nn.Module):
+    class CopiedLogits(torch.nn.Module):
         """Calls the network and takes its logits."""
 
         def __init__(self) -> None:
@@ -120,7 +120,7 @@ def _logits_of(network: Any) -> Any:
             self.pretrained_cfg = getattr(network, "pretrained_cfg", None)
             self.transform = getattr(network, "transform", None)
 
-        def train(self, mode: bool = True) -> Logits:
+        def train(self, mode: bool = True) -> CopiedLogits:
             """Set the mode of the copy; an exported program has none."""
             try:
                 return super().train(mode)
@@ -135,7 +135,7 @@ def _logits_of(network: Any) -> Any:
             logits: torch.Tensor = getattr(answer, "logits", answer)
             return logits
 
-    return Logits()
+    return CopiedLogits()
 
 
 def _preprocessing(name: str, module: Any, transform: Any) -> Preprocessing:

@@ -15,6 +15,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image
 from holdfast.models import label_spaces, timm
+from holdfast.models.label_spaces import OUTPUTS, probabilities
 from holdfast.models.options import (
     PREPROCESSING,
     checked,
@@ -23,7 +24,6 @@ from holdfast.models.options import (
     preprocessing_overrides,
     untagged,
 )
-from holdfast.models.scores import OUTPUTS, probabilities
 from holdfast.models.torch_classifier import picture, resolve_device
 from holdfast.registry import unknown
 

@@ -22,6 +22,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces, timm
+from holdfast.models.label_spaces import OUTPUTS, probabilities
 from holdfast.models.options import (
     PREPROCESSING,
     checked,
@@ -29,7 +30,6 @@ from holdfast.models.options import (
     existing_file,
     preprocessing_overrides,
 )
-from holdfast.models.scores import OUTPUTS, probabilities
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.models.weights import weights_of
 from holdfast.registry import find_attribute, unknown

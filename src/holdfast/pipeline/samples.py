@@ -32,7 +32,7 @@ from holdfast.pipeline.specs import DataSpec as DataSpec
 from holdfast.pipeline.specs import InventorySpec
 from holdfast.pipeline.specs import PaintSpec as PaintSpec
 from holdfast.scenarios import PAPER, Condition, render
-from holdfast.scenarios.rendering import mask_missing
+from holdfast.scenarios.base.rendering import mask_missing
 from holdfast.store import Run
 
 _STORE_THREADS = 32

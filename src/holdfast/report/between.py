@@ -98,14 +98,14 @@ def build_between(
     counts = counts_by_dataset(runs)
     sections: list[Section] = []
     facts = [(len(counts), "dataset")]
-    if all(len(one.cells) for one in counts.values()):
+    if all(len(counted.cells) for counted in counts.values()):
         options = settings | {"clusters": prompts_by_dataset(runs), "baseline": baseline}
         lost = dataset_drops(counts, **options)
         other: Outcome = "restricted" if outcome == "full" else "full"
         sections = lost_sections(lost, dataset_drops(counts, **options | {"outcome": other}), settings)
         facts = [*facts, (lost.drops["model"].nunique(), "model"), (len(lost.shared), "class")]
     elif asked is None:
-        empty = [name for name, one in counts.items() if not len(one.cells)]
+        empty = [name for name, counted in counts.items() if not len(counted.cells)]
         raise UserError(
             f"{listing(empty)} has no answer that --between could compare (holdfast eval or ask makes them)."
         )

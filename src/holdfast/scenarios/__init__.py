@@ -3,9 +3,9 @@
 Importing this package registers them all, in the order of the published table: that order is the order of the groups.
 """
 
-from holdfast.scenarios.condition import Condition, family_of, find_scenario, make_condition, parse_conditions
-from holdfast.scenarios.definition import PAPER, Parameter, Scenario, scenario
-from holdfast.scenarios.rendering import render
+from holdfast.scenarios.base.condition import Condition, family_of, find_scenario, make_condition, parse_conditions
+from holdfast.scenarios.base.definition import PAPER, Parameter, Scenario, scenario
+from holdfast.scenarios.base.rendering import render
 
 # isort: off
 from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack, generated

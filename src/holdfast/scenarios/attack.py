@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.types import Image, Mask
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.definition import Parameter, scenario
 
 FAMILY = "attack"
 

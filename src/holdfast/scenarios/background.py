@@ -9,8 +9,8 @@ import numpy as np
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Donor, Image, Mask, Rendered
-from holdfast.scenarios.compositing import bounding_box, composite
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import bounding_box, composite
+from holdfast.scenarios.base.definition import Parameter, scenario
 from holdfast.scenarios.tiles import without_object
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask
-from holdfast.scenarios.compositing import composite
-from holdfast.scenarios.definition import Parameter, Value, scenario
+from holdfast.scenarios.base.compositing import composite
+from holdfast.scenarios.base.definition import Parameter, Value, scenario
 
 GAIN = 1.4
 SHARPEN = 0.5

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.compositing import composite
-from holdfast.scenarios.definition import Parameter, Scenario, Value, scenario
+from holdfast.scenarios.base.compositing import composite
+from holdfast.scenarios.base.definition import Parameter, Scenario, Value, scenario
 
 HUES = 180
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask
-from holdfast.scenarios.compositing import composite, soft_mask
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import composite, soft_mask
+from holdfast.scenarios.base.definition import Parameter, scenario
 
 
 @scenario(

@@ -8,8 +8,8 @@ import numpy as np
 from holdfast.core.errors import SampleError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.compositing import composite, flat
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import composite, flat
+from holdfast.scenarios.base.definition import Parameter, scenario
 from holdfast.scenarios.tiles import without_object
 
 GREY = 128

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from holdfast.core.errors import RejectedError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.compositing import bounding_box, composite
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import bounding_box, composite
+from holdfast.scenarios.base.definition import Parameter, scenario
 
 RIM = 50
 """The filled rim around the object is the longer side of its box divided by this."""

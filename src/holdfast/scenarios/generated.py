@@ -7,8 +7,8 @@ import numpy as np
 from holdfast.core.errors import RejectedError
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.compositing import composite
-from holdfast.scenarios.definition import Parameter, scenario
+from holdfast.scenarios.base.compositing import composite
+from holdfast.scenarios.base.definition import Parameter, scenario
 
 
 @scenario(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.types import ORIGINAL, Image, Mask
-from holdfast.scenarios.definition import scenario
+from holdfast.scenarios.base.definition import scenario
 
 
 @scenario(

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from holdfast.core.types import Image, Mask
-from holdfast.scenarios.compositing import Box, bounding_box
+from holdfast.scenarios.base.compositing import Box, bounding_box
 
 THIN = 1 / 16
 """A strip beside the box with a smaller share of the image makes stripes; a patch inside may be larger."""

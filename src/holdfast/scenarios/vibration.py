@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
+from holdfast.scenarios.base.compositing import composite
+from holdfast.scenarios.base.definition import Parameter, Value, scenario
 from holdfast.scenarios.blur import REFERENCE
-from holdfast.scenarios.compositing import composite
-from holdfast.scenarios.definition import Parameter, Value, scenario
 
 PARAMETERS = (
     Parameter(

@@ -12,7 +12,7 @@ from holdfast.core.errors import PromiseError, SampleError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.types import Donor, Image, Mask, Rendered
 from holdfast.scenarios import Condition, Scenario, find_scenario, make_condition
-from holdfast.scenarios.rendering import run_scenario
+from holdfast.scenarios.base.rendering import run_scenario
 
 SIZES = ((64, 48), (37, 90), (2, 3), (1, 9), (300, 8), (1, 2))
 """Heights and widths on which every scenario is tried."""

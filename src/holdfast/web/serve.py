@@ -26,13 +26,13 @@ from holdfast.core.errors import UserError
 from holdfast.people import identity
 from holdfast.people.assignment import expire_tasks
 from holdfast.people.database import DatabaseUnavailable
-from holdfast.web import errors
-from holdfast.web.dependencies import TROUBLES
-from holdfast.web.mask_editing import MaskEditing
-from holdfast.web.pages import STATIC, local_path
 from holdfast.web.routes import ROUTERS
-from holdfast.web.security import Guard
-from holdfast.web.server_state import ServerState, write_once
+from holdfast.web.services import errors
+from holdfast.web.services.dependencies import TROUBLES
+from holdfast.web.services.mask_editing import MaskEditing
+from holdfast.web.services.pages import STATIC, local_path
+from holdfast.web.services.security import Guard
+from holdfast.web.services.server_state import ServerState, write_once
 
 if TYPE_CHECKING:
     import uvicorn
@@ -103,7 +103,7 @@ class TimedProtocol(H11Protocol):
     """Close connections on which no request arrives, and those above the caps.
 
     Uvicorn waits for them forever, so a few thousand slow clients would use up all files that a process may open.
-    ``web.security`` limits the time of the body.
+    ``web.services.security`` limits the time of the body.
     """
 
     caps: ConnectionCaps

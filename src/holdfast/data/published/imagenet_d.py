@@ -47,8 +47,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             entries = []
             for sample_id, path in images_below(root, f"{nuisance}/{category}", problems):
                 file = path.removeprefix(f"{root}/")
-                asked, told = questions.get(file, {}), facts.get(file, {})
-                entries.append(_sample(sample_id, category, nuisance, path, asked, told))
+                asked, known = questions.get(file, {}), facts.get(file, {})
+                entries.append(_sample(sample_id, category, nuisance, path, asked, known))
             categories |= {sample.label for sample in entries} or {category}
             samples += entries
     return finish(

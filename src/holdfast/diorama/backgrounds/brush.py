@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 
 from holdfast.core.types import Image
-from holdfast.diorama.fields import Grey, Plane, crop, ramp
-from holdfast.diorama.geometry import Path, Points, blob, tube
+from holdfast.diorama.drawing.fields import Grey, Plane, crop, ramp
+from holdfast.diorama.drawing.geometry import Path, Points, blob, tube
 
 Rgb = Sequence[float]
 _SHIFT = 4

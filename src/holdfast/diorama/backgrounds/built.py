@@ -20,7 +20,7 @@ from holdfast.diorama.backgrounds.brush import (
     tint,
     veil,
 )
-from holdfast.diorama.fields import Grey, crop, ramp
+from holdfast.diorama.drawing.fields import Grey, crop, ramp
 
 _PAINTS = ((196, 108, 84), (214, 176, 120), (120, 150, 168), (176, 158, 148), (152, 170, 132), (222, 206, 182))
 

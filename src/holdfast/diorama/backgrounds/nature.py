@@ -22,8 +22,8 @@ from holdfast.diorama.backgrounds.brush import (
     tint,
     waves,
 )
-from holdfast.diorama.fields import crop, ramp
-from holdfast.diorama.geometry import Points
+from holdfast.diorama.drawing.fields import crop, ramp
+from holdfast.diorama.drawing.geometry import Points
 
 
 def grass(side: int, rng: np.random.Generator) -> Image:

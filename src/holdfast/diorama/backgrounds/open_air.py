@@ -20,7 +20,7 @@ from holdfast.diorama.backgrounds.brush import (
     veil,
     waves,
 )
-from holdfast.diorama.fields import ramp
+from holdfast.diorama.drawing.fields import ramp
 
 
 def sea(side: int, rng: np.random.Generator) -> Image:

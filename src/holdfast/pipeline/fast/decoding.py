@@ -19,7 +19,7 @@ from holdfast.core.types import Donor, Image, Mask, Sample
 from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load_sample
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
-from holdfast.scenarios.rendering import check_input, mask_missing
+from holdfast.scenarios.base.rendering import check_input, mask_missing
 
 DONORS = 4
 """Donors that travel with a sample; the first of them is rarely unreadable."""

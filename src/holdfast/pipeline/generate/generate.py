@@ -90,11 +90,11 @@ def generate(
         todo = plan(pool.parts, jobs, lambda job: [_row_id(job.item, job.item.seed(spec.seed), known)])
         # A shard has enough prompts to find out that the generator fails on all.
         size = batched_shard_size(todo.count, executor, spec.batch_size, _GIVE_UP)
-        made = execute(
+        finished = execute(
             todo, GenerateWorker(spec, out.absolute(), known), executor, step="generate", size=size, known=maker,
             count=_count_images, progress=progress,
         )  # fmt: skip
-        summary.merge(made)
+        summary.merge(finished)
         pool.finish(planned.categories)
     return summary
 

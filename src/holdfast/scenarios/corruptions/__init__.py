@@ -1,5 +1,5 @@
 """The nineteen common corruptions of ImageNet-C at five severities; see ``declaring`` for sizes other than theirs."""
 
-from holdfast.scenarios.corruptions import blurs, digital, noise, weather
+from holdfast.scenarios.corruptions import blurs, digital, weather
 
-__all__ = ["blurs", "digital", "noise", "weather"]
+__all__ = ["blurs", "digital", "weather"]

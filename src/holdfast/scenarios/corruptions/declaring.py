@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.protocols import Context
 from holdfast.core.types import Image, Mask, Rendered
-from holdfast.scenarios.definition import Parameter, Scenario, scenario
+from holdfast.scenarios.base.definition import Parameter, Scenario, scenario
 
 Values = NDArray[np.float32]
 """HWC or HW, 0..1."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import first_line
-from holdfast.scenarios.condition import Condition
+from holdfast.scenarios.base.condition import Condition
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -50,8 +50,8 @@ def donors_of(counts: Counts) -> dict[str, int]:
     """Return condition → how many donors lent it backgrounds; conditions without donors are left out."""
     if "donor_id" not in counts.cells:
         return {}
-    found = counts.cells.groupby("condition", observed=True)["donor_id"].nunique()
-    return {str(name): int(count) for name, count in found.items() if count}
+    donors = counts.cells.groupby("condition", observed=True)["donor_id"].nunique()
+    return {str(name): int(count) for name, count in donors.items() if count}
 
 
 def donor_advice(photos: int, donors: int) -> str:

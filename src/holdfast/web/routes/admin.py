@@ -13,10 +13,10 @@ from starlette.responses import Response
 from holdfast.people import campaigns, identity, making
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
-from holdfast.web.dependencies import Admin, Before, Identity, Line, Server, address_of
-from holdfast.web.errors import RefusedRequest, missing
-from holdfast.web.pages import page
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.dependencies import Admin, Before, Identity, Line, Server, address_of
+from holdfast.web.services.errors import RefusedRequest, missing
+from holdfast.web.services.pages import page
+from holdfast.web.services.server_state import ServerState
 
 router = APIRouter(tags=["admin"])
 AUDIT_LINES = 100

@@ -17,10 +17,10 @@ from holdfast.data.masks import decode_coco
 from holdfast.data.writers import mask_rle
 from holdfast.people import mask_exchange, masks
 from holdfast.people.masks import Drawing, Version
-from holdfast.web.dependencies import Admin, Identity, Line, Member, Server
-from holdfast.web.errors import RefusedRequest, missing
-from holdfast.web.mask_editing import MaskEditing, guide_name
-from holdfast.web.pages import page
+from holdfast.web.services.dependencies import Admin, Identity, Line, Member, Server
+from holdfast.web.services.errors import RefusedRequest, missing
+from holdfast.web.services.mask_editing import MaskEditing, guide_name
+from holdfast.web.services.pages import page
 
 router = APIRouter(tags=["annotate"])
 

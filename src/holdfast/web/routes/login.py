@@ -13,11 +13,11 @@ from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.errors import UserError
 from holdfast.people import identity
-from holdfast.web.dependencies import Member, Server, Visitor, address_of
-from holdfast.web.errors import RefusedRequest
-from holdfast.web.pages import local_path, page, session_token
-from holdfast.web.security import is_public
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.dependencies import Member, Server, Visitor, address_of
+from holdfast.web.services.errors import RefusedRequest
+from holdfast.web.services.pages import local_path, page, session_token
+from holdfast.web.services.security import is_public
+from holdfast.web.services.server_state import ServerState
 
 router = APIRouter()
 _COOKIE_S = 30 * 24 * 3600

@@ -14,9 +14,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.people import assignment
 from holdfast.people.identity import Person
 from holdfast.people.tables import mask_images
-from holdfast.web.dependencies import Identity, Member, Server, Token
-from holdfast.web.errors import missing
-from holdfast.web.server_state import ServerState, padded
+from holdfast.web.services.dependencies import Identity, Member, Server, Token
+from holdfast.web.services.errors import missing
+from holdfast.web.services.server_state import ServerState, padded
 
 router = APIRouter(tags=["media"])
 _JPEG = {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}, 304: {}}

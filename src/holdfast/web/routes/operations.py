@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.web.dependencies import Visitor
-from holdfast.web.pages import page
+from holdfast.web.services.dependencies import Visitor
+from holdfast.web.services.pages import page
 
 router = APIRouter()
 _METHODS = ("get", "post", "put", "patch", "delete")

@@ -14,10 +14,10 @@ from holdfast.people.campaigns import Campaign, get_campaign
 from holdfast.people.export import as_csv
 from holdfast.people.results import campaign_votes
 from holdfast.report.people.votes import MEASURES, WORDS
-from holdfast.web.dependencies import Admin, Identity, Server
-from holdfast.web.errors import missing
-from holdfast.web.pages import page
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.dependencies import Admin, Identity, Server
+from holdfast.web.services.errors import missing
+from holdfast.web.services.pages import page
+from holdfast.web.services.server_state import ServerState
 
 router = APIRouter(tags=["admin"])
 

@@ -14,9 +14,9 @@ from starlette.responses import HTMLResponse
 
 from holdfast.core.errors import UserError
 from holdfast.people import assignment, campaigns, identity, voting
-from holdfast.web.dependencies import Identity, Member, Server, Token, address_of
-from holdfast.web.errors import missing
-from holdfast.web.pages import page
+from holdfast.web.services.dependencies import Identity, Member, Server, Token, address_of
+from holdfast.web.services.errors import missing
+from holdfast.web.services.pages import page
 
 router = APIRouter(tags=["review"])
 

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.people.database import DatabaseUnavailable
 from holdfast.people.identity import person_of_session
-from holdfast.web.errors import RefusedRequest, answer, broken, no_database
-from holdfast.web.pages import csrf_token, session_token
-from holdfast.web.server_state import LOOPBACK, ServerState
+from holdfast.web.services.errors import RefusedRequest, answer, broken, no_database
+from holdfast.web.services.pages import csrf_token, session_token
+from holdfast.web.services.server_state import LOOPBACK, ServerState
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "

@@ -15,7 +15,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, embedded, label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
-from holdfast.models.torch_segmenter import TorchSegmenter, prepared_as, read_config
+from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, prepared_as, read_config
 from holdfast.registry import unknown
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from holdfast.people.mask_sets import Progress, open_set, reconcile
 from holdfast.people.masks import Drawing
 from holdfast.people.sources import absolute_reference, add_source
 from holdfast.pipeline.files import check_apart, file_name, safe_part
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.server_state import ServerState
 
 log = logging.getLogger("holdfast.web")
 

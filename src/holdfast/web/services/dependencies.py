@@ -10,9 +10,9 @@ from pydantic import BaseModel, StringConstraints
 from starlette.requests import Request
 
 from holdfast.people.identity import Person, person_of_session
-from holdfast.web.errors import NotLoggedIn, RefusedRequest
-from holdfast.web.pages import session_token
-from holdfast.web.server_state import ServerState
+from holdfast.web.services.errors import NotLoggedIn, RefusedRequest
+from holdfast.web.services.pages import session_token
+from holdfast.web.services.server_state import ServerState
 
 _bearer = HTTPBearer(auto_error=False, description="A session's token; browsers have it in a cookie instead.")
 

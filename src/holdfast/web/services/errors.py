@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from holdfast.core.errors import UserError
 from holdfast.people.database import DatabaseUnavailable
-from holdfast.web.pages import error_page
+from holdfast.web.services.pages import error_page
 
 log = logging.getLogger("holdfast.web")
 

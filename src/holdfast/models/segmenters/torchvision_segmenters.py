@@ -15,7 +15,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
-from holdfast.models.torch_segmenter import TorchSegmenter, picked, prepared_as, read_config
+from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, picked, prepared_as, read_config
 from holdfast.models.torchvision import pretrained
 from holdfast.registry import unknown
 

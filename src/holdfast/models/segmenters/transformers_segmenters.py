@@ -12,7 +12,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, untagged
-from holdfast.models.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
+from holdfast.models.segmenters.torch_segmenter import MAX_CONFIG, TorchSegmenter, picked, prepared_as
 from holdfast.models.transformers import fetched, refuse_other_weights, shape_of
 from holdfast.registry import unknown
 

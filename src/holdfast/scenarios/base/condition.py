@@ -13,7 +13,7 @@ from holdfast.core.conditions import condition_name
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
-from holdfast.scenarios.definition import FEATHER, PAPER, Scenario, Value
+from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "brightness", "cutout", "background", "generated")
 """The six families of XIMAGENET-12: the first five group static scenarios, ``generated`` has one scenario."""

@@ -40,7 +40,7 @@ def local_path(text: str) -> str:
     return "/" if parts.scheme or parts.netloc else text
 
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
 
 

@@ -1,0 +1,1 @@
+"""How scenes are drawn: planes of values (``fields``) and outlines (``geometry``)."""

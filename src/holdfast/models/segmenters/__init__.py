@@ -1,0 +1,1 @@
+"""Segmenters: adapters of networks that answer with a class per pixel."""

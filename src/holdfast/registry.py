@@ -235,8 +235,12 @@ _SEGMENTERS = (
     ("smp", "segmenters.smp:load", "segmentation_models_pytorch, what its save_pretrained wrote (ARCH@FOLDER)"),
     ("embedded", "segmenters.smp:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
     ("torchvision", "segmenters.torchvision_segmenters:load", "deeplabv3, fcn and lraspp, weights by tag or folder"),
-    ("onnx", "own_segmenters:load_onnx", "any segmenter in ONNX (MMSegmentation's and Keras' exports, too)"),
-    ("python", "own_segmenters:load_python", "a callable from images to class maps or scores (MODULE:ATTRIBUTE)"),
+    ("onnx", "segmenters.own_segmenters:load_onnx", "a segmenter in ONNX (MMSegmentation's and Keras', too)"),
+    (
+        "python",
+        "segmenters.own_segmenters:load_python",
+        "a callable from images to class maps (MODULE:ATTRIBUTE)",
+    ),
     ("hf", "segmenters.transformers_segmenters:load", "transformers semantic segmentation, by name or folder"),
 )
 _ORACLES = (

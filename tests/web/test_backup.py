@@ -15,7 +15,7 @@ import httpx
 import pytest
 from test_server_crash import stored, votes_of
 
-from holdfast.web.server_state import ServeOptions, open_server
+from holdfast.web.services.server_state import ServeOptions, open_server
 from web_server import new_session, open_campaign, server_process
 
 GUIDE = Path(__file__).parents[2] / "docs" / "serving.md"

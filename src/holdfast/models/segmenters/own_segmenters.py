@@ -18,7 +18,7 @@ from holdfast.models import label_spaces
 from holdfast.models.onnx import external_files, file_sha256, first_output, layout_of, open_session
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
 from holdfast.models.python import called, own_labels
-from holdfast.models.torch_segmenter import class_map, prepared_as, prepared_image
+from holdfast.models.segmenters.torch_segmenter import class_map, prepared_as, prepared_image
 from holdfast.registry import find_attribute, unknown
 
 SIZE = 256

@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import array_sha256
-from holdfast.core.schema import PREDICTIONS
+from holdfast.core.schema import PREDICTIONS, end_picture, original_picture
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.pipeline.walk.distances import colour_shift, feature_distance
@@ -146,6 +146,21 @@ def test_the_random_walk_is_as_long_as_the_walk(finished: Run) -> None:
         budget = walks[perturbed[key]["row_id"]]["steps"]
         assert row["status"] in ("ok", "rejected") and walks[row["row_id"]]["budget"] == budget
         assert walks[row["row_id"]]["image"] == ""
+
+
+def test_pictures_and_times_are_kept_for_the_report(finished: Run) -> None:
+    samples = finished.samples().to_pylist()
+    spread = [sample["sample_id"] for sample in samples][:: max(1, len(samples) // 4)][:4]
+    assert all((finished.path / original_picture(name)).is_file() for name in spread)
+    rows = finished.rows(["row_id", "sample_id", "condition", "status", "image_sha256"]).to_pylist()
+    ends = [row for row in rows if row["condition"] == "perturbed" and row["status"] == "ok"]
+    for row in ends:
+        file = finished.path / end_picture(row["row_id"])
+        assert file.is_file() == (row["sample_id"] in spread)
+        if file.is_file():
+            image = cv2.cvtColor(cv2.imread(str(file)), cv2.COLOR_BGR2RGB)
+            assert array_sha256(image) == row["image_sha256"]
+    assert all(row["seconds"] > 0 for row in WalkTables.of(finished.path).walks.rows(["seconds"]).to_pylist())
 
 
 def test_frames_show_the_first_walks_from_the_reconstruction_on(finished: Run) -> None:

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.schema import FRAMES, PREDICTIONS, SAMPLES, WALKS
 from holdfast.store import Parts, Run
 
@@ -97,7 +98,7 @@ def _row(
     everywhere = right and bool(rng.random() < world.all_outputs)
     parameters = json.dumps(options, sort_keys=True)
     name = world.source.format(number, label)
-    row_id = f"{model}-{number}-{condition}-{parameters}"
+    row_id = f"{model}-{number}-{fingerprint([condition, parameters])[:12]}"
     made.rows.append(
         {
             "task": "classify", "kind": "dynamic", "dataset": "made", "sample_id": name, "source_id": name, "split": "",

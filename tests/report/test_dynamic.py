@@ -8,6 +8,8 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +18,14 @@ import pytest
 from made_runs import make_run
 from made_walks import CARD, OPTIONS, make_walks
 
-from holdfast.core.schema import FRAMES
+from holdfast.core.schema import FRAMES, end_picture, original_picture
+from holdfast.core.schema import WALKS as WALKS_SCHEMA
 from holdfast.report import build
 from holdfast.stats.walks.fmr import fmr, from_counts
 from holdfast.stats.walks.walk_rows import paired
 from holdfast.store import Parts, Run
 
-WALKS = ["dynamic", "walks", "filmstrips"]
+WALKS = ["dynamic", "ends", "walks", "filmstrips"]
 LAST = ["errors", "run"]
 
 
@@ -162,6 +165,38 @@ def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str])
         assert ">step 0" in tiles[0]
         assert strip.count("· counts") == (0 if "original stands" in strip else 1)
     assert len(part) < 400_000
+
+
+def test_photos_show_what_walks_against_each_model_left(tmp_path: Path) -> None:
+    run = make_walks(tmp_path / "run", frames=0)
+    rows = run.rows(["sample_id", "condition", "row_id", "model", "correct_restricted", "status"]).to_pylist()
+    name = "photo 0 of cat"
+    ends = [row for row in rows if row["sample_id"] == name and row["condition"] == "perturbed"]
+    picture = cv2.imencode(".png", np.full((8, 8, 3), 90, np.uint8))[1].tobytes()
+    for file in (original_picture(name), *(end_picture(row["row_id"]) for row in ends if row["status"] == "ok")):
+        (run.path / file).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / file).write_bytes(picture)
+    page = page_of([run], tmp_path / "report")
+    part = page.partition('<section id="ends"')[2].partition("</section>")[0]
+    said = words(f"<main{part}")
+    assert "original" in said and name in said and "photo 1 of cat" not in said
+    assert part.count("data:image/jpeg") == 1 + sum(row["status"] == "ok" for row in ends)
+    assert said.count("oracle accepts") == sum(row["status"] == "ok" for row in ends)
+    assert said.count("oracle rejects the first image") == sum(row["status"] != "ok" for row in ends)
+
+
+def test_time_of_dense_and_sparse_walks_is_compared(tmp_path: Path) -> None:
+    run = make_walks(tmp_path / "run", frames=0, options=({}, {"sparse": "mask"}))
+    parts = Parts(run.path / "details" / "walks", WALKS_SCHEMA)
+    sparse = {row["row_id"] for row in run.rows(["row_id", "parameters"]).to_pylist() if '"mask"' in row["parameters"]}
+    timed = [row | {"seconds": 0.5 if row["row_id"] in sparse else 2.0} for row in parts.rows().to_pylist()]
+    for file in (run.path / "details" / "walks").glob("part-*"):
+        file.unlink()
+    parts.write(pa.Table.from_pylist(timed, schema=WALKS_SCHEMA))
+    said = words(page_of([run], tmp_path / "report"))
+    assert "2.00 s a photo in the dense latent and 0.50 s in the sparse one: 75.0 % saved" in said
+    time = table(tmp_path / "report", "walk_time")
+    assert [row["latent"] for row in time] == ["dense", "sparse"] * 2
 
 
 def test_rejected_walks_are_outcomes_not_errors(plain: tuple[Run, Path, str]) -> None:

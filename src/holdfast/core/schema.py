@@ -93,9 +93,21 @@ WALKS = pa.schema(
         ("perceptual_distance", pa.float32()),  # from the original, in the oracle's features
         ("colour_shift", pa.float32()),  # mean CIE76 difference from the original
         ("image", pa.string()),  # file below images/, empty where it was not kept
+        ("seconds", pa.float32()),  # of its steps, as a share of the batches that it walked in
     ]
 )
 """What only a dynamic row has."""
+
+
+def original_picture(sample_id: str) -> str:
+    """Return where a run of walks keeps a small copy of an original for its report."""
+    return f"frames/ends/original-{fingerprint(sample_id)[:16]}.png"
+
+
+def end_picture(row_id: str) -> str:
+    """Return where it keeps the image at the end of a walk; ``row_id`` is that of the perturbed row."""
+    return f"frames/ends/{row_id}.png"
+
 
 FRAMES = pa.schema(
     [

@@ -35,7 +35,7 @@ from holdfast.report.trained.segmentation import segmentation
 from holdfast.report.trained.segmented_rows import SEGMENTED, Segmented, read_segments
 from holdfast.report.trained.training import on_originals, trained, training
 from holdfast.report.walks.evidence import read_walks
-from holdfast.report.walks.filmstrips import filmstrips
+from holdfast.report.walks.filmstrips import ends_of_walks, filmstrips
 from holdfast.report.walks.people import corrected_by_people
 from holdfast.report.walks.section import TITLE as DYNAMIC_TITLE
 from holdfast.report.walks.section import dynamic_section
@@ -214,7 +214,7 @@ def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | 
         notice = Notice("No walk of any image ended; the reasons are below.")
         return [Section("dynamic", DYNAMIC_TITLE, parts=[notice])]
     people = [] if votes is None else [corrected_by_people(walks, votes, **resampling)]
-    return [dynamic_section(walks, **resampling), *people, stopped(walks), filmstrips(walks)]
+    return [dynamic_section(walks, **resampling), *people, ends_of_walks(walks), stopped(walks), filmstrips(walks)]
 
 
 def _static_sections(evidence: Evidence, rows: ReportRows, pictures: RunPictures | None) -> list[Section]:

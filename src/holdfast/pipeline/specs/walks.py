@@ -72,6 +72,7 @@ class PerturbSpec(DataSpec):
     random_walk: bool = option(True, help="Walk as far in a random direction, too.")
     keep_images: bool = option(False, help="Keep perturbed images, with a manifest.")
     keep_latents: bool = option(False, help="Keep both ends of walks, for holdfast sparse.")
+    pictures: int = option(4, help="Keep first and last image of so many photos, for the report.", least=0)
     frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0)
     device: str = device()
     retry_errors: bool = retry_errors()

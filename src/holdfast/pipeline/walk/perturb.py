@@ -173,7 +173,9 @@ class _Walks:
         """Walk; in this process, batches stay full from a model's first sample to its last."""
         known = WalkResources.of(self.setting, self.tested)
         frames = frozenset(sample.sample_id for sample in self.samples[: self.spec.frames])
-        worker = WalkWorker(self.spec, self.prepared.collection, self.run.path.absolute(), frames, known)
+        spread = self.samples[:: max(1, len(self.samples) // self.spec.pictures)] if self.spec.pictures else ()
+        pictured = frozenset(sample.sample_id for sample in spread[: self.spec.pictures])
+        worker = WalkWorker(self.spec, self.prepared.collection, self.run.path.absolute(), frames, known, pictured)
         alone = self.executor.shares_memory
         size = todo.count if alone else shard_size(todo.count, self.executor, self.spec.walk.batch_size)
         return execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import parse_name
-from holdfast.core.schema import FRAMES, LATENTS, WALKS
+from holdfast.core.schema import FRAMES, LATENTS, WALKS, end_picture, original_picture
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.labels import outcomes
@@ -124,10 +124,16 @@ class WalkRecorder:
     """Turns finished walks into rows with their details, and writes pictures."""
 
     def __init__(
-        self, spec: PerturbSpec, dataset: str, setting: WalkSetting, run: Path, distance: FeatureDistance | None
+        self,
+        spec: PerturbSpec,
+        dataset: str,
+        setting: WalkSetting,
+        run: Path,
+        distance: FeatureDistance | None,
+        pictured: Container[str] = (),
     ) -> None:
         self._spec, self._dataset, self._setting, self._run = spec, dataset, setting, run
-        self._distance = distance
+        self._distance, self._pictured = distance, pictured
 
     def rows(self, model: Tested, finished: Sequence[FinishedWalk]) -> Iterator[Row]:
         """Yield the rows that these walks owe."""
@@ -144,6 +150,8 @@ class WalkRecorder:
                 row |= _outcome(walk.walked, condition, sample.sample_id, answers)
                 if condition != ORIGINAL:
                     row |= self._verdict(walk.walked, condition)
+                if condition == PERTURBED and sample.sample_id in self._pictured:
+                    self._picture(walk, row_id)
                 if condition in (PERTURBED, RANDOM_WALK):
                     row |= self._details(model, walk, row_id, apart.get(sample.sample_id))
                 yield row
@@ -213,10 +221,18 @@ class WalkRecorder:
             "perceptual_distance": apart,
             "colour_shift": colour_shift(original, walked.image) if walked.validated else None,
             "image": kept,
+            "seconds": walked.seconds,
         }
         frames = [self._frame(frame, walk_id) for frame in walked.frames]
         latents = [{"row_id": walk_id} | self._latent(walked)] if self._spec.keep_latents and keeps else []
         return {"walks": [row], "frames": frames, "latents": latents}
+
+    def _picture(self, walk: FinishedWalk, walk_id: str) -> None:
+        """Write the original and the end of a walk for the report."""
+        assert walk.walked is not None and walk.original is not None
+        write_atomic(self._run / original_picture(walk.sample.sample_id), encode_image(walk.original))
+        if walk.walked.validated:
+            write_atomic(self._run / end_picture(walk_id), encode_image(walk.walked.image))
 
     def _frame(self, frame: Frame, walk_id: str) -> Row:
         """Write the picture of one step; return its row."""

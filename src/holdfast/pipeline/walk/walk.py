@@ -8,6 +8,7 @@ image is kept.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -78,6 +79,7 @@ class WalkResult:
         largest_change: the same for the channel of a pixel that changed most.
         frames: where asked for, the walk from step 0 to the last image that was judged.
         latent_start: where asked for, the encoder's latent; ``latent_end`` that of the kept image.
+        seconds: of its steps: those of each batch, shared by who walked in it.
     """
 
     key: str
@@ -96,6 +98,7 @@ class WalkResult:
     frames: tuple[Frame, ...] = ()
     latent_start: NDArray[np.float32] | None = None
     latent_end: NDArray[np.float32] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ class _Slot:
     last: _Facts | None = None
     reconstruction_accepted: bool = False
     frames: list[Frame] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 def walk(
@@ -168,6 +172,7 @@ def walk_with(
     slots: list[_Slot | None] = [None] * size
     state: State = {}
     while True:
+        began = time.perf_counter()
         slots, state = _refilled(slots, state, waiting, stepper, options)
         if not any(slots):
             return
@@ -177,10 +182,12 @@ def walk_with(
         if any(slot is not None and slot.step < slot.budget for slot in slots):
             stepper.move(state, look)
         facts = [_Facts(*column) for column in arriving()]
+        seconds = (time.perf_counter() - began) / sum(slot is not None for slot in slots)
         keeps, ends = [False] * len(slots), {}
         for place, slot in enumerate(slots):
             if slot is None:
                 continue
+            slot.seconds += seconds
             keeps[place], stop = _decide(slot, facts[place], options)
             if stop:
                 ends[place] = stop
@@ -323,6 +330,7 @@ def _finished(
             frames=tuple(slot.frames),
             latent_start=start if latents else None,
             latent_end=end if latents else None,
+            seconds=slot.seconds,
         )
 
 

@@ -54,11 +54,17 @@ class WalkWorker:
     """Walks samples; loads models one after the other, as jobs come model by model."""
 
     def __init__(
-        self, spec: PerturbSpec, collection: Collection, run: Path, frames: frozenset[str], known: WalkResources
+        self,
+        spec: PerturbSpec,
+        collection: Collection,
+        run: Path,
+        frames: frozenset[str],
+        known: WalkResources,
+        pictured: frozenset[str] = frozenset(),
     ) -> None:
         self.name = f"{spec.generator} or {spec.oracle}"
         self.spec = replace(spec, size=known.setting.size)  # else it would follow from the first image
-        self.run_path, self.frames = run, frames
+        self.run_path, self.frames, self.pictured = run, frames, pictured
         self.collection = replace(collection, samples=(), problems=())
         self.classes = {name: place for place, name in enumerate(collection.classes)}
         self._expected = [model.fingerprint for model in known.tested.values()]
@@ -73,7 +79,9 @@ class WalkWorker:
 
     def run(self, resources: WalkResources, jobs: Sequence[WalkJob]) -> Iterator[Row]:
         """Yield the rows that walks owe, model by model."""
-        recorder = WalkRecorder(self.spec, self.collection.name, resources.setting, self.run_path, resources.distance)
+        recorder = WalkRecorder(
+            self.spec, self.collection.name, resources.setting, self.run_path, resources.distance, self.pictured
+        )
         for (place, baseline), alike in itertools.groupby(jobs, key=lambda job: (job.item.model, job.item.baseline)):
             model = self._tested(resources, place)
             on_the_way: dict[str, tuple[WalkInput, FinishedWalk]] = {}

@@ -1,12 +1,14 @@
-"""Section: the walks of a few images, step by step."""
+"""Sections: what walks left of a few photos, and some walks step by step."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import SampleError
+from holdfast.core.schema import end_picture, original_picture
 from holdfast.report.page.gallery import judged
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section, Tile
 from holdfast.report.page.words import number, percent, plural, unbroken
@@ -15,6 +17,7 @@ from holdfast.report.walks.evidence import ReportWalks
 if TYPE_CHECKING:
     import pandas as pd
 
+PHOTOS = 4
 STRIPS = 6
 FRAMES_SHOWN = 8
 SIDE = 112
@@ -23,6 +26,55 @@ SIDE = 112
 MAX_PIXELS = 4_000_000
 MAX_BYTES = 20_000_000
 """Limits of a frame's file; no generator here makes larger images, so a larger file is not ours."""
+
+
+def ends_of_walks(walks: ReportWalks) -> Section:
+    """Return a row of pictures per photo: the original, and what the walk against each model left of it."""
+    section = Section("ends", "Photos and what walks left of them")
+    folders = [run.path for run in walks.runs]
+    photos = []
+    for name, group in walks.images.groupby("sample_id", sort=True):
+        original = _first(folders, original_picture(str(name)))
+        if not original[0]:
+            continue
+        label = str(group["label"].iloc[0])
+        by_walk = {(row["model"], row["walk"]): row for row in group.to_dict("records")}
+        ends = [_end(walks, folders, by_walk[key], label) for key in walks.order if key in by_walk]
+        photos.append(Photo(str(name), label, "", [Tile("original", *original), *ends]))
+        if len(photos) == PHOTOS:
+            break
+    if not photos:
+        section.parts = [Notice("This run kept no pictures; holdfast perturb keeps those of --pictures photos.")]
+        return section
+    section.lead = [
+        "One photo a row: the original, then the last image that the oracle accepted on the walk against each model, "
+        "with the model's answer and the oracle's. Photos are spread over the data, not picked by their outcome. A "
+        "dashed frame marks a wrong answer."
+    ]
+    section.parts = [Gallery(photos, steps=True)]
+    return section
+
+
+def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], label: str) -> Tile:
+    """Return the tile of one model's walk; without a picture where the oracle accepted nothing."""
+    caption = walks.row(record["model"], record["walk"])
+    accepted = bool(record["validated"])
+    score = record.get("oracle_score")
+    said = "" if score is None or score != score else f" {unbroken(percent(float(score), 0))}"
+    verdict = ("accepts" if accepted else "rejects the first image") + said
+    oracle = Answer("oracle", verdict, "●" if accepted else "○", "right" if accepted else "none")
+    if not accepted:
+        return Tile(caption, "", 0, 0, [oracle])
+    right = bool(record["right_perturbed"])
+    spaces = {"all": "prediction"}
+    column = spaces.get(str(walks.settings[record["walk"] - 1].get("space")), "prediction_restricted")
+    answer = judged("model", f"{'right' if right else 'wrong'}: {record[column]}", right)
+    return Tile(caption, *_first(folders, end_picture(str(record["row_id"]))), [answer, oracle], not right)
+
+
+def _first(folders: Sequence[Path], name: str) -> tuple[str, int, int]:
+    """Return the picture of a file from the first run folder that has it."""
+    return next((picture for folder in folders if (picture := _picture(folder, name))[0]), ("", 0, 0))
 
 
 def filmstrips(walks: ReportWalks) -> Section:

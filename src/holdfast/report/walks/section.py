@@ -57,6 +57,7 @@ def dynamic_section(walks: ReportWalks, *, resamples: int, seed: int) -> Section
         *_settings_compared(walks, frame),
         *_by_class(walks),
         *_spaces(walks),
+        *_time(walks),
         *_how(walks),
     ]
     return section
@@ -341,6 +342,38 @@ def _space_lines(walks: ReportWalks) -> list[str]:
         start = f"Walk {number_}: the" if walks.several else "The"
         lines.append(f"{start} loss competes over {loss}, the oracle over {oracle}, right answers over {own}.")
     return lines
+
+
+def _time(walks: ReportWalks) -> list[Part]:
+    """Return how long the walks took, and what a sparse latent saved; nothing where no time was recorded."""
+    import pandas as pd
+
+    timed = walks.images[walks.images["seconds"].notna()] if "seconds" in walks.images else walks.images[:0]
+    records = []
+    for model, walk in walks.order:
+        group = timed[(timed["model"] == model) & (timed["walk"] == walk)]
+        if len(group):
+            total = float(group["seconds"].sum())
+            mask = walks.settings[walk - 1].get("sparse")
+            records.append({"model": model, "walk": walk, "latent": "sparse" if mask else "dense", "n": len(group),
+                            "total": total, "each": total / len(group)})  # fmt: skip
+    if not records:
+        return []
+    frame = pd.DataFrame(records)
+    means = frame.groupby("latent")["each"].mean()
+    sentence = f"A walk took {number(float(frame['each'].mean()), 2)} s a photo on average."
+    if {"dense", "sparse"} <= set(means.index):
+        saved = 1 - float(means["sparse"]) / float(means["dense"])
+        sentence = (
+            f"A walk took {number(float(means['dense']), 2)} s a photo in the dense latent and "
+            f"{number(float(means['sparse']), 2)} s in the sparse one: {percent(saved)} saved."
+        )
+    columns = [
+        *first_columns(walks), Column("latent", "Latent"), Column("n", "Images", "integer"),
+        Column("total", "Seconds", "number", digits=1), Column("each", "a photo", "number", digits=3),
+    ]  # fmt: skip
+    note = "Of the steps alone: encoding, decoding, model and oracle; photos of one batch share its time."
+    return [Heading("Time"), Text([sentence]), Table("walk_time", "Time of the walks", frame, columns, note)]
 
 
 def _how(walks: ReportWalks) -> list[Part]:

@@ -18,12 +18,11 @@ import pytest
 from made_runs import make_run
 from made_walks import CARD, OPTIONS, make_walks
 
-from holdfast.core.schema import FRAMES, end_picture, original_picture
-from holdfast.core.schema import WALKS as WALKS_SCHEMA
+from holdfast.core.schema import FRAMES, WALK_TIMES, end_picture, original_picture
 from holdfast.report import build
 from holdfast.stats.walks.fmr import fmr, from_counts
 from holdfast.stats.walks.walk_rows import paired
-from holdfast.store import Parts, Run
+from holdfast.store import Parts, Run, write_json
 
 WALKS = ["dynamic", "ends", "walks", "filmstrips"]
 LAST = ["errors", "run"]
@@ -187,12 +186,12 @@ def test_photos_show_what_walks_against_each_model_left(tmp_path: Path) -> None:
 
 def test_time_of_dense_and_sparse_walks_is_compared(tmp_path: Path) -> None:
     run = make_walks(tmp_path / "run", frames=0, options=({}, {"sparse": "mask"}))
-    parts = Parts(run.path / "details" / "walks", WALKS_SCHEMA)
     sparse = {row["row_id"] for row in run.rows(["row_id", "parameters"]).to_pylist() if '"mask"' in row["parameters"]}
-    timed = [row | {"seconds": 0.5 if row["row_id"] in sparse else 2.0} for row in parts.rows().to_pylist()]
-    for file in (run.path / "details" / "walks").glob("part-*"):
-        file.unlink()
-    parts.write(pa.Table.from_pylist(timed, schema=WALKS_SCHEMA))
+    rows = run.rows(["row_id"]).to_pylist()
+    write_json(
+        run.path / WALK_TIMES / "a.json", {row["row_id"]: 0.5 if row["row_id"] in sparse else 2.0 for row in rows}
+    )
+    (run.path / WALK_TIMES / "b.json").write_text("[broken")
     said = words(page_of([run], tmp_path / "report"))
     assert "2.00 s a photo in the dense latent and 0.50 s in the sparse one: 75.0 % saved" in said
     time = table(tmp_path / "report", "walk_time")

@@ -93,7 +93,6 @@ WALKS = pa.schema(
         ("perceptual_distance", pa.float32()),  # from the original, in the oracle's features
         ("colour_shift", pa.float32()),  # mean CIE76 difference from the original
         ("image", pa.string()),  # file below images/, empty where it was not kept
-        ("seconds", pa.float32()),  # of its steps, as a share of the batches that it walked in
     ]
 )
 """What only a dynamic row has."""
@@ -108,6 +107,10 @@ def end_picture(row_id: str) -> str:
     """Return where it keeps the image at the end of a walk; ``row_id`` is that of the perturbed row."""
     return f"frames/ends/{row_id}.png"
 
+
+WALK_TIMES = "times"
+"""Folder of a run of walks with JSON files: ``row_id`` of a perturbed row → seconds of its steps. Times are no part of
+the tables, which are the same whenever a run is made again."""
 
 FRAMES = pa.schema(
     [

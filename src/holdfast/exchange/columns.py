@@ -109,7 +109,6 @@ _WALKS = _meanings("""
     perceptual_distance      from the original, in the oracle's features
     colour_shift             mean CIE76 difference from the original
     image                    file of the kept picture below images/, empty where it was not kept
-    seconds                  of its steps, as a share of the batches that it walked in
 """)
 _FRAMES = _meanings("""
     row_id        of the row in predictions

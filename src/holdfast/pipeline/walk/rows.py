@@ -12,7 +12,7 @@ from holdfast.core.errors import SampleError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import parse_name
-from holdfast.core.schema import FRAMES, LATENTS, WALKS, end_picture, original_picture
+from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.labels import outcomes
@@ -26,7 +26,7 @@ from holdfast.pipeline.walk.distances import FeatureDistance, colour_shift
 from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting
 from holdfast.pipeline.walk.walk import Frame, WalkResult
 from holdfast.pipeline.walk.walk_model import seen
-from holdfast.store import Parts
+from holdfast.store import Parts, write_json
 
 KIND = "dynamic"
 RECONSTRUCTION, PERTURBED, RANDOM_WALK = "reconstruction", "perturbed", "random_walk"
@@ -138,6 +138,7 @@ class WalkRecorder:
     def rows(self, model: Tested, finished: Sequence[FinishedWalk]) -> Iterator[Row]:
         """Yield the rows that these walks owe."""
         answers = self._answers(model, finished)
+        self._write_times(finished)
         apart = self._apart(finished)
         for walk in finished:
             sample = walk.sample
@@ -221,11 +222,22 @@ class WalkRecorder:
             "perceptual_distance": apart,
             "colour_shift": colour_shift(original, walked.image) if walked.validated else None,
             "image": kept,
-            "seconds": walked.seconds,
         }
         frames = [self._frame(frame, walk_id) for frame in walked.frames]
         latents = [{"row_id": walk_id} | self._latent(walked)] if self._spec.keep_latents and keeps else []
         return {"walks": [row], "frames": frames, "latents": latents}
+
+    def _write_times(self, finished: Sequence[FinishedWalk]) -> None:
+        """Write how long each walk took; random walks are baselines and do not count."""
+        seconds = {
+            row_id: round(walk.walked.seconds, 6)
+            for walk in finished
+            if walk.walked is not None
+            for condition, row_id in zip(walk.job.parts, walk.job.ids, strict=True)
+            if condition == PERTURBED
+        }
+        if seconds:
+            write_json(self._run / WALK_TIMES / f"{fingerprint(sorted(seconds))[:16]}.json", seconds)
 
     def _picture(self, walk: FinishedWalk, walk_id: str) -> None:
         """Write the original and the end of a walk for the report."""

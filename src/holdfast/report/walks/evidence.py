@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from holdfast.core.errors import UserError
-from holdfast.core.schema import FRAMES, WALKS
+from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
 from holdfast.report.page.rows import ReportRows
 from holdfast.report.page.tables import Column, model_column
 from holdfast.report.page.words import short_names
@@ -116,8 +116,21 @@ def read_walks(rows: ReportRows) -> ReportWalks | None:
     walks = pa.concat_tables([Parts(run.path / "details" / "walks", WALKS).rows() for run in runs]).to_pandas()
     walks["stop"] = walks["stop"].astype(object)
     images = images.merge(walks.drop_duplicates("row_id"), on="row_id", how="left", suffixes=("", "_walk"))
+    images["seconds"] = images["row_id"].map(_times(runs)).astype("float64")
     frames, folders = _frames(runs)
     return ReportWalks(runs, images, [json.loads(text) for text in settings], table, frames, folders)
+
+
+def _times(runs: Sequence[Run]) -> dict[str, float]:
+    """Return seconds by row id, for runs that recorded them; a file that is damaged counts as not there."""
+    times: dict[str, float] = {}
+    for file in (file for run in runs for file in sorted((run.path / WALK_TIMES).glob("*.json"))):
+        try:
+            stored = json.loads(file.read_text(encoding="utf-8"))
+            times |= {str(row_id): float(seconds) for row_id, seconds in stored.items()}
+        except (ValueError, AttributeError, TypeError, OSError, RecursionError):
+            continue
+    return times
 
 
 def _frames(runs: Sequence[Run]) -> tuple[pd.DataFrame, dict[str, Path]]:

@@ -348,7 +348,7 @@ def _time(walks: ReportWalks) -> list[Part]:
     """Return how long the walks took, and what a sparse latent saved; nothing where no time was recorded."""
     import pandas as pd
 
-    timed = walks.images[walks.images["seconds"].notna()] if "seconds" in walks.images else walks.images[:0]
+    timed = walks.images[walks.images["seconds"].notna()]
     records = []
     for model, walk in walks.order:
         group = timed[(timed["model"] == model) & (timed["walk"] == walk)]

@@ -92,11 +92,10 @@ class Survey:
     def same_bytes(self) -> Iterator[list[Sample]]:
         """Yield the samples of each picture that is there several times; renderings of one photo count once."""
         words = np.frombuffer(bytes(self.digests), np.uint64).reshape(-1, 2)
-        _, place, counts = np.unique(words, axis=0, return_inverse=True, return_counts=True)
-        place = place.reshape(-1)
-        groups: dict[int, list[Sample]] = defaultdict(list)
+        _, place, counts = np.unique(words[:, 0], return_inverse=True, return_counts=True)  # nearly unique
+        groups: dict[bytes, list[Sample]] = defaultdict(list)
         for index in np.flatnonzero((counts[place] > 1) & words.any(axis=1)).tolist():
-            groups[int(place[index])].append(self.collection.samples[index])
+            groups[words[index].tobytes()].append(self.collection.samples[index])
         for group in groups.values():
             first_of_source = {sample.source_id: sample for sample in reversed(group)}
             if len(first_of_source) > 1:

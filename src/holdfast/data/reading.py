@@ -382,3 +382,8 @@ def finish(
         keys={label: key for label, key in (keys or {}).items() if label in present},
         problems=tuple(problems),
     )
+
+
+def finish_folder(root: Path, samples: Sequence[Sample], problems: list[Problem], **details: Any) -> Collection:
+    """Return the collection of a folder, which names it; ``details`` are further arguments of ``finish``."""
+    return finish(collection_name(root), samples, problems, where=repr(str(root)), **details)

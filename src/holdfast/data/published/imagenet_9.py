@@ -14,17 +14,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Mask, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage, read_file
 from holdfast.data.labels import IMAGENET_OUTPUTS
-from holdfast.data.reading import (
-    chosen,
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-)
 
 CLASSES = (
     *("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish"),
@@ -61,8 +53,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
     published names), ``mapping`` (that file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ("variants", "mapping"))
-    root = existing(name.name, "the folder")
+    options = reading.text_options(name, ("variants", "mapping"))
+    root = reading.existing(name.name, "the folder")
     if (root / "bg_challenge").is_dir():
         root = root / "bg_challenge"
     variants = [variant for variant in VARIANTS if (root / variant / "val").is_dir()]
@@ -70,20 +62,21 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-9 layout: it has no folder original/val or mixed_rand/val"
         )
-    wanted = chosen(options.get("variants", ""), variants, f"variant in {str(root)!r}")
+    wanted = reading.chosen(options.get("variants", ""), variants, f"variant in {str(root)!r}")
     problems: list[Problem] = []
     samples = _with_donors([sample for variant in wanted for sample in _read_variant(root, variant, problems)])
     keys = _keys(root, options.get("mapping", ""), problems)
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=CLASSES, keys=keys, masks=masks,
-        format=options["mask_format"], by_source=True, fits=_with_object,
+    return reading.finish_folder(
+        root, samples, problems, classes=CLASSES, keys=keys, masks=masks, format=options["mask_format"],
+        by_source=True, fits=_with_object,
     )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
     return any(
-        (root / variant / "val").is_dir() and any(map(_FOLDER.fullmatch, visible_folders(root / variant / "val")))
+        (root / variant / "val").is_dir()
+        and any(map(_FOLDER.fullmatch, reading.visible_folders(root / variant / "val")))
         for variant in VARIANTS
     )
 
@@ -94,12 +87,12 @@ def _with_object(sample: Sample) -> bool:
 
 def _read_variant(root: Path, variant: str, problems: list[Problem]) -> list[Sample]:
     samples = []
-    for folder in visible_folders(root / variant / "val"):
+    for folder in reading.visible_folders(root / variant / "val"):
         number = _FOLDER.fullmatch(folder)
         if number is None:
             problems.append(Problem(f"{variant}/val/{folder}", "the folder is none of 00_dog to 08_fish"))
             continue
-        for sample_id, path in images_below(root / variant / "val", folder, problems):
+        for sample_id, path in reading.images_below(root / variant / "val", folder, problems):
             stem = sample_id.removeprefix(f"{folder}/")
             samples.append(_sample(root, variant, folder, CLASSES[int(number[1])], stem, path))
     return samples
@@ -160,7 +153,7 @@ class NumpyMask:
 
 
 def _keys(root: Path, given: str, problems: list[Problem]) -> dict[str, ClassKeys]:
-    file = existing(given, "the mapping") if given else None
+    file = reading.existing(given, "the mapping") if given else None
     places = [file] if file else [root / MAPPING, root.parent / MAPPING]
     mapping_file = next((place for place in places if place.is_file()), None)
     if mapping_file is None:

@@ -7,18 +7,9 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, split_list
 from holdfast.core.types import CORRUPTIONS, SPARE_CORRUPTIONS, Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage
 from holdfast.data.published.imagenet_folders import is_wnid
-from holdfast.data.reading import (
-    chosen,
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-    wordnet_keys,
-)
 
 PUBLISHED = CORRUPTIONS + SPARE_CORRUPTIONS
 """Conditions, which are also the ids of our own scenarios."""
@@ -38,14 +29,14 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ``corruptions`` and ``severities`` (comma lists; all that are there by default), ``mask_format`` (of masks given by
     hand, which bear the photos' ids and have the images' size).
     """
-    options = text_options(name, ("corruptions", "severities"))
-    root = existing(name.name, "the folder")
+    options = reading.text_options(name, ("corruptions", "severities"))
+    root = reading.existing(name.name, "the folder")
     folders = _corruption_folders(root)
     if not folders:
         raise UserError(
             f"{str(root)!r} is not in the ImageNet-C layout: it has none of the folders {', '.join(CORRUPTIONS[:3])}, …"
         )
-    wanted = chosen(options.get("corruptions", ""), folders, f"corruption in {str(root)!r}")
+    wanted = reading.chosen(options.get("corruptions", ""), folders, f"corruption in {str(root)!r}")
     problems: list[Problem] = []
     samples: list[Sample] = []
     classes: set[str] = set()
@@ -55,22 +46,21 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             if not folder.is_dir():
                 problems.append(Problem(f"{corruption}/{severity}", "the severity has no folder"))
                 continue
-            for wnid in visible_folders(folder):
+            for wnid in reading.visible_folders(folder):
                 if not is_wnid(wnid):
                     problems.append(Problem(f"{corruption}/{severity}/{wnid}", "the folder's name is no WordNet id"))
                     continue
                 classes.add(wnid)
                 samples += _read_class(folder, wnid, corruption, severity, problems)
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(classes),
-        keys=wordnet_keys(classes), masks=masks, format=options["mask_format"], by_source=True,
-        fits=lambda sample: sample.condition != _MOVED,
+    return reading.finish_folder(
+        root, samples, problems, classes=sorted(classes), keys=reading.wordnet_keys(classes), masks=masks,
+        format=options["mask_format"], by_source=True, fits=lambda sample: sample.condition != _MOVED,
     )  # fmt: skip
 
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
-    folders = visible_folders(root)
+    folders = reading.visible_folders(root)
     known = {*PUBLISHED, *ARCHIVES}
     return bool(folders) and known.issuperset(folders) and any(map(_has_severities, _corruption_folders(root).values()))
 
@@ -108,5 +98,5 @@ def _read_class(folder: Path, wnid: str, corruption: str, severity: int, problem
             condition=corruption,
             attributes=attributes,
         )
-        for source_id, path in images_below(folder, wnid, problems)
+        for source_id, path in reading.images_below(folder, wnid, problems)
     ]

@@ -9,16 +9,9 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage, PublishedImage
 from holdfast.data.readers.manifest import read_rows, sample_fields
-from holdfast.data.reading import (
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-)
 
 NUISANCES = ("background", "texture", "material")
 _QUESTION_COLUMNS = ("gt_category", "top1_pred_cate", "top2_pred_cate")
@@ -32,8 +25,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     (as ``holdfast mine`` writes it) adds its own: the nuisance, the prompt, and the hash that a file must have.
     Option: ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ())
-    root = existing(name.name, "the folder")
+    options = reading.text_options(name, ())
+    root = reading.existing(name.name, "the folder")
     present = [nuisance for nuisance in NUISANCES if (root / nuisance).is_dir()]
     if not present:
         raise UserError(f"{str(root)!r} is not in the ImageNet-D layout: it has none of {', '.join(NUISANCES)}")
@@ -43,18 +36,17 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     categories: set[str] = set()
     for nuisance in present:
         questions = _questions(root / "questions" / f"{nuisance}.csv", problems)
-        for category in visible_folders(root / nuisance):
+        for category in reading.visible_folders(root / nuisance):
             entries = []
-            for sample_id, path in images_below(root, f"{nuisance}/{category}", problems):
+            for sample_id, path in reading.images_below(root, f"{nuisance}/{category}", problems):
                 file = path.removeprefix(f"{root}/")
                 asked, known = questions.get(file, {}), facts.get(file, {})
                 entries.append(_sample(sample_id, category, nuisance, path, asked, known))
             categories |= {sample.label for sample in entries} or {category}
             samples += entries
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=sorted(categories), masks=masks,
-        format=options["mask_format"],
-    )  # fmt: skip
+    return reading.finish_folder(
+        root, samples, problems, classes=sorted(categories), masks=masks, format=options["mask_format"]
+    )
 
 
 def _sample(
@@ -81,7 +73,7 @@ def _manifest(root: Path) -> dict[str, dict[str, Any]]:
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
-    folders = set(visible_folders(root)) - {"mining"}
+    folders = set(reading.visible_folders(root)) - {"mining"}
     nuisances = folders & set(NUISANCES)
     return folders == set(NUISANCES) or (bool(nuisances) and folders == nuisances | {"questions"})
 

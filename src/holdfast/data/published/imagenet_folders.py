@@ -10,17 +10,9 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage
 from holdfast.data.labels import IMAGENET_OUTPUTS
-from holdfast.data.reading import (
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-    wordnet_keys,
-)
 
 TITLES = {
     "imagenet-r": "ImageNet-R",
@@ -47,7 +39,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples = [sample for folder in folders for sample in read_class(root, folder, folder, problems)]
     if name.scheme == "imagenet-r":
         samples = [_with_rendition(sample) for sample in samples]
-    return _finished(name, root, samples, problems, masks, folders, wordnet_keys(folders))
+    return _finished(name, root, samples, problems, masks, folders, reading.wordnet_keys(folders))
 
 
 def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
@@ -87,13 +79,14 @@ def _is_index(folder: str) -> bool:
 
 def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: str) -> Path:
     """Return the folder that holds the class folders: the named one, or the only one below it that does."""
-    text_options(name, ())
-    root = existing(name.name, "the folder")
+    reading.text_options(name, ())
+    root = reading.existing(name.name, "the folder")
     if not root.is_dir():
         raise UserError(f"{str(root)!r} is not a folder")
-    if any(map(fits, visible_folders(root))):
+    if any(map(fits, reading.visible_folders(root))):
         return root
-    below = [root / folder for folder in visible_folders(root) if any(map(fits, visible_folders(root / folder)))]
+    folders = [root / folder for folder in reading.visible_folders(root)]
+    below = [folder for folder in folders if any(map(fits, reading.visible_folders(folder)))]
     if len(below) == 1:
         return below[0]
     if below:
@@ -103,14 +96,16 @@ def _class_root(name: Name, title: str, fits: Callable[[str], bool], expected: s
 
 
 def _expected(root: Path, fits: Callable[[str], bool], fault: str, problems: list[Problem]) -> list[str]:
-    folders = visible_folders(root)
+    folders = reading.visible_folders(root)
     problems.extend(Problem(folder, f"the folder's name {fault}") for folder in folders if not fits(folder))
     return [folder for folder in folders if fits(folder)]
 
 
 def read_class(root: Path, folder: str, label: str, problems: list[Problem]) -> list[Sample]:
     """Return the images below one folder, with ids ``folder/stem``."""
-    return [Sample(sample_id, label, FileImage(path)) for sample_id, path in images_below(root, folder, problems)]
+    return [
+        Sample(sample_id, label, FileImage(path)) for sample_id, path in reading.images_below(root, folder, problems)
+    ]
 
 
 def _with_rendition(sample: Sample) -> Sample:
@@ -127,7 +122,5 @@ def _finished(
     classes: list[str],
     keys: dict[str, ClassKeys],
 ) -> Collection:
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=classes, keys=keys, masks=masks,
-        format=text_options(name, ())["mask_format"],
-    )  # fmt: skip
+    how = reading.text_options(name, ())["mask_format"]
+    return reading.finish_folder(root, samples, problems, classes=classes, keys=keys, masks=masks, format=how)

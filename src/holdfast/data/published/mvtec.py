@@ -8,18 +8,9 @@ from pathlib import Path
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
-from holdfast.data.reading import (
-    chosen,
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-    without_suffix,
-)
 from holdfast.registry import unknown
 
 GOOD, DEFECTIVE = "good", "defective"
@@ -36,28 +27,26 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     its ``category``; ``categories`` (a comma list); ``mask_format`` (of masks given by hand). Its training images are
     all good: their split is ``train``, the others' ``test``.
     """
-    options = text_options(name, ("labels", "categories"))
+    options = reading.text_options(name, ("labels", "categories"))
     by = options.get("labels", LABELS[0])
     if by not in LABELS:
         raise unknown("way to label mvtec:", by, LABELS)
-    root = existing(name.name, "the folder")
+    root = reading.existing(name.name, "the folder")
     places = _categories(root)
     if not places:
         raise UserError(
             f"{str(root)!r} is not in the MVTec AD layout: neither it nor a folder in it has test and ground_truth"
         )
-    wanted = chosen(options.get("categories", ""), places, f"category in {str(root)!r}")
+    wanted = reading.chosen(options.get("categories", ""), places, f"category in {str(root)!r}")
     problems: list[Problem] = []
     samples = [sample for category in wanted for sample in _read(places[category], category, problems)]
     samples = [_labelled(sample, by, several=len(wanted) > 1) for sample in samples]
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), masks=masks, format=options["mask_format"]
-    )
+    return reading.finish_folder(root, samples, problems, masks=masks, format=options["mask_format"])
 
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
-    folders = visible_folders(root)
+    folders = reading.visible_folders(root)
     return _is_category(root) or (bool(folders) and all(_is_category(root / folder) for folder in folders))
 
 
@@ -67,9 +56,9 @@ def _is_category(folder: Path) -> bool:
 
 def _categories(root: Path) -> dict[str, Path]:
     if _is_category(root):
-        return {collection_name(root): root}
+        return {reading.collection_name(root): root}
     return (
-        {folder: root / folder for folder in visible_folders(root) if _is_category(root / folder)}
+        {folder: root / folder for folder in reading.visible_folders(root) if _is_category(root / folder)}
         if root.is_dir()
         else {}
     )
@@ -81,11 +70,11 @@ def _read(place: Path, category: str, problems: list[Problem]) -> list[Sample]:
         if not (place / split).is_dir():
             problems.append(Problem(f"{category}/{split}", "the folder is missing"))
             continue
-        for defect in visible_folders(place / split):
-            for stem, path in images_below(place / split, defect, problems):
+        for defect in reading.visible_folders(place / split):
+            for stem, path in reading.images_below(place / split, defect, problems):
                 sample_id = f"{category}/{split}/{stem}"
                 file = path.removeprefix(f"{place}/{split}/{defect}/")
-                mask = place / TRUTH / defect / f"{without_suffix(file)}_mask.png"
+                mask = place / TRUTH / defect / f"{reading.without_suffix(file)}_mask.png"
                 if defect != GOOD and not mask.is_file():
                     problems.append(Problem(sample_id, f"there is no {TRUTH}/{defect}/{mask.name}: it has no mask"))
                 samples.append(

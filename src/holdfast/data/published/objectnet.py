@@ -11,16 +11,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.nuisances import objectnet_folders, read_categories
-from holdfast.data.reading import (
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-)
 
 LICENCE = "ObjectNet: CC BY 4.0, never to be tuned on, images on the web only with their red border"
 BORDER = 1
@@ -34,11 +27,11 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ObjectNet is told apart is cut off (a pixel on every side; JPEG copies smear it: ``?border=2``). Options:
     ``border``, ``mask_format`` (of masks given by hand, which have the size without the border).
     """
-    options = text_options(name, ("border",))
+    options = reading.text_options(name, ("border",))
     border = options.get("border", str(BORDER))
     if not border.isdecimal() or int(border) > _LARGEST_BORDER:
         raise UserError(f"border of objectnet: is a whole number of pixels from 0 to {_LARGEST_BORDER}, not {border!r}")
-    root = existing(name.name, "the folder")
+    root = reading.existing(name.name, "the folder")
     images = root / "images"
     if not images.is_dir() or not (root / "mappings").is_dir():
         raise UserError(f"{str(root)!r} is not in the ObjectNet layout: it should have the folders images and mappings")
@@ -47,7 +40,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     problems: list[Problem] = []
     samples: list[Sample] = []
     elsewhere = 0
-    for folder in visible_folders(images):
+    for folder in reading.visible_folders(images):
         label = labels.get(folder)
         if label is None:
             problems.append(Problem(f"images/{folder}", "folder_to_objectnet_label.json does not know the folder"))
@@ -56,16 +49,15 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         else:
             samples += [
                 Sample(sample_id, label, BorderedImage(path, int(border)), licence=LICENCE)
-                for sample_id, path in images_below(images, folder, problems)
+                for sample_id, path in reading.images_below(images, folder, problems)
             ]
     if elsewhere:
         problems.append(Problem("images", f"{elsewhere} class(es) that ImageNet does not have were passed over"))
-    folder_classes = {labels.get(folder) for folder in visible_folders(images)}
+    folder_classes = {labels.get(folder) for folder in reading.visible_folders(images)}
     present = {label: category.keys for label, category in categories.items() if label in folder_classes}
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=present, keys=present, masks=masks,
-        format=options["mask_format"],
-    )  # fmt: skip
+    return reading.finish_folder(
+        root, samples, problems, classes=present, keys=present, masks=masks, format=options["mask_format"]
+    )
 
 
 def matches(root: Path) -> bool:

@@ -9,16 +9,8 @@ from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.types import ORIGINAL, ClassKeys, Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage
-from holdfast.data.reading import (
-    chosen,
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    visible_folders,
-)
 
 CLASSES = {
     "n01689811": ("lizard", 44),
@@ -52,13 +44,13 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
     ``mask_format`` (of masks given by hand).
     """
-    options = text_options(name, ("conditions",))
-    root = existing(name.name, "the folder")
+    options = reading.text_options(name, ("conditions",))
+    root = reading.existing(name.name, "the folder")
     if not (root / "image").is_dir():
         raise UserError(f"{str(root)!r} is not in the XIMAGENET-12 layout: it has no folder image/")
     folders = _condition_folders(root)
-    wanted = chosen(options.get("conditions", ""), folders.values(), f"condition in {str(root)!r}")
-    own = not any(_label(folder) for folder in visible_folders(root / "image"))
+    wanted = reading.chosen(options.get("conditions", ""), folders.values(), f"condition in {str(root)!r}")
+    own = not any(_label(folder) for folder in reading.visible_folders(root / "image"))
     problems: list[Problem] = []
     samples: dict[str, Sample] = {}
     for folder, condition in folders.items():
@@ -67,8 +59,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
                 samples.setdefault(sample.sample_id, sample)  # two folders may hold one condition; the first counts
     own_masks = next(((root / folder, how) for folder, how in MASK_FOLDERS if (root / folder).is_dir()), None)
     mask_folder, how = (masks, options["mask_format"]) if masks is not None else own_masks or (None, "")
-    return finish(
-        collection_name(root), list(samples.values()), problems, where=repr(str(root)),
+    return reading.finish_folder(
+        root, list(samples.values()), problems,
         classes=None if own else [label for label, _ in CLASSES.values()],
         keys={} if own else {label: ClassKeys((wnid,), (index,)) for wnid, (label, index) in CLASSES.items()},
         masks=mask_folder, format=how, required=masks is not None, by_source=True,
@@ -78,8 +70,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
 def matches(root: Path) -> bool:
     """Return whether a folder clearly has this layout."""
-    folders = set(visible_folders(root))
-    if "image" not in folders or not set(visible_folders(root / "image")) <= CLASSES.keys():
+    folders = set(reading.visible_folders(root))
+    if "image" not in folders or not set(reading.visible_folders(root / "image")) <= CLASSES.keys():
         return False
     return "standard_masks" in folders or len(_condition_folders(root)) > 1
 
@@ -87,7 +79,7 @@ def matches(root: Path) -> bool:
 def _condition_folders(root: Path) -> dict[str, str]:
     """Return the condition of each folder, originals first; folder names are aliases of our scenarios."""
     folders = {"image": ORIGINAL}
-    for folder in visible_folders(root):
+    for folder in reading.visible_folders(root):
         if folder == _GENERATED:
             folders[folder] = _GENERATED
         elif folder in registry.scenarios:
@@ -103,11 +95,11 @@ def _label(folder: str) -> str | None:
 
 
 def _read_condition(folder: Path, condition: str, problems: list[Problem], *, own: bool) -> Iterator[Sample]:
-    for class_folder in visible_folders(folder):
+    for class_folder in reading.visible_folders(folder):
         label = class_folder if own else _label(class_folder)
         if label is None:
             problems.append(Problem(f"{folder.name}/{class_folder}", "the folder is none of the 12 classes"))
             continue
-        for source_id, path in images_below(folder, class_folder, problems):
+        for source_id, path in reading.images_below(folder, class_folder, problems):
             sample_id = source_id if condition == ORIGINAL else f"{condition}/{source_id}"
             yield Sample(sample_id, label, FileImage(path), source_id=source_id, condition=condition)

@@ -13,17 +13,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 from holdfast.core.places import last_name, resolved
 from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
-from holdfast.data.reading import (
-    InsideRoot,
-    existing,
-    finish,
-    text_options,
-    unique_ids,
-    without_repeats,
-    without_suffix,
-)
 
 _Record = Mapping[str, Any]
 
@@ -36,25 +28,26 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
     (their folder), ``mask_format`` (of files given as masks).
     """
-    options = text_options(name, ("images",))
-    file = existing(name.name, "the COCO file")
+    options = reading.text_options(name, ("images",))
+    file = reading.existing(name.name, "the COCO file")
     images, annotations, categories, licences = _read(file)
-    root = existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
+    root = reading.existing(options["images"], "the image folder") if "images" in options else _image_root(file, images)
     instances: dict[str, list[_Record]] = defaultdict(list)
     for annotation in annotations:
         instances[record_id(annotation, "image_id")].append(annotation)
-    inside = InsideRoot(root, "images")
+    inside = reading.InsideRoot(root, "images")
     problems: list[Problem] = []
     samples = []
     names = [str(image.get("file_name") or "") for image in images]
-    for sample_id, image in zip(unique_ids([without_suffix(name) for name in names], names), images, strict=True):
+    ids = reading.unique_ids([reading.without_suffix(name) for name in names], names)
+    for sample_id, image in zip(ids, images, strict=True):
         try:
             samples.append(_sample(sample_id, image, instances[record_id(image, "id")], categories, licences, inside))
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
-    samples = without_repeats(samples, problems)
+    samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
-    return finish(
+    return reading.finish(
         title, samples, problems, classes=categories.values(),
         where=f"the COCO file {str(file)!r} (images are looked for in {str(root)!r}; ?images=DIR names another folder)",
         masks=masks, format=options["mask_format"],
@@ -120,7 +113,7 @@ def _sample(
     instances: Sequence[_Record],
     categories: Mapping[str, str],
     licences: Mapping[str, str],
-    inside: InsideRoot,
+    inside: reading.InsideRoot,
 ) -> Sample:
     path = inside.file(str(image.get("file_name") or ""))
     known = [instance for instance in instances if record_id(instance, "category_id") in categories]

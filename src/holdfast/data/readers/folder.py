@@ -8,20 +8,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.core.places import last_name, resolved
 from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
-from holdfast.data.reading import (
-    IMAGE_FOLDERS,
-    collection_name,
-    existing,
-    finish,
-    images_below,
-    text_options,
-    unique_ids,
-    visible_files,
-    visible_folders,
-    without_suffix,
-    wordnet_keys,
-)
 
 _MASK_FOLDER = "masks"
 _SPLITS = frozenset({"train", "val", "valid", "validation", "test"})
@@ -35,8 +23,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     A sample's id is ``class/stem``; files whose stems are equal keep their suffix in it. Options: ``label`` (the class
     of images that lie in no class folder), ``mask_format`` (see ``decode_mask``).
     """
-    options = text_options(name, ("label",))
-    root = existing(name.name, "the folder")
+    options = reading.text_options(name, ("label",))
+    root = reading.existing(name.name, "the folder")
     if not root.is_dir():
         raise UserError(f"{str(root)!r} is not a folder")
     images, own_masks = _image_and_mask_roots(root)
@@ -44,18 +32,18 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     samples, classes = read_tree(images, problems, loose_label=options.get("label", ""))
     if not samples:
         raise _nothing_found(images, problems)
-    return finish(
-        collection_name(root), samples, problems, where=repr(str(root)), classes=classes, keys=wordnet_keys(classes),
-        masks=masks or own_masks, format=options["mask_format"], required=masks is not None,
+    return reading.finish_folder(
+        root, samples, problems, classes=classes, keys=reading.wordnet_keys(classes), masks=masks or own_masks,
+        format=options["mask_format"], required=masks is not None,
     )  # fmt: skip
 
 
 def _image_and_mask_roots(root: Path) -> tuple[Path, Path | None]:
-    for candidate in IMAGE_FOLDERS:
+    for candidate in reading.IMAGE_FOLDERS:
         images = root / candidate
-        if images.is_dir() and visible_folders(images):
+        if images.is_dir() and reading.visible_folders(images):
             return images, _folder_or_none(root / _MASK_FOLDER)
-    if last_name(root) in IMAGE_FOLDERS:
+    if last_name(root) in reading.IMAGE_FOLDERS:
         return root, _folder_or_none(resolved(root).parent / _MASK_FOLDER)
     return root, _folder_or_none(root / _MASK_FOLDER)
 
@@ -66,21 +54,20 @@ def _folder_or_none(path: Path) -> Path | None:
 
 def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> tuple[list[Sample], list[str]]:
     """Return the samples of a class-per-folder tree in order of their ids, and all class folders."""
-    folders = [folder for folder in visible_folders(root, problems) if folder != _MASK_FOLDER]
-    splits = (
-        folders if folders and _SPLITS.issuperset(folders) and all(visible_folders(root / f) for f in folders) else []
-    )
+    folders = [folder for folder in reading.visible_folders(root, problems) if folder != _MASK_FOLDER]
+    are_splits = _SPLITS.issuperset(folders) and all(reading.visible_folders(root / folder) for folder in folders)
+    splits = folders if are_splits else []
     samples: list[Sample] = []
     classes: set[str] = set()
     for split in splits or [""]:
-        for label in visible_folders(root / split, problems) if split else folders:
+        for label in reading.visible_folders(root / split, problems) if split else folders:
             classes.add(label)
-            below = images_below(root, f"{split}/{label}" if split else label, problems)
+            below = reading.images_below(root, f"{split}/{label}" if split else label, problems)
             samples += [Sample(sample_id, label, FileImage(path), split=split) for sample_id, path in below]
     loose = _loose_images(root)
     if loose and loose_label:
         classes.add(loose_label)
-        ids = unique_ids([without_suffix(file) for file in loose], loose)
+        ids = reading.unique_ids([reading.without_suffix(file) for file in loose], loose)
         samples += [
             Sample(sample_id, loose_label, FileImage(f"{root}/{file}"))
             for sample_id, file in zip(ids, loose, strict=True)
@@ -91,7 +78,7 @@ def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> 
 
 
 def _loose_images(root: Path) -> list[str]:
-    return [name for name in visible_files(root) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
+    return [name for name in reading.visible_files(root) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
 
 
 def _nothing_found(root: Path, problems: list[Problem]) -> UserError:

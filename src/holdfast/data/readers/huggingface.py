@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,10 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 from holdfast.core.places import address, place, shown
 from holdfast.core.types import Collection, ImageSource, MaskSource, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import EncodedImage, FileImage
 from holdfast.data.masks import EncodedMask
 from holdfast.data.readers.manifest import canonical, sample_fields
-from holdfast.data.reading import (
-    InsideRoot,
-    collection_name,
-    existing,
-    finish,
-    text_options,
-    unique_ids,
-    visible_folders,
-    without_repeats,
-    without_suffix,
-    wordnet_keys,
-)
 from holdfast.registry import unknown
 
 _LABELS = ("label", "labels", "class", "category", "fine_label")
@@ -99,8 +88,8 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     files when they are needed. Options: ``image``, ``mask`` and ``label`` (names of columns), ``config`` (a folder,
     where several hold images), ``mask_format``.
     """
-    options = text_options(name, ("image", "mask", "label", "config"))
-    root = existing(name.name, "the dataset")
+    options = reading.text_options(name, ("image", "mask", "label", "config"))
+    root = reading.existing(name.name, "the dataset")
     try:
         return _read(root, options, masks)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -133,18 +122,17 @@ def _read(root: Path, options: Mapping[str, str], masks: Path | None) -> Collect
             f"{', '.join(schema.names)}: name one with ?{missing}=COLUMN"
         )
     names = features.get(label, {}).get("names")
-    inside, problems = InsideRoot(root if root.is_dir() else root.parent), list[Problem]()
+    inside, problems = reading.InsideRoot(root if root.is_dir() else root.parent), list[Problem]()
     rows: list[tuple[Sample, str]] = []
     for table in tables:
         rows += _samples(table, image, mask, label, names, inside, options["mask_format"], problems)
-    ids = unique_ids([sample.sample_id for sample, _ in rows], [place for _, place in rows])
-    samples = without_repeats((_renamed(sample, each) for (sample, _), each in zip(rows, ids, strict=True)), problems)
-    classes = names if names and set(names) >= {sample.label for sample in samples} else None
+    ids = reading.unique_ids([sample.sample_id for sample, _ in rows], [place for _, place in rows])
+    samples = reading.without_repeats(map(_renamed, (sample for sample, _ in rows), ids), problems)
     present = {sample.label for sample in samples}
-    return finish(
-        collection_name(root) if root.is_dir() else root.stem, samples, problems, where=repr(str(root)),
-        classes=[each for each in classes if each in present] if classes else None, keys=wordnet_keys(present),
-        masks=masks, format=options["mask_format"],
+    classes = [each for each in names if each in present] if names and present <= set(names) else None
+    return reading.finish(
+        reading.collection_name(root) if root.is_dir() else root.stem, samples, problems, where=repr(str(root)),
+        classes=classes, keys=reading.wordnet_keys(present), masks=masks, format=options["mask_format"],
     )  # fmt: skip
 
 
@@ -152,13 +140,12 @@ def _renamed(sample: Sample, sample_id: str) -> Sample:
     if sample.sample_id == sample_id:
         return sample
     source = sample_id if sample.source_id == sample.sample_id else sample.source_id
-    kept = {name: getattr(sample, name) for name in ("split", "fold", "kind", "condition", "licence", "attributes")}
-    return Sample(sample_id, sample.label, sample.image, sample.mask, source_id=source, **kept)
+    return replace(sample, sample_id=sample_id, source_id=source)
 
 
 def _samples(
-    table: _Table, image: str, mask: str, label: str, names: Sequence[str] | None, inside: InsideRoot, mask_format: str,
-    problems: list[Problem],
+    table: _Table, image: str, mask: str, label: str, names: Sequence[str] | None, inside: reading.InsideRoot,
+    mask_format: str, problems: list[Problem],
 ) -> Iterator[tuple[Sample, str]]:  # fmt: skip
     """Yield the samples of a file, each with an id that no other has."""
     schema, path = table.schema, shown(table.file)
@@ -182,7 +169,9 @@ def _samples(
         try:
             source: ImageSource = CellImage(path, group, row, image) if embedded else FileImage(inside.file(file))
             drawn: MaskSource | None = CellMask(path, group, row, mask, mask_format) if has_mask else None
-            sample = Sample(own or without_suffix(file) or place, image=source, mask=drawn, **sample_fields(facts))
+            sample = Sample(
+                own or reading.without_suffix(file) or place, image=source, mask=drawn, **sample_fields(facts)
+            )
             yield sample, own or place
         except SampleError as error:
             problems.append(Problem(own or place, str(error)))
@@ -226,7 +215,7 @@ def _tables(root: Path, config: str) -> Iterator[_Table]:
         yield _Table(root, "")
     elif (root / _DICT).is_file():
         for split in json.loads((root / _DICT).read_text(encoding="utf-8"))["splits"]:
-            yield from _arrow_files(existing(root / Path(str(split)).name, "the split"), str(split))
+            yield from _arrow_files(reading.existing(root / Path(str(split)).name, "the split"), str(split))
     elif (root / _STATE).is_file():
         yield from _arrow_files(root, "")
     else:
@@ -252,7 +241,7 @@ def _arrow_files(folder: Path, split: str) -> Iterator[_Table]:
 
 def _parquet_folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yield folders whose Parquet files hold images: the root, ``data``, and any other where a card lies beside it."""
-    below = visible_folders(root)
+    below = reading.visible_folders(root)
     inner = below if (root / "README.md").is_file() else [folder for folder in below if folder == "data"]
     for folder in (root, *(root / each for each in inner)):
         files = sorted(file for file in folder.glob("*.parquet") if file.name not in _NO_DATA)

@@ -15,18 +15,9 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 from holdfast.core.places import last_name, resolved
 from holdfast.core.types import ORIGINAL, Collection, ImageSource, MaskSource, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import FileImage, PublishedImage
 from holdfast.data.masks import FileMask
-from holdfast.data.reading import (
-    InsideRoot,
-    existing,
-    finish,
-    text_options,
-    unique_ids,
-    without_repeats,
-    without_suffix,
-    wordnet_keys,
-)
 
 REQUIRED = ("path", "label")
 _RENAMED = {"scenario": "condition", "mask_path": "mask", "license": "licence"}
@@ -41,16 +32,16 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     error); all others become attributes. Paths are relative to
     the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``.
     """
-    options = text_options(name, ("root",))
-    file = existing(name.name, "the manifest")
-    root = existing(options["root"], "the root folder") if "root" in options else file.parent
+    options = reading.text_options(name, ("root",))
+    file = reading.existing(name.name, "the manifest")
+    root = reading.existing(options["root"], "the root folder") if "root" in options else file.parent
     rows = read_rows(file)
-    inside = InsideRoot(root)
+    inside = reading.InsideRoot(root)
     problems: list[Problem] = []
-    short = [str(row.get("sample_id") or without_suffix(str(row.get("path") or ""))) for row in rows]
+    short = [str(row.get("sample_id") or reading.without_suffix(str(row.get("path") or ""))) for row in rows]
     full = [str(row.get("sample_id") or row.get("path") or "") for row in rows]
     samples = []
-    for number, (sample_id, row) in enumerate(zip(unique_ids(short, full), rows, strict=True), start=1):
+    for number, (sample_id, row) in enumerate(zip(reading.unique_ids(short, full), rows, strict=True), start=1):
         if row.get("status", "ok") != "ok":
             # A row of synth's that stands for no image. Without its number, so that equal reasons are counted together.
             problems.append(
@@ -61,10 +52,10 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             samples.append(_sample(sample_id, row, inside, options["mask_format"]))
         except SampleError as error:
             problems.append(Problem(sample_id or f"row {number}", f"row {number}: {error}"))
-    samples = without_repeats(samples, problems)
+    samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem != "manifest" else last_name(resolved(file).parent)
-    keys = wordnet_keys({sample.label for sample in samples})
-    return finish(
+    keys = reading.wordnet_keys({sample.label for sample in samples})
+    return reading.finish(
         title, samples, problems, where=f"the manifest {str(file)!r}", keys=keys, masks=masks,
         format=options["mask_format"],
     )  # fmt: skip
@@ -140,7 +131,7 @@ def sample_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sample(sample_id: str, row: Mapping[str, Any], inside: InsideRoot, mask_format: str) -> Sample:
+def _sample(sample_id: str, row: Mapping[str, Any], inside: reading.InsideRoot, mask_format: str) -> Sample:
     if "path" not in row:
         raise SampleError("there is no path")
     fields = sample_fields(row)

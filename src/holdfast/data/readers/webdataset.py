@@ -16,17 +16,10 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 from holdfast.core.places import address, last_name, place, resolved
 from holdfast.core.types import Collection, MaskSource, Problem, Sample
+from holdfast.data import reading
 from holdfast.data.images import IMAGE_SUFFIXES, TarImage, read_range
 from holdfast.data.masks import TarMask
 from holdfast.data.readers.manifest import canonical, sample_fields
-from holdfast.data.reading import (
-    existing,
-    finish,
-    text_options,
-    unique_ids,
-    without_repeats,
-    wordnet_keys,
-)
 
 _MASK_NAMES = ("mask", "seg")
 _LABEL_LIMIT = 1 << 20  # bytes; a label file beyond this is not one
@@ -52,30 +45,30 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     the json has a ``sample_id``; keys used in several shards carry their shard's name. Options: ``classes`` (a file
     with a class name a line, for integer labels), ``mask_format``.
     """
-    options = text_options(name, ("classes",))
+    options = reading.text_options(name, ("classes",))
     classes = _class_names(options["classes"]) if "classes" in options else None
     problems: list[Problem] = []
     groups = [group for shard in shards(name.name) for group in _index(shard, problems)]
-    ids = unique_ids([group.key for group in groups], [f"{group.shard.stem}/{group.key}" for group in groups])
+    ids = reading.unique_ids([group.key for group in groups], [f"{group.shard.stem}/{group.key}" for group in groups])
     samples = []
     for key, group in zip(ids, groups, strict=True):
         try:
             samples.append(_sample(key, group, classes, options["mask_format"]))
         except SampleError as error:
             problems.append(Problem(key, str(error)))
-    samples = without_repeats(samples, problems)
+    samples = reading.without_repeats(samples, problems)
     labels = [*(classes or ()), *sorted({sample.label for sample in samples}, key=_numbers_first)]
-    return finish(
+    return reading.finish(
         _title(name.name), samples, problems, where=f"the shards {name.name!r}", classes=labels,
-        keys=wordnet_keys(labels), masks=masks, format=options["mask_format"],
+        keys=reading.wordnet_keys(labels), masks=masks, format=options["mask_format"],
     )  # fmt: skip
 
 
 def shards(pattern: str) -> list[Path]:
     """Return the shard files that a path, a folder or a brace pattern names; all must exist."""
     if _BRACES.search(pattern) and not place(pattern).exists():
-        return [existing(path, "the shard") for path in expand_braces(pattern)]
-    path = existing(pattern, "the shard")
+        return [reading.existing(path, "the shard") for path in expand_braces(pattern)]
+    path = reading.existing(pattern, "the shard")
     if not path.is_dir():
         return [path]
     tar_files = sorted(path.glob("*.tar"))
@@ -188,7 +181,7 @@ def _text(group: _Group, extension: str) -> str:
 
 
 def _class_names(path: str) -> list[str]:
-    file = existing(path, "the classes file")
+    file = reading.existing(path, "the classes file")
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             names = [row[0].strip() for row in csv.reader(stream, delimiter="\t") if row and row[0].strip()]

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 else:
     Format = choice("coco", "darwin", flag="--format", help="Format of --export.")
     Only = choice("accepted", "rejected", "all", flag="--only", help="Which images of a perturb run, by its oracle.")
-    Kind = choice("quality", "naturalness", "oracle", flag="--kind", optional=True,
-                  help="Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, or "
-                  "whether it shows the class (oracle); by default quality, for a perturb run oracle.")  # fmt: skip
+    Kind = choice("quality", "naturalness", "oracle", "single", flag="--kind", optional=True,
+                  help="Ask whether a picture is recognisable and usable (quality), how natural it is from 1 to 5, "
+                  "whether it shows the class (oracle), or whether it shows the class and none of the others (single); "
+                  "by default quality, for a perturb run oracle.")  # fmt: skip
 
 State = Annotated[Path, Option(help="Folder where votes and accounts are kept.")]
 DatabaseUrl = Annotated[
@@ -136,6 +137,9 @@ def review(
                "originals.", show_default=False),
     ] = "",
     kind: Kind = None,
+    questions: Annotated[
+        Path | None, Option(help="TOML with questions of your own instead of --kind.", show_default=False)
+    ] = None,
     people: Annotated[int, Option(min=1, help="Number of people who judge each image.")] = 10,
     per_task: Annotated[int, Option(min=1, help="Pictures per task, control pictures among them.")] = 20,
     at_least: Annotated[
@@ -182,7 +186,14 @@ def review(
         at_least=at_least or math.ceil(0.6 * people),
     )  # fmt: skip
     spec = CampaignSpec(
-        pool, sentinels=sentinels, kind=kind or "", name=name, only=only, limit=limit, settings=settings
+        pool,
+        sentinels=sentinels,
+        kind=kind or "",
+        name=name,
+        only=only,
+        limit=limit,
+        settings=settings,
+        questions="" if questions is None else str(questions),
     )
     server = open_server(options)
     with TerminalProgress(quiet=quiet) as progress:

@@ -60,6 +60,7 @@ class VoteQuestion:
         answers: in order.
         tolerance: by how many steps two answers of one person to one picture may differ.
         keys: of the keyboard, one per answer; they are not stored with the votes.
+        graded: whether control pictures have a right answer to it; not stored with the votes either.
     """
 
     id: str
@@ -67,6 +68,7 @@ class VoteQuestion:
     answers: tuple[str, ...]
     tolerance: int = 0
     keys: tuple[str, ...] = field(default=(), compare=False)
+    graded: bool = field(default=True, compare=False)
 
     @property
     def is_rating(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, selec
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.core.errors import UserError
-from holdfast.core.votes import VoteQuestion
+from holdfast.core.votes import VoteQuestion, parse_rule
 from holdfast.people.identity import is_id, new_token, one_line
 from holdfast.people.tables import campaigns, images, items, people, places, tasks
 
@@ -33,8 +34,73 @@ KINDS: dict[str, tuple[VoteQuestion, ...]] = {
     ),
     "naturalness": (VoteQuestion("natural", "How natural does this picture look?", _STEPS, 1, _STEPS),),
     "oracle": (_yes_no("shows", "Does this picture show a {category}?"),),
-}
-"""Kinds of campaign, and the questions of each about every picture."""
+    "single": (
+        _yes_no("shows", "Does this picture show a {category}?"),
+        VoteQuestion(
+            "alone", "Is it the only one of these in the picture: {list}? Say no where another is there, too.",
+            ("yes", "no"), keys=("y", "n"), graded=False,
+        ),
+    ),
+    "custom": (),
+}  # fmt: skip
+"""Kinds of campaign, and the questions of each about every picture; a ``custom`` one brings its own."""
+
+LISTED = 30
+"""Classes that a question lists by name; of more it says "the other classes"."""
+
+
+def with_list(questions: Sequence[VoteQuestion], classes: Sequence[str]) -> tuple[VoteQuestion, ...]:
+    """Return the questions with the classes of a campaign in place of ``{list}``."""
+    names = [" ".join(name.replace("_", " ").split()) for name in classes]
+    listed = ", ".join(names) if len(names) <= LISTED else f"the {len(names)} classes of this campaign"
+    return tuple(replace(question, text=question.text.replace("{list}", listed)) for question in questions)
+
+
+def default_rule(questions: Sequence[VoteQuestion]) -> str:
+    """Return the rule of questions that come without one: yes to any; to all where one of them is not graded."""
+    joint = "|" if all(question.graded for question in questions) else "&"
+    return joint.join(question.id for question in questions)
+
+
+def read_questions(table: Mapping[str, Any], where: str) -> tuple[tuple[VoteQuestion, ...], str]:
+    """Return the questions and the rule of a TOML table; a UserError for every mistake in it.
+
+    ``[[questions]]`` has ``id``, ``text`` (with {category} for the class and {list} for all classes), ``answers`` (yes
+    and no by default, else whole numbers from low to high), ``tolerance`` (steps by which repeated answers may differ)
+    and ``graded`` (false: control pictures have no right answer to it); ``rule`` says which answers accept a picture.
+    """
+    for key in table:
+        if key not in ("questions", "rule"):
+            raise UserError(f"{where} knows [[questions]] and rule, not {key!r}")
+    rows = table.get("questions")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= 5:
+        raise UserError(f"{where} asks 1 to 5 questions, each below a line [[questions]]")
+    questions = tuple(_read_question(row, where) for row in rows)
+    if len({question.id for question in questions}) < len(questions):
+        raise UserError(f"two questions of {where} have one id")
+    if not any(question.graded for question in questions):
+        raise UserError(f"no question of {where} is graded, so control pictures could not show who answers with care")
+    rule = table.get("rule") or default_rule(questions)
+    return questions, parse_rule(str(rule), questions).text
+
+
+_FIELDS = {"id": str, "text": str, "answers": list, "tolerance": int, "graded": bool}
+
+
+def _read_question(row: Any, where: str) -> VoteQuestion:
+    if not isinstance(row, dict) or not {"id", "text"} <= row.keys() <= _FIELDS.keys():
+        raise UserError(f"a question of {where} has id and text, and maybe {', '.join(list(_FIELDS)[2:])}")
+    for key, value in row.items():
+        if not isinstance(value, _FIELDS[key]):
+            raise UserError(f"{key} of a question of {where} is {_FIELDS[key].__name__}, not {value!r}")
+    if not re.fullmatch(r"[\w-]{1,40}", row["id"]) or not row["text"].strip():
+        raise UserError(f"the question {row['id']!r} of {where} needs an id of letters, digits, _ and -, and a text")
+    answers = tuple(str(answer) for answer in row.get("answers", ["yes", "no"]))
+    grades = all(answer.isdigit() for answer in answers) and 2 <= len(answers) <= 9
+    if set(answers) != {"yes", "no"} and not (grades and list(answers) == sorted(set(answers))):
+        raise UserError(f"answers of {row['id']!r} in {where} are yes and no, or single digits from low to high")
+    keys = tuple(answer[0] for answer in answers)
+    return VoteQuestion(row["id"], row["text"].strip(), answers, row.get("tolerance", 0), keys, row.get("graded", True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +117,7 @@ class Settings:
     rule: str = "recognisable|usable"
     at_least: int = 6  # of people_per_image, who answer as the rule wants
     seed: int = 0
+    questions: Sequence[Mapping[str, Any]] = ()  # those of the campaign, where they are not its kind's
 
     def __post_init__(self) -> None:
         """Refuse settings that no task can be made with."""
@@ -97,6 +164,17 @@ class Sentinel:
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+def asked_questions(kind: str, settings: Settings) -> tuple[VoteQuestion, ...]:
+    """Return the questions of a campaign: its own, or its kind's."""
+    return (
+        tuple(
+            VoteQuestion(**{**row, "answers": tuple(row["answers"]), "keys": tuple(row["keys"])})
+            for row in settings.questions
+        )
+        or KINDS[kind]
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """A campaign."""
@@ -112,7 +190,7 @@ class Campaign:
     @property
     def questions(self) -> tuple[VoteQuestion, ...]:
         """The questions about every picture."""
-        return KINDS[self.kind]
+        return asked_questions(self.kind, self.settings)
 
 
 def create_campaign(
@@ -179,7 +257,7 @@ def _check(
 ) -> None:
     if not name:
         raise UserError("a campaign needs a name")
-    if kind not in KINDS:
+    if kind not in KINDS or not asked_questions(kind, settings):
         raise UserError(f"campaigns are of kind {', '.join(KINDS)}, not {kind!r}")
     if connection.scalar(select(campaigns.c.id).where(campaigns.c.name == name)) is not None:
         raise UserError(f"there is a campaign {name!r} already; choose another name")
@@ -193,7 +271,7 @@ def _check(
     if missing := {sentinel.image_id for sentinel in sentinels} - set(connection.scalars(known)):
         raise UserError(f"there is no image {min(missing)}")
     for sentinel in sentinels:
-        _check_sentinel(sentinel, KINDS[kind])
+        _check_sentinel(sentinel, asked_questions(kind, settings))
     for role, wanted in (("positive", settings.positives), ("negative", settings.negatives)):
         present = sum(sentinel.role == role for sentinel in sentinels)
         if present < wanted:
@@ -213,10 +291,17 @@ def _check_sentinel(sentinel: Sentinel, questions: Sequence[VoteQuestion]) -> No
             raise UserError(f"the right answers to {question!r} are among {', '.join(sorted(allowed[question]))}")
 
 
-def _campaign(row: Row[Any]) -> Campaign:
+def settings_of(stored: Mapping[str, Any]) -> Settings:
+    """Return the rules that a campaign's row holds; what another version wrote besides is left out."""
     known = {field.name for field in fields(Settings)}
-    settings = Settings(**{key: value for key, value in row.settings.items() if key in known})
-    return Campaign(row.id, row.name, row.kind, row.status, row.source_id, settings, row.created_at)
+    kept = {key: value for key, value in stored.items() if key in known}
+    return Settings(**kept | {"questions": tuple(kept.get("questions", ()))})
+
+
+def _campaign(row: Row[Any]) -> Campaign:
+    return Campaign(
+        row.id, row.name, row.kind, row.status, row.source_id, settings_of(row.settings), row.created_at
+    )  # fmt: skip
 
 
 def get_campaign(connection: Connection, campaign_id: int, *, lock: bool = False) -> Campaign:

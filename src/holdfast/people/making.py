@@ -5,18 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from holdfast.core import votes
 from holdfast.core.errors import SampleError, UserError
+from holdfast.core.files import read_toml
 from holdfast.core.fingerprint import fingerprint, generator
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Sample
 from holdfast.data import load_collection
 from holdfast.people import sentinels, tables
-from holdfast.people.campaigns import KINDS, Campaign, Sentinel, Settings, create_campaign, list_campaigns
+from holdfast.people.campaigns import (
+    KINDS,
+    Campaign,
+    Sentinel,
+    Settings,
+    asked_questions,
+    create_campaign,
+    default_rule,
+    list_campaigns,
+    read_questions,
+    with_list,
+)
 from holdfast.people.database import Database
 from holdfast.people.sources import ReviewPool, add_source, open_pool
 
@@ -41,6 +53,7 @@ class CampaignSpec:
         only: which images of a run: accepted, rejected or all.
         limit: at most so many images, evenly over classes and by chance within one; 0 takes all.
         settings: the campaign's rules; an empty ``rule`` means that a yes to any of the questions is enough.
+        questions: a TOML file with questions of your own; the kind is then custom.
         max_pixels: larger images are left out.
     """
 
@@ -52,6 +65,7 @@ class CampaignSpec:
     limit: int = 0
     settings: Settings = field(default_factory=lambda: Settings(rule=""))
     max_pixels: int = DEFAULT_MAX_PIXELS
+    questions: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,17 +92,24 @@ def make_campaign(
     Raises:
         UserError: something is missing or does not fit.
     """
-    if spec.kind and spec.kind not in KINDS:
-        raise UserError(f"--kind is {', '.join(KINDS)}, not {spec.kind!r}")
+    if spec.kind and (spec.kind not in KINDS or (spec.kind == "custom") != bool(spec.questions)):
+        ready = [kind for kind in KINDS if kind != "custom"]
+        raise UserError(f"--kind is {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")
+    own, rule = ((), "")
+    if spec.questions:
+        own, rule = read_questions(read_toml(Path(spec.questions), "--questions"), Path(spec.questions).name)
     pool = open_pool(spec.pool, only=spec.only, folder=folder / "pools")
-    kind = spec.kind or ("oracle" if pool.walked else "quality")
+    kind = "custom" if own else spec.kind or ("oracle" if pool.walked else "quality")
     name = spec.name.strip() or _named(pool, kind, spec.only)
     with database.reading() as connection:
         existing = _find(connection, name)
         about = "" if existing is None else _reference(connection, existing.source_id)
     if existing is not None:
         return _continued(existing, spec.kind, about, pool.reference)
-    settings = replace(spec.settings, rule=_rule(spec.settings.rule, kind))
+    asked = with_list(own or KINDS[kind], sorted({sample.label for sample in pool.collection.samples}))
+    wanted_rule = spec.settings.rule or rule or default_rule(asked)
+    stored = [asdict(question) for question in asked] if asked != KINDS[kind] else ()
+    settings = replace(spec.settings, rule=votes.parse_rule(wanted_rule, asked).text, questions=stored)
     known = _known_answers(spec, pool)
     wanted = _evenly(pool.collection.samples, spec.limit, settings.seed)
     samples, shapes, troubles = _readable(wanted, spec.max_pixels, progress)
@@ -130,6 +151,7 @@ def _create(
         connection, name=f"controls of {name}", reference=reference, collection=load_collection(reference), now=now
     )
     ids, control_ids = _image_ids(connection, source), _image_ids(connection, controls)
+    questions = asked_questions(kind, settings)
     return create_campaign(
         connection,
         name=name,
@@ -137,17 +159,12 @@ def _create(
         source_id=source,
         image_ids=[ids[sample.sample_id] for sample in samples],
         sentinels=[
-            Sentinel(control_ids[copy], chosen.role, chosen.asked, sentinels.expected(kind, right=chosen.right))
+            Sentinel(control_ids[copy], chosen.role, chosen.asked, sentinels.expected(questions, right=chosen.right))
             for copy, chosen in copied.items()
         ],
         settings=settings,
         now=now,
     )
-
-
-def _rule(text: str, kind: str) -> str:
-    """Return the rule after checking it against the questions."""
-    return votes.parse_rule(text or "|".join(question.id for question in KINDS[kind]), KINDS[kind]).text
 
 
 def _find(connection: Connection, name: str) -> Campaign | None:

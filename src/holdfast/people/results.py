@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.types import Sample
 from holdfast.core.votes import VOTES, Votes, parse_rule
-from holdfast.people.campaigns import KINDS, Campaign, get_campaign
+from holdfast.people.campaigns import Campaign, default_rule, get_campaign
 from holdfast.people.database import Database
 from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items, people, places, tasks, votes
@@ -101,9 +101,9 @@ def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int
 
 def rule_of(campaign: Campaign) -> str:
     """Return the campaign's rule; a kind with one question uses that one where the rule names another kind's."""
-    questions = KINDS[campaign.kind]
+    questions = campaign.questions
     try:
-        return parse_rule(campaign.settings.rule or "|".join(question.id for question in questions), questions).text
+        return parse_rule(campaign.settings.rule or default_rule(questions), questions).text
     except UserError:
         if len(questions) > 1:
             raise
@@ -134,7 +134,7 @@ def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> V
     }
     settings = campaign.settings
     return Votes(
-        table, campaign.name, campaign.kind, KINDS[campaign.kind], rule_of(campaign), settings.at_least,
+        table, campaign.name, campaign.kind, campaign.questions, rule_of(campaign), settings.at_least,
         settings.people_per_image, facts,
     )  # fmt: skip
 

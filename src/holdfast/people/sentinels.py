@@ -19,8 +19,8 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import ORIGINAL, Collection, Image, Sample
+from holdfast.core.votes import VoteQuestion
 from holdfast.data.writers import encode_image
-from holdfast.people.campaigns import KINDS
 from holdfast.store import write_table
 
 POSITIVE, NEGATIVE, TRAINING = "positive", "negative", "training"
@@ -93,14 +93,16 @@ def choose(data: Collection, classes: Sequence[str], *, kind: str, each: int, se
     return [*(ChosenSentinel(picture.sample, TRAINING, picture.asked, picture.right) for picture in first), *rest]
 
 
-def expected(kind: str, *, right: bool) -> dict[str, list[str]]:
-    """Return the answers that pass, per question: yes or no; of five grades the upper three, or the lower two."""
+def expected(questions: Sequence[VoteQuestion], *, right: bool) -> dict[str, list[str]]:
+    """Return the answers that pass, per graded question: yes or no; of grades the upper ones, or the lower two."""
     passing: dict[str, list[str]] = {}
-    for question in KINDS[kind]:
+    for question in questions:
+        if not question.graded:
+            continue
         if set(question.answers) == {"yes", "no"}:
             passing[question.id] = ["yes" if right else "no"]
         else:
-            lower = [answer for answer in question.answers if int(answer) <= 2]
+            lower = question.answers[:2] if len(question.answers) > 3 else question.answers[:1]
             passing[question.id] = [answer for answer in question.answers if (answer in lower) != right]
     return passing
 

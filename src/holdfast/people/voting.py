@@ -13,14 +13,14 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 from holdfast.core.errors import UserError
 from holdfast.core.votes import VoteQuestion
 from holdfast.people.assignment import shown
-from holdfast.people.campaigns import KINDS, get_campaign
+from holdfast.people.campaigns import asked_questions, get_campaign, settings_of
 from holdfast.people.database import insert_new
 from holdfast.people.identity import is_token
 from holdfast.people.tables import campaigns, items, places, tasks, votes
 
 _UP = "the time of this task is up, or it was taken back; ask for a task again"
 _PLACE = (  # made once: this is what a server does all day
-    select(places.c.id, tasks.c.status, tasks.c.expires_at, campaigns.c.kind)
+    select(places.c.id, tasks.c.status, tasks.c.expires_at, campaigns.c.kind, campaigns.c.settings)
     .join(tasks, tasks.c.id == places.c.task_id)
     .join(campaigns, campaigns.c.id == tasks.c.campaign_id)
     .where(places.c.token == bindparam("token"), places.c.person_id == bindparam("person"))
@@ -68,7 +68,7 @@ def cast(
     place = connection.execute(_PLACE, asked).one_or_none() if is_token(place_token) else None
     if place is None:
         raise UserError("there is no such picture in your tasks")
-    _check_answers(answers, KINDS[place.kind])
+    _check_answers(answers, asked_questions(place.kind, settings_of(place.settings)))
     if place.status != "open" or place.expires_at <= now:
         if not _stored(connection, key, place.id, answers):
             raise UserError(_UP if place.status in ("open", "expired") else "this task is finished already")

@@ -1,4 +1,4 @@
-"""Measures of generated pictures besides a model's answers: FID, KID, diversity, seam, CLIP score."""
+"""Measures of pictures besides a model's answers: FID, KID, precision and recall, diversity, neighbours, seam."""
 
 from __future__ import annotations
 
@@ -79,6 +79,48 @@ def diversity(features: NDArray[np.float32], groups: Sequence[str]) -> float:
             total = np.square(own.sum(0)).sum() - np.square(own).sum()  # over ordered pairs of two pictures
             distances.append(1 - total / (len(own) * (len(own) - 1)))
     return float(np.mean(distances)) if distances else float("nan")
+
+
+def precision_recall(real: NDArray[np.float32], generated: NDArray[np.float32], k: int = 5) -> tuple[float, float]:
+    """Return improved precision and recall (Kynkäänniemi and others 2019).
+
+    Precision: the share of generated pictures within the distance to the k-th neighbour of some real picture; recall
+    the other way round. Distances are Euclidean between given features, (n, width) each.
+    """
+    apart = _apart(real, generated)
+    precision = (apart <= _radii(real, k)[:, None]).any(axis=0).mean()
+    recall = (apart <= _radii(generated, k)[None, :]).any(axis=1).mean()
+    return float(precision), float(recall)
+
+
+def coverage(real: NDArray[np.float32], generated: NDArray[np.float32], k: int = 5) -> float:
+    """Return the share of real pictures with a generated one within the distance to their k-th neighbour."""
+    return float((_apart(real, generated).min(axis=1) <= _radii(real, k)).mean())
+
+
+def nearest(
+    features: NDArray[np.float32], others: NDArray[np.float32], *, itself: bool = False
+) -> tuple[NDArray[np.intp], Floats]:
+    """Return the place and the cosine of each picture's nearest one among others, from unit vectors.
+
+    ``itself``: both are the same pictures, and none is its own neighbour.
+    """
+    similar = features.astype(np.float64) @ others.astype(np.float64).T
+    if itself:
+        np.fill_diagonal(similar, -np.inf)
+    return similar.argmax(axis=1), similar.max(axis=1)
+
+
+def _apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> Floats:
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(first.astype(np.float64), second.astype(np.float64)))
+
+
+def _radii(features: NDArray[np.float32], k: int) -> Floats:
+    """Return each picture's distance to its k-th neighbour among the same pictures."""
+    k = min(k, len(features) - 1)
+    return np.asarray(np.partition(_apart(features, features), k, axis=1)[:, k])
 
 
 def seam(image: Image, mask: Mask) -> float:

@@ -17,7 +17,7 @@ from holdfast.report.page.tables import Column, Table
 from holdfast.report.page.words import estimate, listing, number, page_facts, percent, plural, span
 from holdfast.report.page.writer import write_page
 from holdfast.report.people import charts
-from holdfast.stats.people.votes import VERDICT
+from holdfast.stats.people.votes import VERDICT, rule_effects
 from holdfast.store import read_table
 
 if TYPE_CHECKING:
@@ -266,6 +266,28 @@ def _by(table: pd.DataFrame, by: str) -> list[Part]:
     return parts
 
 
+def _effects(campaign: CampaignExport) -> list[Part]:
+    """Return what each question does to the accepted set."""
+    table = rule_effects(campaign.votes)
+    own = table.iloc[0]
+    fewest = table.sort_values("accepted", kind="stable").iloc[0]
+    text = (
+        f"By the campaign's rule ({own['rule']}) {plural(int(own['accepted']), 'image')} are accepted. The strictest "
+        f"of the rules below, {fewest['rule']}, would accept {int(fewest['accepted'])}."
+    )
+    columns = [
+        Column("rule", "Rule"),
+        Column("accepted", "Accepted", "integer"),
+        Column("rejected", "Rejected", "integer"),
+        Column("undecided", "Undecided", "integer"),
+        Column("estimate", "Share accepted", "percent", "low", "high"),
+        Column("lost", "Lost against the campaign's rule", "integer"),
+        Column("won", "Won", "integer"),
+    ]
+    caption = "The set under each question alone, and under all of them"
+    return [Heading("What each question does to the set"), Text([text]), Table("rules", caption, table, columns)]
+
+
 def _agreement(campaign: CampaignExport) -> Section:
     table = campaign.tables["agreement"]
     section = Section("agreement", "How far people agree")
@@ -291,6 +313,8 @@ def _agreement(campaign: CampaignExport) -> Section:
     ]
     note = "Kappa and alpha are 0 where people agree as often as by chance and 1 where they always do."
     section.parts = [Table("agreement", "Agreement", frame, columns, note)]
+    if len(campaign.votes.questions) > 1:
+        section.parts += _effects(campaign)
     return section
 
 

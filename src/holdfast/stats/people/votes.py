@@ -129,6 +129,31 @@ def agreement_of(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> 
     return pd.concat(tables, ignore_index=True)
 
 
+def rule_effects(votes: Votes) -> pd.DataFrame:
+    """Return what each question does to the set: accepted images by it alone, by the campaign's rule, by all together.
+
+    Columns: ``rule``, ``accepted``, ``rejected``, ``undecided``; ``estimate`` with ``low`` and ``high`` as in
+    ``acceptance``; ``lost`` and ``won``: images accepted by the campaign's rule only, and by this one only.
+    """
+    import pandas as pd
+
+    names = [question.id for question in votes.questions]
+    rules = dict.fromkeys([votes.rule, *names, "|".join(names), "&".join(names)])
+    frames = {rule: accept(votes.with_rule(rule)) for rule in rules}
+    taken = {rule: _taken(frame) for rule, frame in frames.items()}
+    rows = []
+    for rule, frame in frames.items():
+        counts = _accepted(frame)
+        moved = {"lost": len(taken[votes.rule] - taken[rule]), "won": len(taken[rule] - taken[votes.rule])}
+        rows.append({"rule": rule} | {key: value for key, value in counts.items() if key != "images"} | moved)
+    return pd.DataFrame(rows)
+
+
+def _taken(images: pd.DataFrame) -> set[tuple[str, str]]:
+    own = images[images["decision"] == "accepted"]
+    return set(zip(own["sample_id"], own["asked"], strict=True))
+
+
 def answers(votes: Votes) -> pd.DataFrame:
     """Return how often each answer was given in votes that count: ``question``, ``answer``, ``votes``, ``share``."""
     import pandas as pd

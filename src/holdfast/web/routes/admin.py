@@ -83,7 +83,7 @@ class NewCampaign(Strict):
     """A new campaign: its pictures and rules."""
 
     name: Annotated[Line, Field(min_length=1)]
-    kind: Literal["quality", "naturalness", "oracle"] = "quality"
+    kind: Literal["quality", "naturalness", "oracle", "single"] = "quality"
     source: Annotated[int, Field(ge=1, le=2**63 - 1, description="The pictures to judge.")]
     controls: Annotated[int, Field(ge=1, le=2**63 - 1, description="Pictures whose labels are certain.")]
     people_per_image: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -252,7 +252,7 @@ def api_new_campaign(request: Request, new: NewCampaign, server: Server, admin: 
         raise RefusedRequest(409, f"there is a campaign {name!r} already; choose another name")
     settings = campaigns.Settings(
         people_per_image=new.people_per_image, at_least=new.at_least, images_per_task=new.images_per_task,
-        minutes=new.minutes, rule="|".join(question.id for question in campaigns.KINDS[new.kind]),
+        minutes=new.minutes, rule=campaigns.default_rule(campaigns.KINDS[new.kind]),
     )  # fmt: skip
     spec = making.CampaignSpec(
         references[new.source], sentinels=references[new.controls], kind=new.kind, name=name, limit=new.limit,

@@ -213,7 +213,7 @@ def _explain(campaign: campaigns.Campaign, example: assignment.PracticePicture) 
             return "This picture is as it was taken: 3, 4 or 5 are good answers. How natural within that is up to you."
         return "The parts of this picture were shuffled and half of them turned into negatives: 1 or 2 is right."
     yes = all(answers == ["yes"] for answers in example.expected.values())
-    both = "both answers are" if len(campaign.questions) > 1 else "the answer is"
+    both = "both answers are" if len(example.expected) > 1 else "the answer is"
     if yes:
         return f"The {words(example.asked)} that is asked for is there, so {both} yes."
     return f"There is no {words(example.asked)} in this picture, so {both} no."

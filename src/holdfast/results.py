@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.core.conditions import scenario_of
+from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.rows import details as _answers
@@ -185,6 +187,7 @@ def report(
     model_groups: Mapping[str, Sequence[str]] | None = None,
     speed: str = "none",
     device: str = "auto",
+    by: Sequence[str] = (),
     **options: Any,
 ) -> Path:
     """Write one report of one or several runs and return the path of its page; options of ``report.build``.
@@ -200,6 +203,7 @@ def report(
         model_groups: group → names or patterns of models; by default CNNs and transformers, known from names.
         speed: ``measure`` loads the models and times them here, a CSV file has their times, ``none`` shows none.
         device: where speed is measured.
+        by: attributes of the samples whose groups' error rates are shown.
         options: of ``report.build``.
     """
     from holdfast.pipeline.thumbnails import thumbnails
@@ -213,7 +217,8 @@ def report(
             page = build_between(opened, folder, **options)
         return in_store(out, folder, page)
     costs, timing = _costs(opened, speed, device)
-    analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing)
+    groups = {name: _attribute(opened, name) for name in by}
+    analysis = Analysis(scenario_families, model_groups, references, regression, score, costs, timing, groups)
     options = {"score_conditions": static_conditions, "background_conditions": background_conditions} | options
     with delivered(out) as folder:
         page = build(opened, folder, pictures=thumbnails, analysis=analysis, **options)
@@ -226,6 +231,23 @@ def compare(old: Results | str | Path, new: Results | str | Path, *, margin: flo
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
     return gate(first.counts, second.counts, margin=margin, **options)
+
+
+def _attribute(runs: Sequence[Run], name: str) -> dict[str, str]:
+    """Return source_id → value of an attribute; a UserError where no sample has it."""
+    values: dict[str, str] = {}
+    known: set[str] = set()
+    for run in runs:
+        table = run.samples().select(["source_id", "attributes"])
+        for source, text in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
+            attributes = json.loads(text) if text else {}
+            known |= attributes.keys()
+            if attributes.get(name) is not None:
+                values[source] = str(attributes[name])
+    if not values:
+        there = ", ".join(sorted(known)) or "none; a manifest's further columns are attributes"
+        raise UserError(f"no sample of these runs has an attribute {name!r}; there is {there}")
+    return values
 
 
 def _costs(runs: Sequence[Run], speed: str, device: str) -> tuple[dict[str, ModelCost], str]:

@@ -102,6 +102,10 @@ def report(
         str, Option(help="none, measure (loads the models), or a CSV with the columns model,milliseconds.")
     ] = "none",
     device: Device = "auto",
+    by: Annotated[
+        list[str] | None,
+        Option(help="Show error rates by this attribute of the samples; may be repeated.", show_default=False),
+    ] = None,
 ) -> None:  # fmt: skip
     """Write what the numbers mean, as one page that opens from disk."""
     from holdfast import api
@@ -121,6 +125,7 @@ def report(
         list(runs), out or runs[0] / "report", outcome=accuracy, average=average, resamples=resamples, seed=seed,
         votes=None if votes is None else read_votes(votes),
         **_analysis(reference, regression, score, model_groups), speed=speed, device=device,
+        by=split_list(",".join(by or ())),
     )  # fmt: skip
     typer.echo(str(page))
 

@@ -95,7 +95,8 @@ def make_campaign(
     if spec.kind and (spec.kind not in KINDS or (spec.kind == "custom") != bool(spec.questions)):
         ready = [kind for kind in KINDS if kind != "custom"]
         raise UserError(f"--kind is {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")
-    own, rule = ((), "")
+    own: tuple[votes.VoteQuestion, ...] = ()
+    rule = ""
     if spec.questions:
         own, rule = read_questions(read_toml(Path(spec.questions), "--questions"), Path(spec.questions).name)
     pool = open_pool(spec.pool, only=spec.only, folder=folder / "pools")

@@ -28,6 +28,7 @@ from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
 from holdfast.report.static.families import families
 from holdfast.report.static.gallery import gallery, most_harmed, worst
+from holdfast.report.static.groups import groups
 from holdfast.report.static.regression import fit
 from holdfast.report.static.verdicts import score_frame, score_table, scores, verdict, verdict_items
 from holdfast.report.trained.detection import build_detection, is_detection
@@ -228,6 +229,7 @@ def _static_sections(evidence: Evidence, rows: ReportRows, pictures: RunPictures
         scenarios(evidence),
         maps(evidence),
         *families(evidence),
+        *groups(evidence),
         *corruptions(evidence),
         comparison(evidence),
         fit(evidence),

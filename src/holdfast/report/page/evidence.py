@@ -52,6 +52,7 @@ class Analysis:
         score: components of the robustness score; ``scenario_class`` is the paper's earlier S = 1 − (σi + σe).
         costs: size and speed of models, by name.
         timing: how the speed was measured.
+        attributes: name → source_id → value, of attributes by which errors are shown.
     """
 
     scenario_families: ScenarioFamilies | None = None
@@ -61,6 +62,7 @@ class Analysis:
     score: Components = "cross_inner"
     costs: Mapping[str, ModelCost] = field(default_factory=dict)
     timing: str = ""
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 AS_PUBLISHED = Analysis()

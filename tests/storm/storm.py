@@ -30,13 +30,17 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path.insert(0, str(Path(__file__).parent))
 
-from storm_contents import contents, difference
+from storm_contents import contents, difference, volatile_names
 from storm_process import Ended, aside, command, import_everything
 from storm_troubles import TROUBLES
 from storm_verbs import TABLE, VERBS, WORLD
 
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST_KEPT = 20_000
+
+
+class UndisturbedError(Exception):
+    """A command failed although nothing was done to it."""
 
 
 class Storm:
@@ -153,12 +157,12 @@ class Storm:
             for _ in range(2):
                 ended = command(self.words(verb), self.folder)
                 if ended.code != VERBS[verb].code:
-                    raise RuntimeError(f"{verb} without any trouble: {ended.code} {ended.complained or ended.said}")
+                    raise UndisturbedError(f"without any trouble: {ended.code} {ended.complained or ended.said}")
                 seen.append(self._contents())
                 said.append(ended.said)
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(self.out, kept)
-            volatile = {name for name in seen[1] if seen[0].get(name) != seen[1][name] or name.endswith(":run_id")}
+            volatile = volatile_names(*seen)
             same = said[1] if said[0] == said[1] and "{out}" not in VERBS[verb].words else ""
             self._references[verb] = (kept, seen[1], volatile, same, ended.seconds)
             self._look_outside()
@@ -270,13 +274,14 @@ class Storm:
         trouble, verb = trouble or drawn, verb or drawn_verb
         work, _, _ = TROUBLES[trouble]
         began = time.monotonic()
-        if trouble != "hostile input":
-            self._undisturbed(verb)
-        self.clear_out()
-        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
-        (self.folder / "tmp").mkdir()
-        self._seen_world = self._files()
-        what = work(self, verb, draw)
+        try:
+            if trouble != "hostile input":
+                self._undisturbed(verb)
+            self.clear_out()
+            self._seen_world = self._files()
+            what = work(self, verb, draw)
+        except UndisturbedError as error:
+            what = str(error)
         if not what and (changed := self._look_outside()):
             what = f"changed outside the output folder: {changed}"
         self.count("episodes")
@@ -375,6 +380,7 @@ def main() -> None:
             trouble=asked.trouble,
         )  # fmt: skip
     if asked.json:
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(json.dumps(result, indent=1) + "\n")
     print(f"seed {seed}: {result['counts'].get('episodes', 0)} episodes, {len(result['findings'])} findings")
     sys.exit(bool(result["findings"]))

@@ -26,6 +26,8 @@ def contents(folder: Path) -> dict[str, str]:
         if path.suffix == ".parquet":
             table = f"{path.parent.relative_to(folder).as_posix()}/*" if path.name.startswith("part-") else name
             parts[table] += pq.read_table(path, partitioning=None).to_pylist()
+        elif path.suffix == ".safetensors":
+            hashes[name] = _weights(path)
         else:
             hashes[name] = _hash(path.read_bytes()) if path.stat().st_size else "empty"
     for table, rows in parts.items():
@@ -34,6 +36,23 @@ def contents(folder: Path) -> dict[str, str]:
             values = sorted(f"{key} {_text(row.get(column))}" for key, row in zip(keys, rows, strict=True))
             hashes[f"{table}:{column}"] = _hash("\n".join(values).encode())
     return hashes
+
+
+_VOLATILE = {"run_id", "seconds", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md"}
+
+
+def volatile_names(first: dict[str, str], second: dict[str, str]) -> set[str]:
+    """Return the files and columns that hold times and the like: two undisturbed runs differ in them, or in their kin.
+
+    Kin are files and columns of the same name elsewhere, which two runs may have the same by luck.
+    """
+    changed = {name for name in second if first.get(name) != second[name]}
+    kin = {_last(name) for name in changed} | _VOLATILE
+    return {name for name in second if _last(name) in kin}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(":" if ":" in name else "/")[2]
 
 
 def difference(there: dict[str, str], wanted: dict[str, str], volatile: set[str]) -> str:
@@ -51,15 +70,24 @@ def difference(there: dict[str, str], wanted: dict[str, str], volatile: set[str]
     return "; ".join((missing + other + more)[:4])
 
 
+def _weights(path: Path) -> str:
+    """Return names, shapes and sizes of tensors: sums on the CPU depend on how memory lies, in their last digits."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    tensors = sorted(load_file(path).items())
+    return _hash(repr([(name, t.shape, f"{np.abs(t.astype(np.float64)).mean():.2g}") for name, t in tensors]).encode())
+
+
 def _key(row: dict[str, Any]) -> str:
     return str(row.get("row_id") or row.get("sample_id") or row.get("image_id") or "")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.3g}"
     if isinstance(value, list) and value and isinstance(value[0], float):
-        return json.dumps([round(number, 4) for number in value])
+        return json.dumps([round(number, 3) for number in value])
     return repr(value)
 
 

@@ -145,7 +145,8 @@ HOSTILE: dict[str, Recipe] = {
     "network": _beside("model.*", "eval WORLD/photos --models onnx:FILE --scenarios original --out {out} -q"),
     "meta": _beside("meta.toml", "board add WORLD/run --meta FILE --out {out}"),
     "table": _beside("table.csv", "audit FILE"),
-    "words": _beside("words.*", f"ask WORLD/photos --models {MODEL} --synonyms FILE --out {{out}} -q",
+    "words": _beside("words.*",
+                     f"ask WORLD/photos --models {MODEL} --questions full_list --synonyms FILE --out {{out}} -q",
                      "generate --generator embedded: --limit 2 --templates FILE --out {out} -q",
                      "modes WORLD/hard --words FILE --oracle clip:embedded --out {out}"),
 }  # fmt: skip

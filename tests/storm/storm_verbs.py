@@ -45,7 +45,7 @@ VERBS = {
     "eval --fast": Verb(f"eval {DATA} --models {MODEL} --scenarios original,red --fast --out {{out}} -q", stored=True),
     "synth": Verb(f"synth {DATA} --scenarios original,grey --out {{out}} -q", workers=True, stored=True),
     "mask": Verb("mask {world}/photos/images --out {out} -q", workers=True),
-    "ask": Verb(f"ask {DATA} --models {MODEL} --out {{out}} -q"),
+    "ask": Verb(f"ask {DATA} --models {MODEL} --distractor embedded:vit_rho95 --out {{out}} -q"),
     "perturb": Verb(f"perturb {DATA} --models {MODEL} {WALK} --limit 3 --keep-images --out {{out}} -q"),
     "segment": Verb(f"segment {DATA} --models embedded:unet --scenarios original,grey --out {{out}} -q"),
     "train": Verb(f"train {DATA} --architectures timm:test_resnet --scenarios original {SMALL} --out {{out}} -q",

@@ -22,7 +22,7 @@ STORM = Path(__file__).with_name("storm.py")
 @pytest.mark.timeout(1800)
 def test_ten_minutes_of_storm(tmp_path: Path) -> None:
     result = tmp_path / "storm.json"
-    command = [sys.executable, STORM, "--minutes", "10", "--json", result]
+    command = [sys.executable, STORM, "--minutes", "10", "--seed", "1", "--json", result]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     counts = json.loads(result.read_text())["counts"]

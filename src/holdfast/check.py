@@ -24,12 +24,13 @@ from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.words import estimate, percent, plural
+from holdfast.report.static.front import step_list
 from holdfast.report.study import about_world
 from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
-from holdfast.stats.effects.verdict_words import more_photos, photo_advice
+from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, writing
 
@@ -141,13 +142,15 @@ def check(
     more = more_photos(verdict)
     progress("report", 0, 1)
     about_masks = _about_masks(made_masks, verdict, sure)
-    page = results.report(outcome=outcome, resamples=RESAMPLES, note=about_masks)
+    page = results.report(
+        outcome=outcome, resamples=RESAMPLES, note=about_masks, steps=_mask_steps(made_masks, folder / "masks")
+    )
     progress("report", 1, 1)
     findings = take_inventory(collection, progress=progress).findings
     if made_masks:
         findings = tuple(finding for finding in findings if finding.kind != "no-mask")
     answer = Check(results, page, verdict, made_masks, sure, more, [], findings)
-    answer.lines.extend(_lines(answer, collection, outcome, about_masks))
+    answer.lines.extend(_lines(answer, collection, outcome, about_masks, folder / "masks"))
     return answer
 
 
@@ -252,7 +255,14 @@ def _about_masks(masks: Masks | None, verdict: Mapping[str, Any], sure: Mapping[
     return f"{text}By themselves {few}, say no more and no less than this: {sure['sentence']}"
 
 
-def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks: str) -> list[str]:
+def _mask_steps(masks: Masks | None, folder: Path) -> list[tuple[str, str]]:
+    """Return what to do about doubtful masks."""
+    if masks is None or not masks.doubtful:
+        return []
+    return [(f"Mend {plural(masks.doubtful, 'doubtful mask')}; {folder / 'masks.csv'} lists the least sure first.", "")]
+
+
+def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks: str, folder: Path) -> list[str]:
     verdict, counts = answer.verdict, answer.results.counts
     among = "all outputs of the model" if outcome == "full" else f"the {len(collection.classes)} classes"
     photos = counts.cells["source_id"].nunique()
@@ -284,6 +294,7 @@ def _lines(answer: Check, collection: Collection, outcome: Outcome, about_masks:
     if len(answer.findings) > MOST_FINDINGS:
         rest = len(answer.findings) - MOST_FINDINGS
         lines.append(f"Data: {plural(rest, 'other finding')}; holdfast data PHOTOS lists them all")
-    lines.append(f"More photos: {photo_advice(verdict)}")
+    steps = [*_mask_steps(answer.masks, folder), *step_list([verdict], str(answer.results.path))]
+    lines += [f"Next: {text} {command}".rstrip() for text, command in steps]
     world = about_world(str(answer.results.run.spec().get("data", "")))
     return [*lines, world] if world else lines

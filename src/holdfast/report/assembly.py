@@ -27,10 +27,11 @@ from holdfast.report.static.comparison import comparison
 from holdfast.report.static.confidence import confidence
 from holdfast.report.static.corruptions import corruptions
 from holdfast.report.static.families import families
+from holdfast.report.static.front import front, verdict_items
 from holdfast.report.static.gallery import gallery, most_harmed, worst
 from holdfast.report.static.groups import groups
 from holdfast.report.static.regression import fit
-from holdfast.report.static.verdicts import score_frame, score_table, scores, verdict, verdict_items
+from holdfast.report.static.verdicts import score_frame, score_table, scores
 from holdfast.report.trained.detection import build_detection, is_detection
 from holdfast.report.trained.segmentation import segmentation
 from holdfast.report.trained.segmented_rows import SEGMENTED, Segmented, read_segments
@@ -71,6 +72,7 @@ def build(
     analysis: Analysis | None = None,
     note: str = "",
     votes: Votes | None = None,
+    steps: Sequence[tuple[str, str]] = (),
 ) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` into a folder, and return the page's path.
 
@@ -84,6 +86,7 @@ def build(
         seed: seed of every bootstrap.
         analysis: families of scenarios, groups of models, reference levels, kind of regression, kind of score.
         note: what a reader must know first, at the top of the page; drawn scenes have their own note.
+        steps: what to do first, each with a command or nothing; the page has more of its own.
         votes: votes of people on accepted images of walks, which correct FMR.
         score_conditions: returns the conditions of the robustness score; by default all that keep the object.
         background_conditions: returns those that leave the object as it is, for the score over these; by default none.
@@ -97,7 +100,7 @@ def build(
     with ThreadPoolExecutor(1) as thread:
         # Bundling the chart library takes a second outside Python, so it runs while the statistics are computed.
         library = thread.submit(chart_library)
-        sections = _sections(read, settings, pictures, votes)
+        sections = _sections(read, settings, pictures, votes, steps)
         library.result()
     alone, shown = read.alone, read.about_models
     return write_page(
@@ -164,7 +167,11 @@ def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreCondi
 
 
 def _sections(
-    read: _Read, settings: dict[str, Any], pictures: RunPictures | None, votes: Votes | None
+    read: _Read,
+    settings: dict[str, Any],
+    pictures: RunPictures | None,
+    votes: Votes | None,
+    steps: Sequence[tuple[str, str]],
 ) -> list[Section]:
     """Return all sections in the order of the page."""
     evidence, runs = read.evidence, read.runs
@@ -173,7 +180,8 @@ def _sections(
     only_within = bool(trained(runs)) and not evidence.models and len(read.counts.cells) > 0
     sections = []
     if read.static.runs and read.alone is None and not only_within:
-        sections = _static_sections(evidence, _on_originals(read.static) if evidence.every else read.static, pictures)
+        rows = _on_originals(read.static) if evidence.every else read.static
+        sections = _static_sections(evidence, rows, pictures, steps)
     if trained(runs):
         sections.insert(2 if len(sections) > 2 else 0, training(trained(runs), Evidence(read.counts, **settings)))
     looks = read_looks(runs)
@@ -185,7 +193,8 @@ def _sections(
     if read.alone is not None:
         errors.lead = errors.lead[1:]  # it is about classified rows; questions have their own
     sections += [errors] if errors.lead else []
-    return [*sections, what_was_run(read.whole, runs, settings)]
+    sections.append(what_was_run(read.whole, runs, settings))
+    return [sections[0], *(replace(section, folded=True) for section in sections[1:])]
 
 
 def _evidence(counts: Counts, *settings: Any) -> Evidence:
@@ -218,13 +227,15 @@ def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | 
     return [dynamic_section(walks, **resampling), *people, ends_of_walks(walks), stopped(walks), filmstrips(walks)]
 
 
-def _static_sections(evidence: Evidence, rows: ReportRows, pictures: RunPictures | None) -> list[Section]:
+def _static_sections(
+    evidence: Evidence, rows: ReportRows, pictures: RunPictures | None, steps: Sequence[tuple[str, str]]
+) -> list[Section]:
     if not evidence.models:
         notice = Notice("No model answered for any photo; the reasons are below.")
         return [Section("verdict", "Verdict", parts=[notice])]
     harmed = most_harmed(evidence)
     return [
-        verdict(evidence),
+        front(evidence, rows, pictures, steps),
         scores(evidence),
         scenarios(evidence),
         maps(evidence),

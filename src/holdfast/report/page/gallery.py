@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Collection, Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.report.page.parts import Answer, Gallery, Notice, Part, Photo, Tile
 from holdfast.store import Run
@@ -13,8 +13,13 @@ from holdfast.store import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-RunPictures = Callable[[Run, Collection[str]], dict[tuple[str, str], bytes]]
-"""Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
+
+class RunPictures(Protocol):
+    """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
+
+    def __call__(self, run: Run, source_ids: Collection[str], *, size: int = ...) -> dict[tuple[str, str], bytes]:
+        """Return the pictures, their longer side ``size`` pixels."""
+
 
 Thumbnails = Callable[[Container[str]], dict[str, bytes]]
 """Makes JPEGs of some images, by sample_id."""

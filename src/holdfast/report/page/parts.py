@@ -46,12 +46,13 @@ class Listing:
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """The verdict on one model, in words."""
+    """The verdict on one model, in words; ``small`` says what is open."""
 
     model: str
     word: str
     sign: str
     sentence: str
+    small: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,11 @@ class Photo:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Rows of tiles; ``steps`` draws them small, as the steps of walks."""
+    """Rows of tiles; ``steps`` draws them small, as the steps of walks, ``large`` as the first thing to look at."""
 
     photos: Sequence[Photo]
     steps: bool = False
+    large: bool = False
     kind: ClassVar[str] = "gallery"
 
 
@@ -120,14 +122,28 @@ class Code:
     kind: ClassVar[str] = "code"
 
 
-Part = Heading | Text | Notice | Listing | Verdicts | Table | Figure | Gallery | Code
+@dataclass(frozen=True)
+class Steps:
+    """What to do, in order, each with a command or nothing."""
+
+    title: str
+    items: Sequence[tuple[str, str]]
+    kind: ClassVar[str] = "steps"
+
+
+Part = Heading | Text | Notice | Listing | Verdicts | Table | Figure | Gallery | Code | Steps
 
 
 @dataclass
 class Section:
-    """A section of a page: ``lead`` says what it shows and what was found."""
+    """A section of a page: ``lead`` says what it shows and what was found.
+
+    ``front``: it is the first screen, and says itself what it rests on; ``folded``: the reader opens it.
+    """
 
     name: str
     title: str
     lead: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    front: bool = False
+    folded: bool = False

@@ -6,12 +6,12 @@ import csv
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
-from holdfast.report.page.words import MISSING, condition_label, number, p_value
+from holdfast.report.page.words import MISSING, class_words, condition_label, number, p_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,7 @@ class Column:
         digits: digits after the decimal point.
         show: returns the text of a value, where the value itself is no text to show.
         hint: what the column means, for the heading's tooltip.
+        beside: name of the column with words that stand small in the same cell.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Column:
     digits: int = 1
     show: Callable[[Any], str] | None = None
     hint: str = ""
+    beside: str = ""
 
     @property
     def unit(self) -> str:
@@ -55,6 +57,7 @@ class Column:
 
 
 CONDITION = Column("condition", "Condition", show=condition_label)
+CLASS = Column("label", "Class", show=class_words)
 
 
 def model_column(short: Mapping[str, str], title: str = "Model") -> Column:
@@ -69,16 +72,21 @@ def yes_no(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: the text, the interval or nothing, and the value to sort by."""
+    """One cell: the text, the interval or nothing, the value to sort by, and small words or nothing."""
 
     text: str
     interval: str
     sort: str | float
+    beside: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page; the first column names the row."""
+    """A table of a page; the first column names the row.
+
+    ``crossed`` names two columns: a second LaTeX file has the first down and the second across, as papers print it, and
+    in its cells the first numbers that have an interval.
+    """
 
     name: str
     caption: str
@@ -87,6 +95,7 @@ class Table:
     note: str = ""
     shown: int = SHOWN
     folded: bool = False
+    crossed: tuple[str, str] | None = None
     rows: list[list[Cell]] = field(init=False)
     kind: ClassVar[str] = "table"
 
@@ -112,7 +121,8 @@ def _cell(record: dict[Any, Any], column: Column) -> Cell:
     interval = ""
     if column.low and not _absent(record.get(column.low)):
         interval = f"{_number(float(record[column.low]), column)} to {_number(float(record[column.high]), column)}"
-    return Cell(column.show(value) if column.show else _number(value, column), interval, value)
+    beside = str(record.get(column.beside) or "") if column.beside else ""
+    return Cell(column.show(value) if column.show else _number(value, column), interval, value, beside)
 
 
 def _number(value: float, column: Column) -> str:
@@ -131,6 +141,8 @@ def write(table: Table, folder: Path) -> None:
     """Write ``<name>.csv`` and ``<name>.tex``."""
     write_atomic(folder / f"{table.name}.csv", as_csv(table.frame).encode())
     write_atomic(folder / f"{table.name}.tex", as_latex(table).encode())
+    if table.crossed:
+        write_atomic(folder / f"{table.name}_crossed.tex", as_crossed_latex(table, *table.crossed).encode())
 
 
 def as_csv(frame: pd.DataFrame) -> str:
@@ -162,23 +174,47 @@ def as_latex(table: Table) -> str:
     """Return a booktabs table as shown on the page, with more rows."""
     whole = Table(table.name, table.caption, table.frame, table.columns, shown=max(table.shown, LATEX_ROWS))
     align = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    heads = [latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.columns]
+    rows = [[_latex_cell(cell) for cell in row] for row in whole.rows]
+    more = [f"% {whole.left_out} more rows are in {table.name}.csv"] if whole.left_out else []
+    return _booktabs(table.caption, align, heads, rows, more)
+
+
+def as_crossed_latex(table: Table, down: str, across: str) -> str:
+    """Return a booktabs table of one column against another, the best of each column of numbers in bold."""
+    by_key = {column.key: column for column in table.columns}
+    value = next(column for column in table.columns if column.low)
+    records = table.frame.to_dict("records")
+    rows = list(dict.fromkeys(record[down] for record in records))
+    heads = list(dict.fromkeys(record[across] for record in records))
+    cells = {(record[down], record[across]): record for record in records}
+    best = {
+        name: max((cells[row, name][value.key] for row in rows if (row, name) in cells), default=None) for name in heads
+    }
+    texts = [[latex(_cell({down: row}, by_key[down]).text)] for row in rows]
+    for row, line in zip(rows, texts, strict=True):
+        for name in heads:
+            record = cells.get((row, name))
+            text = _latex_cell(replace(_cell(record, value), interval="")) if record else latex(MISSING)
+            line.append(rf"\textbf{{{text}}}" if record and len(rows) > 1 and record[value.key] == best[name] else text)
+    turned = [rf"\rotatebox{{90}}{{{latex(_cell({across: name}, by_key[across]).text)}}}" for name in heads]
+    caption = f"{value.title}{f' ({value.unit})' if value.unit else ''}, {by_key[down].title} by {by_key[across].title}"
+    return _booktabs(caption, "l" + "r" * len(heads), [latex(by_key[down].title), *turned], texts, [], ", graphicx")
+
+
+def _booktabs(
+    caption: str,
+    align: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    more: Sequence[str],
+    extra: str = "",
+) -> str:
     lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        rf"\caption{{{latex(table.caption)}}}",
-        rf"\begin{{tabular}}{{{align}}}",
-        r"\toprule",
-        " & ".join(
-            latex(f"{column.title} ({column.unit})" if column.unit else column.title) for column in table.columns
-        )
-        + r" \\",
-        r"\midrule",
-        *(" & ".join(_latex_cell(cell) for cell in row) + r" \\" for row in whole.rows),
-        *([f"% {whole.left_out} more rows are in {table.name}.csv"] if whole.left_out else []),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
+        rf"% needs \usepackage{{booktabs{extra}}}", r"\begin{table}", rf"\caption{{{latex(caption)}}}",
+        rf"\begin{{tabular}}{{{align}}}", r"\toprule", " & ".join(heads) + r" \\", r"\midrule",
+        *(" & ".join(row) + r" \\" for row in rows), *more, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import re
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from holdfast.core.conditions import condition_words, without_object
 
@@ -96,6 +100,30 @@ def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
             copy, count = f"{name} ({count})", count + 1
         short[model] = copy
     return short
+
+
+_SYNSETS = ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")
+
+
+@cache
+def _imagenet() -> dict[str, str]:
+    """Return WordNet id, ``imagenet 305`` and all names in a row → the first name of a class, as timm ships them."""
+    spec = importlib.util.find_spec("timm")
+    folder = Path(spec.origin if spec and spec.origin else "").parent / "data" / "_info"
+    if not all((folder / name).is_file() for name in _SYNSETS):
+        return {}
+    ids, lines = ((folder / name).read_text(encoding="utf8").splitlines() for name in _SYNSETS)
+    names = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    first = {key: names[key].split(",")[0] for key in ids if key in names}
+    rows = {names[key]: first[key] for key in first}
+    return first | rows | {f"imagenet {place}": first[key] for place, key in enumerate(ids) if key in first}
+
+
+def class_words(name: str) -> str:
+    """Return a class as words: ``n02110958`` and ``imagenet 254`` as ``pug``, ``pug, pug-dog`` too, without ``_``."""
+    if ", " in name or re.fullmatch(r"n\d{8}|imagenet[ _]\d{1,3}", name):
+        name = _imagenet().get(name.replace("_", " "), name)
+    return name.replace("_", " ").strip() or name
 
 
 def sentence(text: str) -> str:

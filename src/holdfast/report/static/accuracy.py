@@ -10,8 +10,8 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Section
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
-from holdfast.report.page.words import DAGGER, condition_label, estimate, listing, percent, plural
+from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column
+from holdfast.report.page.words import DAGGER, class_words, condition_label, estimate, listing, percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ def scenarios(evidence: Evidence) -> Section:
     models = [evidence.short[name] for name in evidence.models]
     figure = charts.dot_figure(
         "accuracy_by_scenario",
-        "Accuracy under each condition, with 95 % intervals; the most harmful conditions first",
+        "Accuracy under each condition, with 95 % intervals; below the original, the most harmful first",
         " ".join(section.lead),
         tidy,
         models=models,
@@ -92,23 +92,29 @@ def _scenario_table(evidence: Evidence) -> Table:
         model_column(evidence.short),
         Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
-        Column("worst_class", "Worst class"),
+        Column("worst_class", "Worst class", show=class_words),
         Column("worst_class_accuracy", "its accuracy", "percent", "worst_class_low", "worst_class_high"),
     ]
     note = "The interval of the worst class allows for having picked it by looking."
-    return Table("accuracy_by_scenario", "Accuracy by condition and model", frame, columns, note, folded=True)
+    caption = "Accuracy by condition and model"
+    return Table("accuracy_by_scenario", caption, frame, columns, note, folded=True, crossed=("model", "condition"))
 
 
 def maps(evidence: Evidence) -> Section:
-    """Return a map of class × scenario per model, or one figure of small maps where there are many models."""
+    """Return a map of class × scenario: with numbers for one model, a small one each for several."""
     section = Section("classes", "Classes under each scenario")
     frame = evidence.classes
     picked, note = _picked(evidence, frame)
     section.lead = [_map_lead(evidence, frame), *([note] if note else [])]
-    wide = frame.assign(row=frame["label"], column=frame["condition"].map(condition_label), estimate=frame["accuracy"])
-    wide = wide[wide["label"].isin(picked)][["model", "row", "column", "estimate", "n"]]
+    words = {name: class_words(name) for name in frame["label"].unique()}
+    words = words if len(set(words.values())) == len(words) else {name: name for name in words}
+    picked = [words[name] for name in picked]
+    wide = frame.assign(
+        row=frame["label"].map(words), column=frame["condition"].map(condition_label), estimate=frame["accuracy"]
+    )
+    wide = wide[wide["row"].isin(picked)][["model", "row", "column", "estimate", "n"]]
     columns = [condition_label(name) for name in evidence.conditions]
-    if len(evidence.models) > charts.SIDE_BY_SIDE:
+    if len(evidence.models) > 1:
         few = picked[: 2 * PICKED]
         small = wide[wide["row"].isin(few)].assign(model=wide["model"].map(evidence.short))
         models = [evidence.short[name] for name in evidence.models]
@@ -121,26 +127,23 @@ def maps(evidence: Evidence) -> Section:
         )
         section.parts.append(figure)
     else:
-        for number, model in enumerate(evidence.models, 1):
-            section.parts.append(_map(evidence, wide, model, number, picked, columns))
+        section.parts.append(_map(evidence, wide, picked, columns))
     section.parts.append(_class_table(evidence, frame))
     return section
 
 
-def _map(
-    evidence: Evidence, frame: pd.DataFrame, model: str, number: int, rows: list[str], columns: list[str]
-) -> Figure:
-    cells = frame[frame["model"] == model].drop(columns="model")
+def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list[str]) -> Figure:
+    model, cells = evidence.models[0], frame.drop(columns="model")
     lowest = cells[~cells["column"].str.endswith("†")].sort_values("estimate").head(3)
     named = [
         f"{cell['row']} under {cell['column']} ({percent(cell['estimate'], 0)})" for cell in lowest.to_dict("records")
     ]
     return Figure(
-        f"class_map_{number}",
+        "class_map",
         f"{evidence.short[model]}: accuracy in per cent by class and condition",
         f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(named)}.",
         lambda width: charts.density(cells, width, rows=rows, columns=columns),
-        "Cells that stand out from the page are where the model fails. " + _notes(evidence) if number == 1 else "",
+        "Cells that stand out from the page are where the model fails. " + _notes(evidence),
     )
 
 
@@ -167,7 +170,7 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     text = "Which classes fail where: a cell is the accuracy of one class under one condition."
     if len(means) < 2:
         return text
-    worst, best = str(means.index[0]), str(means.index[-1])
+    worst, best = class_words(str(means.index[0])), class_words(str(means.index[-1]))
     photos = evidence.counts.cells.groupby("label", observed=True)["source_id"].nunique()
     size = f"{photos.min():,}" if photos.min() == photos.max() else f"{photos.min():,} to {photos.max():,}"
     return (
@@ -179,7 +182,7 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
 
 def _class_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [
-        Column("label", "Class"),
+        CLASS,
         CONDITION,
         model_column(evidence.short),
         Column("n", "Photos", "integer"),

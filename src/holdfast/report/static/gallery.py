@@ -10,8 +10,8 @@ from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.gallery import RunPictures, judged, tile
 from holdfast.report.page.parts import Answer, Gallery, Notice, Photo, Section
 from holdfast.report.page.rows import ReportRows, answers
-from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_label, listing, percent, plural
+from holdfast.report.page.tables import CLASS, Column, Table
+from holdfast.report.page.words import class_words, condition_label, listing, percent, plural
 from holdfast.stats.core.reduce import right_column
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "no answer"
 
-PHOTOS = 6
+PHOTOS = 4
 WORST = 25
 
 _NO_OBJECT = "No condition of these keeps the object in the picture, so there is nothing to get right."
@@ -68,8 +68,8 @@ def gallery(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame, pictures
         section.lead = [
             f"{plural(len(picked), 'photo')} that a model answers rightly as they are, those lost most often when "
             f"something is changed; {first['source_id']} was lost {first['lost']:.0f} times. They were picked because "
-            "they fail, so they are not typical. The most harmful conditions come first; a dashed frame and ✗ mark a "
-            "wrong answer."
+            "they fail, so they are not typical. The original comes first, then the most harmful condition; a dashed "
+            "frame and ✗ mark a wrong answer."
         ]
     said = answers(rows, list(picked["source_id"]), evidence.counts.conditions)
     images: dict[tuple[str, str], bytes] = {}
@@ -108,7 +108,7 @@ def _photo(
             continue
         sample = own["sample_id"].min()  # several images may share a source, for example those of one prompt
         by_model = {str(row["model"]): row for row in own[own["sample_id"] == sample].to_dict("records")}
-        given = [_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
+        given = [model_answer(evidence, name, by_model.get(name), condition) for name in evidence.models]
         wrong = sum(answer.kind == "wrong" for answer in given)
         known = sum(answer.said != NO_ANSWER for answer in given)
         count = f"✗ {wrong} of {known} wrong" if wrong else f"✓ {known} of {known} right"
@@ -122,16 +122,17 @@ def _photo(
         if lost
         else "No wrong answer under any condition that keeps the object."
     )
-    return Photo(source, str(record["label"]), summary, tiles)
+    return Photo(source, class_words(str(record["label"])), summary, tiles)
 
 
-def _answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> Answer:
+def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> Answer:
+    """Return what a model said about a picture, with the sign of right or wrong where the object is in it."""
     name = evidence.short[model]
     if row is None or row["status"] != "ok":
         return Answer(name, NO_ANSWER, "–", "none")
     full = evidence.outcome == "full"
     right = bool(row["correct" if full else "correct_restricted"])
-    prediction = str(row["prediction" if full else "prediction_restricted"])
+    prediction = class_words(str(row["prediction" if full else "prediction_restricted"]))
     if without_object(condition):  # without the object, right and wrong mean little, so they are not marked
         return Answer(name, f"{'right' if right else 'other'}: {prediction}", "○", "none")
     return judged(name, f"{'right' if right else 'wrong'}: {prediction}", right)
@@ -148,8 +149,8 @@ def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section
     never = photos[photos["original"] == 0]
     first = classes.iloc[0]
     section.lead = [
-        f"Over all models and conditions that keep the object, {first['label']} is answered rightly least often "
-        f"({percent(first['accuracy'])} of {first['n']:,} answers).",
+        f"Over all models and conditions that keep the object, {class_words(first['label'])} is answered rightly least "
+        f"often ({percent(first['accuracy'])} of {first['n']:,} answers).",
         f"{plural(len(never), 'photo is', 'photos are')} answered wrongly by every model even without any change"
         + (": look at their labels first." if len(never) else ", so no label stands out as doubtful."),
     ]
@@ -162,7 +163,7 @@ def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section
             "Classes, the worst first",
             classes,
             [
-                Column("label", "Class"),
+                CLASS,
                 Column("n", "Answers", "integer"),
                 Column("accuracy", "Accuracy", "percent", hint="over models and conditions that keep the object"),
                 Column("original", "on originals", "percent"),
@@ -177,7 +178,7 @@ def worst(evidence: Evidence, rows: ReportRows, harmed: pd.DataFrame) -> Section
             photos,
             [
                 Column("source_id", "Image"),
-                Column("label", "Class"),
+                CLASS,
                 Column("wrong_share", "Wrong answers", "percent", hint="under conditions that keep the object"),
                 Column("answers", "Answers", "integer"),
                 Column("original", "Models right on the original", "percent", digits=0),
@@ -213,4 +214,6 @@ def _common_mistakes(evidence: Evidence, said: pd.DataFrame) -> dict[str, str]:
     column = "prediction" if full else "prediction_restricted"
     counted = wrong.groupby(["source_id", column]).size().rename("times").reset_index()
     counted = counted.sort_values(["times", column], ascending=[False, True]).drop_duplicates("source_id")
-    return {str(source): f"{answer} ({times}×)" for source, answer, times in counted.itertuples(index=False)}
+    return {
+        str(source): f"{class_words(answer)} ({times}×)" for source, answer, times in counted.itertuples(index=False)
+    }

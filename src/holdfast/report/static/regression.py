@@ -24,7 +24,7 @@ def fit(evidence: Evidence) -> Section:
     if fitted.reason:
         section.parts.append(Notice(fitted.reason))
     else:
-        section.lead.append(fitted_sentence(fitted, evidence.name, "accuracy"))
+        section.lead.insert(0, fitted_sentence(fitted, evidence.name, "accuracy"))
         section.parts += regression_parts(fitted, evidence.name)
     section.parts.append(Heading("Do models differ in what a scenario costs them?"))
     section.parts += _interaction(evidence)

@@ -1,58 +1,19 @@
-"""Sections: the verdict on each model, and the table of scores."""
+"""Section: the scores of the models, and the numbers that the verdicts rest on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from holdfast.core.types import ORIGINAL
 from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.parts import Listing, ModelVerdict, Notice, Section, Verdicts
+from holdfast.report.page.parts import Listing, Notice, Section
 from holdfast.report.page.tables import Column, Kind, Table, model_column
-from holdfast.report.page.words import estimate, plural, points, sentence
-from holdfast.stats.effects.verdict import MARGIN
-from holdfast.stats.effects.verdict_words import SIGNS
+from holdfast.report.page.words import estimate, plural
+from holdfast.stats.effects.verdict_words import score_weakness
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def verdict(evidence: Evidence) -> Section:
-    """Return what each model holds on to, in words."""
-    section = Section("verdict", "Verdict")
-    frame = evidence.holds
-    by_model = {row["model"]: row for row in frame.to_dict("records")}
-    heads = frame["headline"].value_counts()
-    said = [
-        f"{plural(int(count), 'model')}: {head[:1].lower() + head[1:]}"
-        for head, count in zip(map(str, heads.index), heads, strict=True)
-    ]
-    section.lead = [
-        f"Does a model see the object, or lean on what is around it? {sentence('; '.join(said))}. A difference counts "
-        f"from {points(MARGIN, 0)} on, and only where its whole 95 % interval says so."
-    ]
-    section.parts = [Verdicts(verdict_items(evidence))]
-    warnings = [
-        f"{evidence.short[name]}: {text}"
-        for name in evidence.models
-        if name in by_model
-        for text in by_model[name]["warnings"]
-    ]
-    if warnings:
-        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) <= 6))
-    section.parts.append(_table(evidence, frame))
-    return section
-
-
-def verdict_items(evidence: Evidence) -> list[ModelVerdict]:
-    """Return a verdict per model, in the order of the report."""
-    by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
-    return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
-
-
-def _item(model: str, row: dict[Any, Any]) -> ModelVerdict:
-    return ModelVerdict(
-        model, row["headline"], SIGNS[row["verdict"]], f"{row['rests_on']} {row['small_print']}".strip()
-    )
 
 
 def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
@@ -89,7 +50,12 @@ def scores(evidence: Evidence) -> Section:
     section = Section("scores", "Scores")
     frame = score_frame(evidence)
     best = frame.iloc[0]
-    original = f"{estimate(best['original'], best['original_low'], best['original_high'])} on originals, "
+    own = evidence.classes[(evidence.classes["model"] == best["model"]) & (evidence.classes["condition"] == ORIGINAL)]
+    kind = "mean of the classes " if evidence.average == "macro" else ""
+    original = (
+        f"right on {int(own['right'].sum()):,} of {plural(int(own['n'].sum()), 'original')}, {kind}"
+        f"{estimate(best['original'], best['original_low'], best['original_high'])}; "
+    )
     if best["original"] != best["original"]:
         original = ""
     order = "The models in order of their mean accuracy over the conditions that keep the object. First comes "
@@ -97,7 +63,7 @@ def scores(evidence: Evidence) -> Section:
         f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
-    section.parts = [score_table(evidence, frame)]
+    section.parts = [score_table(evidence, frame), _table(evidence, evidence.holds)]
     robust = evidence.scores
     if isinstance(robust, str):
         section.parts.append(Notice(f"The robustness score. {robust}"))
@@ -155,6 +121,8 @@ def score_frame(evidence: Evidence) -> pd.DataFrame:
     if len(frame) > 1:
         frame["rank"] = frame["model"].map(ranking["rank"])
     holds = evidence.holds.set_index("model")
+    frame["headline"] = frame["model"].map(holds["headline"])
+    frame["weakness"] = frame["model"].map(holds["leans"]).map(score_weakness)
     for key in ("background_effect", "paste_effect"):
         for part in (key, f"{key}_low", f"{key}_high"):
             frame[part] = frame["model"].map(holds[part])
@@ -178,27 +146,31 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     """Return the table of scores as shown."""
     columns = [
         model_column(evidence.short),
+        Column("headline", "Verdict"),
         Column("rank", "Rank"),
         _interval("original", "Originals", "percent"),
         _interval("mean", "Conditions", "percent", "mean accuracy over conditions that keep the object"),
-        _interval("background_effect", "Background effect", "points"),
+        _interval("background_effect", "Background effect", "points", "lost when only the background changes"),
         _interval("paste_effect", "Paste effect", "points"),
-        _interval("score", "Robustness score", "number", "1 minus the spread of the accuracies"),
         _interval(
-            "background_score",
-            "Score, background",
-            "number",
-            "the same over the conditions that leave the object as it is",
+            "background_score", "Score, background", "number",
+            "1 minus the spread of the accuracies over the conditions that leave the object as it is",
             ends="background",
         ),
-    ]
-    columns += [
+        replace(
+            _interval("score", "Robustness score, published", "number", "1 minus the spread of the accuracies"),
+            beside="weakness",
+        ),
         Column("parameters", "Parameters (M)", "number", digits=1, hint="millions of learned numbers"),
         Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per picture, with quartiles"),
-    ]
+    ]  # fmt: skip
     columns = [column for column in columns if column.key in frame]
     note = (
-        "Intervals are at the 95 % level; those of the mean over conditions hold for all models at once. Effects are "
-        f"drops: positive is lost. {evidence.analysis.timing}"
-    ).strip()
+        "Accuracies are means over classes (macro), "
+        if evidence.average == "macro"
+        else "Every photo counts the same, "
+    ) + (
+        ", with 95 % intervals; those of the mean over conditions hold for all models at once. Effects are drops: "
+        "positive is lost."
+    )
     return Table("scores", "Scores of the models", frame, columns, note)

@@ -15,7 +15,7 @@ from holdfast.stats.effects.drops import Effect
 from holdfast.stats.effects.verdict import MARGIN, Excess, Reason, Step, VerdictEvidence, VerdictSteps, decide
 from holdfast.stats.models.power import photo_range
 
-SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "?"}
+SIGNS = {"foreground": "●", "background": "○", "both": "◐", "undecided": "◌"}
 HEADLINES: dict[tuple[Step, Step], str] = {
     ("yes", "yes"): "Leans on the background, and sees the object too",
     ("yes", "no"): "Leans on the background, and does not see the object",

@@ -22,7 +22,7 @@
         button.textContent = "Make interactive";
         return;
       }
-      const spec = Object.assign({ datasets: entry.datasets }, narrow.matches ? entry.narrow : entry.wide);
+      const spec = Object.assign({ datasets: entry.datasets }, narrow.matches || figure.closest(".front") ? entry.narrow : entry.wide);
       place.replaceChildren();
       place.classList.add("live");
       isBusy = true;
@@ -58,6 +58,25 @@
       body.append(...rows);
     });
   }
+
+  // A link to a folded section opens it; on paper all are open.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let place = target; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true;
+    for (const section of target ? target.querySelectorAll(":scope > details.section") : []) section.open = true;
+    if (target) target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", unfold);
+  unfold();
+  for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => setTimeout(unfold));
+  window.addEventListener("beforeprint", () => {
+    for (const section of document.querySelectorAll("details.section")) section.open = true;
+  });
+
+  const wide = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
+  });
+  for (const table of document.querySelectorAll(".table")) wide.observe(table);
 
   const contents = document.querySelector("nav details");
   contents.open = !window.matchMedia("(max-width: 1100px)").matches;

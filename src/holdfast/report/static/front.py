@@ -1,0 +1,248 @@
+"""The first screen of a report: the verdict, three pictures, one chart, what to do next, and what it rests on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.conditions import condition_words, without_object
+from holdfast.core.types import ORIGINAL
+from holdfast.report.page import charts
+from holdfast.report.page.evidence import Evidence, with_display_names
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.gallery import RunPictures, tile
+from holdfast.report.page.parts import Gallery, Listing, ModelVerdict, Photo, Section, Steps, Verdicts
+from holdfast.report.page.rows import ReportRows, answers
+from holdfast.report.page.words import class_words, condition_label, listing, plural, points
+from holdfast.report.static.gallery import model_answer
+from holdfast.stats.core.reduce import right_column
+from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
+from holdfast.stats.effects.verdict_words import SIGNS, photo_advice
+
+if TYPE_CHECKING:
+    pass
+
+CARDS = 4
+"""Models that get a card of their own; where there are more, those with one headline share a line."""
+
+LARGE_PICTURE = 320
+WORDS = {
+    ORIGINAL: "the photo as it is",
+    SAME: "own-class background",
+    RANDOM: "another background",
+    ONLY: "background alone †",
+}
+"""Conditions of the first chart, and what they show."""
+
+CAPTIONS = {ORIGINAL: "as it is", SAME: "background of its class", RANDOM: "background of another class"}
+"""The same below the pictures."""
+
+
+def front(
+    evidence: Evidence, rows: ReportRows, pictures: RunPictures | None, steps: Sequence[tuple[str, str]] = ()
+) -> Section:
+    """Return the first screen; ``steps`` are things to do first, each with a command or nothing."""
+    section = Section("verdict", "Verdict", front=True)
+    by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
+    records = [(name, by_model[name]) for name in evidence.models if name in by_model]
+    section.parts = [Verdicts(_items(evidence, records))]
+    flip = pick_flip(evidence)
+    if flip is not None:
+        section.parts += _three_pictures(evidence, rows, flip, pictures)
+    section.parts.append(_chart(evidence))
+    section.parts.append(Steps("What to do next", [*steps, *next_steps(evidence, rows)]))
+    warnings = [f"{evidence.name(name)}: {text}" for name, row in records for text in row["warnings"]]
+    if warnings:
+        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings))
+    return section
+
+
+def verdict_items(evidence: Evidence) -> list[ModelVerdict]:
+    """Return a verdict per model, in the order of the report."""
+    by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
+    return [_item(str(name), by_model[name]) for name in evidence.models if name in by_model]
+
+
+def _items(evidence: Evidence, records: Sequence[tuple[str, Mapping[Any, Any]]]) -> list[ModelVerdict]:
+    if len(records) <= CARDS:
+        return [_item(name, row) for name, row in records]
+    heads: dict[tuple[str, str], list[str]] = {}
+    for name, row in records:
+        heads.setdefault((row["headline"], row["verdict"]), []).append(evidence.name(name))
+    return [
+        ModelVerdict(plural(len(names), "model"), head, SIGNS[kind], f"{listing(names, 12)}.")
+        for (head, kind), names in heads.items()
+    ]
+
+
+def _item(model: str, row: Mapping[Any, Any]) -> ModelVerdict:
+    return ModelVerdict(model, row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A photo and a model, with the conditions to show, the original first; whether the last one turns the answer."""
+
+    source: str
+    model: str
+    conditions: tuple[str, ...]
+    turned: bool
+
+
+def pick_flip(evidence: Evidence) -> Flip | None:
+    """Return a photo that the model most given to the background answers rightly until its background changes.
+
+    The best example is right on a background of its own class and wrong on one of another class, with that class as the
+    answer. Where no answer turns, it is any photo that is answered rightly.
+    """
+    effects = evidence.holds.set_index("model")["background_effect"].reindex(evidence.models)
+    model = str(effects.idxmax()) if effects.notna().any() else evidence.models[0]
+    cells = with_display_names(evidence.counts.cells)
+    cells = cells[cells["model"] == model]
+    right = cells.assign(rate=cells[right_column(evidence.outcome)] / cells["n"]).pivot_table(
+        index="source_id", columns="condition", values="rate", aggfunc="mean", observed=True
+    )
+    named = evidence.background_conditions(evidence.counts) if evidence.background_conditions else []
+    changed = dict.fromkeys(name for name in (RANDOM, SAME, *evidence.conditions) if name in {RANDOM, SAME, *named})
+    shown = [name for name in changed if name in right and not without_object(name)]
+    if ORIGINAL not in right or not shown:
+        return None
+    right = right[right[ORIGINAL] == 1]
+    captured = cells[cells["condition"] == RANDOM].groupby("source_id", observed=True)["captured"].max()
+    for wrong in shown:
+        for kept in [name for name in (SAME, *shown) if name in shown and name != wrong]:
+            found = right[(right[wrong] == 0) & (right[kept] == 1)]
+            if len(found):
+                best = captured.reindex(found.index).fillna(0).sort_values(ascending=False, kind="stable").index[0]
+                return Flip(str(best), model, (ORIGINAL, kept, wrong), True)
+        if len(found := right[right[wrong] == 0]):
+            return Flip(str(found.index[0]), model, (ORIGINAL, wrong), True)
+    if right.empty:
+        return None
+    return Flip(str(right[shown].notna().sum(axis=1).idxmax()), model, (ORIGINAL, *shown[:2]), False)
+
+
+def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: RunPictures | None) -> list[Gallery]:
+    images: dict[tuple[str, str], bytes] = {}
+    for run in rows.runs if pictures is not None else ():
+        images = pictures(run, {flip.source}, size=LARGE_PICTURE) | images
+    said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
+    said = said[said["model"] == flip.model]
+    tiles = []
+    for condition in flip.conditions:
+        own = said[said["name"] == condition]
+        if own.empty:
+            continue
+        row = own.sort_values("sample_id").iloc[0].to_dict()
+        caption = CAPTIONS.get(condition, condition_words(condition))
+        given = model_answer(evidence, flip.model, row, condition)
+        tiles.append(tile(caption, images.get((str(row["sample_id"]), condition), b""), [given]))
+    if not any(shown.picture for shown in tiles):
+        return []
+    label = class_words(str(said["label"].iloc[0]))
+    return [Gallery([Photo("", label, _flips(evidence, flip, label), tiles)], large=True)]
+
+
+def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
+    """Return how often an answer turns as in the pictures."""
+    last = flip.conditions[-1]
+    drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
+    where = f"on a {CAPTIONS[last]}" if last in CAPTIONS else f"under {condition_label(last)}"
+    text = f"The same photo of a {label}: " + ("the answer turns" if flip.turned else "the answer stays") + "."
+    if drops.empty:
+        return text
+    row = drops.iloc[0]
+    lost, n = int(row["lost"]), int(row["n"])
+    picked = " This one was picked because it does." if flip.turned else ""
+    return f"{text} {evidence.name(flip.model)} loses its right answer {where} on {lost:,} of {n:,} photos.{picked}"
+
+
+def _chart(evidence: Evidence) -> Figure:
+    """Return accuracy on the photos and on other backgrounds; of many models, what the background costs each."""
+    if len(evidence.models) > CARDS:
+        frame = evidence.holds.assign(row=evidence.holds["model"].map(evidence.short), model="")
+        frame = frame.rename(columns={f"background_effect{end}": name for end, name in _ENDS.items()})
+        rows = list(frame.sort_values("estimate", ascending=False, kind="stable")["row"])
+        return charts.dot_figure(
+            "answer", "Points of accuracy lost when only the background changes, with 95 % intervals",
+            "Points of accuracy that each model loses when only the background changes.",
+            frame, models=[""], rows=rows, axis="points lost; 0 is best", zero=True,
+        )  # fmt: skip
+    frame = evidence.summary
+    chosen = [name for name in WORDS if name in set(frame["condition"])]
+    if len(chosen) < 2:
+        chosen = [name for name in evidence.conditions if not without_object(name)][:5]
+    kept = frame[frame["condition"].isin(chosen)]
+    tidy = kept.assign(
+        model=kept["model"].map(evidence.short), row=[_words(name) for name in kept["condition"]],
+        estimate=kept["accuracy"],
+    )  # fmt: skip
+    kind = "mean of the classes" if evidence.average == "macro" else "all photos"
+    return charts.dot_figure(
+        "answer", f"Right answers ({kind}), with 95 % intervals",
+        "Accuracy on the photos, on other backgrounds, and on the background alone.",
+        tidy, models=[evidence.short[name] for name in evidence.models], rows=[_words(name) for name in chosen],
+        axis="right answers", domain=(0, 1),
+        note="† Without the object a right answer comes from the background." if ONLY in chosen else "",
+    )  # fmt: skip
+
+
+_MEND = "holdfast mine POOL --out hard; holdfast remedy hard --model MODEL --out better"
+_ENDS = {"": "estimate", "_low": "low", "_high": "high"}
+
+
+def _words(condition: str) -> str:
+    return WORDS.get(condition, condition_label(condition))
+
+
+def next_steps(evidence: Evidence, rows: ReportRows) -> list[tuple[str, str]]:
+    """Return what to do next, each with a command or nothing."""
+    records = evidence.holds.to_dict("records")
+    path = str(rows.runs[0].path) if rows.runs else "RUN"
+    steps = step_list(records, path)
+    lost = _most_lost(evidence)
+    if lost:
+        steps.insert(len(steps) - 1, (lost, ""))
+    return steps
+
+
+def step_list(records: Sequence[Mapping[Any, Any]], run: str) -> list[tuple[str, str]]:
+    """Return the steps that follow from verdicts alone, the terminal's and the page's.
+
+    Args:
+        records: rows of ``what_it_holds``.
+        run: the run directory.
+    """
+    steps: list[tuple[str, str]] = []
+    asking = [row for row in records if "open" in (row["leans"], row["sees"])]
+    if asking:
+        whose = f"{asking[0]['model']}: " if len(records) > 1 else ""
+        steps.append((f"More photos. {whose}{photo_advice(asking[0])}", ""))
+    leaning = [row for row in records if row["leans"] == "yes"]
+    place = shlex.quote(run)
+    if leaning:
+        steps.append(("See where it looks.", f"holdfast explain {place}"))
+        steps.append(("Train it on pictures that do not give the class away by their backgrounds.", _MEND))
+    steps.append(("Before a new version goes out, compare it with this one.", f"holdfast compare {place} NEW_RUN"))
+    return steps
+
+
+def _most_lost(evidence: Evidence) -> str:
+    """Return a sentence on the class that loses most when only the background changes; empty if none does."""
+    frame = evidence.classes
+    table = frame[frame["condition"].isin([SAME, RANDOM])].pivot_table(
+        index="label", columns="condition", values="accuracy", aggfunc="mean", observed=True
+    )
+    if SAME not in table or RANDOM not in table:
+        return ""
+    lost = (table[SAME] - table[RANDOM]).dropna()
+    if lost.empty or lost.max() <= 0:
+        return ""
+    label = str(lost.idxmax())
+    n = int(frame[(frame["label"] == label) & (frame["condition"] == RANDOM)]["n"].max())
+    return (
+        f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
+        f"the most of all classes ({plural(n, 'photo')})."
+    )

@@ -150,7 +150,7 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     last = flip.conditions[-1]
     drops = evidence.drops[(evidence.drops["model"] == flip.model) & (evidence.drops["condition"] == last)]
     where = f"on a {CAPTIONS[last]}" if last in CAPTIONS else f"under {condition_label(last)}"
-    text = f"The same photo of a {label}: " + ("the answer turns" if flip.turned else "the answer stays") + "."
+    text = f"The same photo ({label}): " + ("the answer turns" if flip.turned else "the answer stays") + "."
     if drops.empty:
         return text
     row = drops.iloc[0]
@@ -223,8 +223,9 @@ def step_list(records: Sequence[Mapping[Any, Any]], run: str) -> list[tuple[str,
     leaning = [row for row in records if row["leans"] == "yes"]
     place = shlex.quote(run)
     if leaning:
-        steps.append(("See where it looks.", f"holdfast explain {place}"))
-        steps.append(("Train it on pictures that do not give the class away by their backgrounds.", _MEND))
+        name = str(leaning[0]["model"]) if len(records) > 1 else "it"
+        steps.append((f"See where {name} looks.", f"holdfast explain {place}"))
+        steps.append((f"Train {name} on pictures whose backgrounds do not give the class away.", _MEND))
     steps.append(("Before a new version goes out, compare it with this one.", f"holdfast compare {place} NEW_RUN"))
     return steps
 

@@ -228,7 +228,7 @@ def _walk_sections(rows: ReportRows, resampling: dict[str, Any], votes: Votes | 
 
 
 def _static_sections(
-    evidence: Evidence, rows: ReportRows, pictures: RunPictures | None, steps: Sequence[tuple[str, str]]
+    evidence: Evidence, rows: ReportRows, pictures: RunPictures | None, steps: Sequence[tuple[str, str]] = ()
 ) -> list[Section]:
     if not evidence.models:
         notice = Notice("No model answered for any photo; the reasons are below.")

@@ -165,7 +165,19 @@ def compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy,
         conditions=split_list(",".join(conditions or ())) or None,
     )  # fmt: skip
-    columns = ["condition", "old", "new", "difference", "low", "high", "n", "donors", "verdict", "more_photos"]
+    columns = [
+        "condition",
+        "old",
+        "new",
+        "difference",
+        "low",
+        "high",
+        "n",
+        "donors",
+        "verdict",
+        "more_photos",
+        "most_photos",
+    ]
     # The bounds are one-sided: one decides on passing, the other on failing.
     print_frame(gate.conditions[columns].rename(columns={"low": "at least", "high": "at most"}))
     typer.echo(gate.sentence)

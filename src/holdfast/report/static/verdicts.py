@@ -151,7 +151,6 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         _interval("original", "Originals", "percent"),
         _interval("mean", "Conditions", "percent", "mean accuracy over conditions that keep the object"),
         _interval("background_effect", "Background effect", "points", "lost when only the background changes"),
-        _interval("paste_effect", "Paste effect", "points"),
         _interval(
             "background_score", "Score, background", "number",
             "1 minus the spread of the accuracies over the conditions that leave the object as it is",
@@ -165,12 +164,9 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         Column("milliseconds", "Time (ms)", "number", "fast", "slow", digits=1, hint="per picture, with quartiles"),
     ]  # fmt: skip
     columns = [column for column in columns if column.key in frame]
+    kind = "Accuracies are means over classes" if evidence.average == "macro" else "Every photo counts the same"
     note = (
-        "Accuracies are means over classes (macro), "
-        if evidence.average == "macro"
-        else "Every photo counts the same, "
-    ) + (
-        ", with 95 % intervals; those of the mean over conditions hold for all models at once. Effects are drops: "
-        "positive is lost."
+        f"{kind}; 95 % intervals, those of the mean over conditions hold for all models at once. The background effect is "
+        "a drop: positive is lost."
     )
     return Table("scores", "Scores of the models", frame, columns, note)

@@ -15,6 +15,7 @@ from holdfast.stats.core.bootstrap import codes, sums, t_quantile
 from holdfast.stats.core.grid import chosen, holm, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, bounds, p_values, statistic, two_way
+from holdfast.stats.models.power import range_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,12 +25,9 @@ Verdict = Literal["passed", "failed", "undecided"]
 POWER = 0.8
 """How sure the decision is to come with the number of photos that is asked for, if the difference stays as observed."""
 
-MOST_PHOTOS = 10_000_000
-"""Beyond this the answer is not a number of photos but "no number would"."""
-
 COLUMNS = [
     "condition", "old", "new", "difference", "low", "high", "n", "donors", "better", "worse", "unanswered", "p_pass",
-    "p_fail", "verdict", "more_photos", "sentence",
+    "p_fail", "verdict", "more_photos", "most_photos", "sentence",
 ]  # fmt: skip
 
 
@@ -43,10 +41,10 @@ class Gate:
             ``difference`` new − old, ``low`` and ``high`` (one-sided 95 % bounds each), the ``donors`` that photos
             share, photos that became ``better`` and ``worse``, photos the new model alone left ``unanswered`` (counted
             as wrong), ``p_pass`` (against "worse than the margin"), ``p_fail`` (against "within the margin", Holm over
-            conditions), ``verdict``, ``more_photos`` (that would decide it, NaN where decided or where no number
-            would) and a ``sentence``.
+            conditions), ``verdict``, ``more_photos`` to ``most_photos`` (between which lies how many more would decide
+            it, NaN where decided or where these photos do not tell) and a ``sentence``.
         margin: the loss that is tolerated, 0..1.
-        more_photos: the largest number asked for by an undecided condition, NaN where there is none.
+        more_photos: the largest ``more_photos`` of an undecided condition, NaN where there is none.
         sentence: all of it in one.
     """
 
@@ -124,7 +122,7 @@ def gate(
     table["p_fail"] = holm(alone)
     table["kept_by_holm"] = (alone <= 1 - level) & (table["p_fail"] > 1 - level)
     table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]
-    table.loc[table["verdict"] != "undecided", "more_photos"] = np.nan
+    table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
     table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
     return _overall(table[COLUMNS], margin)
 
@@ -213,6 +211,7 @@ def _row(condition: str, pairs: _PairedPhotos | None, margin: float, level: floa
     few = 0 < differences.donors < LEAST_DONORS
     p_pass, p_fail = (1.0, 1.0) if few else p_values(differences, -margin)
     low, high = bounds(differences, -margin, level=level)
+    more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
     return {
         "condition": condition,
         "old": pairs.old,
@@ -227,16 +226,19 @@ def _row(condition: str, pairs: _PairedPhotos | None, margin: float, level: floa
         "unanswered": pairs.unanswered,
         "p_pass": p_pass,
         "p_fail": p_fail,
-        "more_photos": nan if few else more_photos(differences, margin=margin, level=level, family=family),
+        "more_photos": more[0],
+        "most_photos": more[1],
     }
 
 
-def more_photos(differences: Differences, *, margin: float, level: float = 0.95, family: int = 1) -> float:
-    """Return how many photos more would decide, in 8 of 10 cases, if better and worse photos keep their shares.
+def more_photos(
+    differences: Differences, *, margin: float, level: float = 0.95, family: int = 1
+) -> tuple[float, float]:
+    """Return between how many and how many photos more would decide, in 8 of 10 cases.
 
     The statistic grows with the root of the number of photos (and of donors, where photos share them), so
-    n' = n ((t_level + z_0.8) / statistic)². Failing has to hold out over a ``family`` of conditions. NaN where the
-    difference is just the margin: none would do.
+    n' = n ((t_level + z_0.8) / statistic)², for the middle half of what the statistic may be (``power.range_of``).
+    Failing has to hold out over a ``family`` of conditions. NaN where these photos do not tell.
     """
     n = len(differences.photos)
     z = statistic(differences.photos, -margin)
@@ -244,11 +246,11 @@ def more_photos(differences: Differences, *, margin: float, level: float = 0.95,
         mean, error, _ = two_way(differences)
         z = min(z, (mean + margin) / error, key=abs)
     if not math.isfinite(z):
-        return 1.0
+        return 1.0, 1.0
     alpha = (1 - level) / (family if z < 0 else 1)
     wanted = t_quantile(max(n - 1, 1), 1 - alpha) + t_quantile(math.inf, POWER)
-    needed = n * (wanted / z) ** 2 if abs(z) > 1e-9 else math.inf
-    return max(1.0, math.ceil(needed) - n) if needed < MOST_PHOTOS else float("nan")
+    needed = range_of(n, abs(z), wanted)
+    return (max(1.0, needed[0] - n), max(1.0, needed[1] - n)) if needed else (float("nan"), float("nan"))
 
 
 def _verdict(p_pass: float, p_fail: float, alpha: float) -> Verdict:
@@ -276,9 +278,9 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
         end = f"worse than the {100 * margin:g} points allowed"
     else:
         end = "undecided; " + (
-            "the difference is the margin itself, so no number of photos would decide"
+            f"these {n} photos do not tell how many more would decide"
             if math.isnan(more)
-            else f"about {more:.0f} more photos would decide"
+            else f"{more:.0f} to {row['most_photos']:.0f} more photos would decide"
         )
         if not row["better"] and not row["worse"]:
             end += f", since {n} photos without any change do not yet exclude a loss of {100 * margin:g} points"
@@ -301,7 +303,9 @@ def _overall(table: pd.DataFrame, margin: float) -> Gate:
         return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.{reason}")
     if verdicts and not len(open_ones):
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.")
-    ask = "" if math.isnan(more) else f"; about {more:.0f} more photos would decide"
+    most = float(open_ones["most_photos"].max()) if len(open_ones) else float("nan")
+    told = len(open_ones) and open_ones["more_photos"].notna().all()
+    ask = f"; {more:.0f} to {most:.0f} more photos would decide" if told else ""
     few = (open_ones["donors"] > 0) & (open_ones["donors"] < LEAST_DONORS)
     reasons = [
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)

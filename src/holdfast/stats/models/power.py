@@ -165,15 +165,20 @@ def photo_range(
     """
     from scipy.stats import norm
 
-    half = float(norm.ppf(0.75)) * (high - low) / (2 * float(norm.ppf(1 - alpha / 2)))
-    away = half if value > margin else -half
-    if abs(value - margin) <= half:
+    limit = float(norm.ppf(1 - alpha / 2))
+    error = (high - low) / (2 * limit)
+    return range_of(n, abs(value - margin) / error, limit + float(norm.ppf(power))) if error > 0 else None
+
+
+def range_of(n: int, statistic: float, wanted: float) -> tuple[int, int] | None:
+    """Return n (wanted / z)² for z = the statistic ± 0.67, the middle half of what it may be; None as ``photo_range``."""
+    from scipy.stats import norm
+
+    half = float(norm.ppf(0.75))
+    if statistic <= half:
         return None
-    fewest, most = (
-        photos_to_settle(n, value=end, low=low, high=high, margin=margin, power=power, alpha=alpha)
-        for end in (value + away, value - away)
-    )
-    return (int(fewest), int(most)) if most <= 10 * fewest else None
+    fewest, most = (math.ceil(n * (wanted / end) ** 2 - 1e-9) for end in (statistic + half, statistic - half))
+    return (fewest, most) if most <= 10 * fewest else None
 
 
 def sample_sizes(

@@ -166,7 +166,7 @@ def score_table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     columns = [column for column in columns if column.key in frame]
     kind = "Accuracies are means over classes" if evidence.average == "macro" else "Every photo counts the same"
     note = (
-        f"{kind}; 95 % intervals, those of the mean over conditions hold for all models at once. The background effect is "
-        "a drop: positive is lost."
-    )
+        f"{kind}; 95 % intervals, those of the mean over conditions hold for all models at once. The background effect "
+        f"is a drop: positive is lost. {evidence.analysis.timing}"
+    ).strip()
     return Table("scores", "Scores of the models", frame, columns, note)

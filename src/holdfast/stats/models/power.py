@@ -171,7 +171,7 @@ def photo_range(
 
 
 def range_of(n: int, statistic: float, wanted: float) -> tuple[int, int] | None:
-    """Return n (wanted / z)² for z = the statistic ± 0.67, the middle half of what it may be; None as ``photo_range``."""
+    """Return n (wanted / z)² for z = statistic ± 0.67, the middle half of what it may be; None as ``photo_range``."""
     from scipy.stats import norm
 
     half = float(norm.ppf(0.75))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RunPictures(Protocol):
     """Makes JPEGs of some photos of a run, by (sample_id, condition name)."""
 
-    def __call__(self, run: Run, source_ids: Collection[str], *, size: int = ...) -> dict[tuple[str, str], bytes]:
+    def __call__(self, run: Run, source_ids: Collection[str], /, *, size: int = ...) -> dict[tuple[str, str], bytes]:
         """Return the pictures, their longer side ``size`` pixels."""
 
 

@@ -126,8 +126,9 @@ def pick_flip(evidence: Evidence) -> Flip | None:
 
 def _three_pictures(evidence: Evidence, rows: ReportRows, flip: Flip, pictures: RunPictures | None) -> list[Gallery]:
     images: dict[tuple[str, str], bytes] = {}
-    for run in rows.runs if pictures is not None else ():
-        images = pictures(run, {flip.source}, size=LARGE_PICTURE) | images
+    if pictures is not None:
+        for run in rows.runs:
+            images = pictures(run, {flip.source}, size=LARGE_PICTURE) | images
     said = with_display_names(answers(rows, [flip.source], evidence.counts.conditions))
     said = said[said["model"] == flip.model]
     tiles = []

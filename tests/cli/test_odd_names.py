@@ -129,6 +129,11 @@ def test_a_refused_command_leaves_no_folder(verb: str, photos: Path, toy_models:
     assert not (tmp_path / "new").exists()
 
 
+def test_a_refused_export_leaves_no_folder(tmp_path: Path) -> None:
+    run("export", tmp_path / "none", "--to", "huggingface", "--out", tmp_path / "new" / "out", code=2)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_refused_command_keeps_what_was_there(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     run("eval", photos, "--models", "timm:no-such-model", "--out", tmp_path / "mine", code=2)

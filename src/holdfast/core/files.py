@@ -28,6 +28,21 @@ _listeners: list[Callable[[str], None]] = []
 
 
 @contextmanager
+def no_empty_folders(folder: Path, *, own: str = "") -> Iterator[None]:
+    """Remove a folder, and those above it, that the block makes, if it fails and leaves at most the file ``own``."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # what is not empty stays
+            if own and missing and [entry.name for entry in folder.iterdir()] == [own]:
+                (folder / own).unlink()
+            for each in missing:
+                each.rmdir()
+        raise
+
+
+@contextmanager
 def hearing(tell: Callable[[str], None]) -> Iterator[None]:
     """Call ``tell`` with the path of every file that this process finishes, in any thread, while the block runs."""
     _listeners.append(tell)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import UNFINISHED
+from holdfast.core.files import UNFINISHED, no_empty_folders
 from holdfast.exchange.fiftyone import write_fiftyone
 from holdfast.exchange.huggingface import write_huggingface
 from holdfast.exchange.model_index import Scores, write_model_index
@@ -51,7 +51,7 @@ def export(
         raise UserError("FiftyOne shows images: an export to it cannot leave them out")
     if to == "model-index" and not is_run(given):
         raise UserError(f"model-index is about models: it is made of a run, and {given} is not one")
-    with _whole_folder(Path(out)) as folder:
+    with no_empty_folders(Path(out).absolute().parent), _whole_folder(Path(out)) as folder:
         subject = open_subject(given, data=data, masks=masks, images=images and to != "model-index", progress=progress)
         if to == "huggingface":
             return write_huggingface(subject, folder, progress)

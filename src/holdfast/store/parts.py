@@ -13,7 +13,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.core.errors import DamageWarning, UserError
-from holdfast.core.files import clear_unfinished, whole_file
+from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
 from holdfast.core.schema import ANSWERS, FRAMES, LATENTS, PREDICTIONS, SEGMENTS, WALKS
@@ -70,6 +70,9 @@ def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] 
         raise UserError(f"{path} does not belong there: {difference}. Move it to another folder")
 
 
+_LOCK = ".lock"
+
+
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Hold the right to write below a folder, which one process at a time has.
@@ -79,10 +82,16 @@ def writing(folder: Path) -> Iterator[None]:
     """
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    with no_empty_folders(folder, own=_LOCK), _locked(folder):
+        _set_damaged_aside(clear_unfinished(folder, ending=".parquet"))
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = (folder / _LOCK).open("w")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
     with lock:
@@ -92,16 +101,7 @@ def writing(folder: Path) -> Iterator[None]:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise UserError(f"another process is writing to {folder}; wait for it or choose another --out") from error
-        _set_damaged_aside(clear_unfinished(folder, ending=".parquet"))
-        try:
-            yield
-        except BaseException:
-            with suppress(OSError):  # what is not empty stays
-                if missing and [entry.name for entry in folder.iterdir()] == [".lock"]:
-                    (folder / ".lock").unlink()
-                for each in missing:
-                    each.rmdir()
-            raise
+        yield
 
 
 def _set_damaged_aside(paths: Sequence[str]) -> None:

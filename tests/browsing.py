@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +92,15 @@ def acted(page: Any, part: str, times: int = 1) -> None:
     page.wait_for_function(
         "([part, times]) => window.answers.filter(one => one.includes(part)).length >= times", arg=[part, times]
     )
+
+
+def serious(page: Any) -> list[str]:
+    """The findings of axe-core on an open page that it calls serious or critical: rule, and the first place."""
+    source = importlib.util.find_spec("axe_playwright_python")
+    assert source is not None and source.submodule_search_locations
+    page.evaluate((Path(source.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf8"))
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{rule['id']}: {node['target'][0]} {node['failureSummary'].splitlines()[-1].strip()}"
+        for rule in found if rule["impact"] in ("serious", "critical") for node in rule["nodes"][:2]
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_board import make_board, make_run, static_rows
 
-from browsing import a_browser
+from browsing import a_browser, serious
 from holdfast.board.add import add
 from holdfast.board.site.build import build
 from holdfast.stats.core.paired import paired_change
@@ -255,6 +255,14 @@ def test_without_scripts_every_table_can_be_read(browser: Any, site: Path) -> No
     assert page.locator(".panel:visible").count() == page.locator(".panel").count() > 3
     assert page.locator(".panel").first.locator("tbody tr:visible").count() == 4
     context.close()
+
+
+def test_axe_finds_nothing_serious(browser: Any, site: Path) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    for file in sorted(site.glob("*.html")):
+        page.goto(file.as_uri())
+        assert (file.name, serious(page)) == (file.name, [])
+    page.close()
 
 
 def test_paper_has_the_open_table_whole(browser: Any, site: Path) -> None:

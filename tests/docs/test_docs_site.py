@@ -19,6 +19,7 @@ from doc_blocks import ROOT
 from playwright.sync_api import Page, sync_playwright
 
 import holdfast
+from browsing import serious
 from holdfast import testing
 from holdfast.cli.main import app
 
@@ -95,6 +96,7 @@ def test_search_and_pages_work_from_disk(site: Path) -> None:
             page.goto((site / name).as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{name} is {wide} px too wide for a phone"
+            assert (name, serious(page)) == (name, [])
         browser.close()
     assert asked and all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked)
 

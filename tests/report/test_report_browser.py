@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_runs import make_run
 
-from browsing import ARGUMENTS, CHROMIUM, chromium
+from browsing import ARGUMENTS, CHROMIUM, chromium, serious
 from holdfast.report import build
 
 HOSTILE = [
@@ -179,6 +179,13 @@ def test_the_keyboard_reaches_the_report_and_sorts_its_tables(browser: Any, page
         assert head.get_attribute("aria-sort") == "ascending" and rising == sorted(rising)
         page.keyboard.press("Enter")
         assert head.get_attribute("aria-sort") == "descending" and page.evaluate(values) == sorted(rising, reverse=True)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_axe_finds_nothing_serious(browser: Any, pages: dict[str, Path], width: int) -> None:
+    opened = Opened(browser, pages["plain"], width)
+    assert serious(opened.page) == []
+    opened.page.close()
 
 
 def test_on_paper_the_wide_figures_are_printed_and_no_buttons(browser: Any, pages: dict[str, Path]) -> None:

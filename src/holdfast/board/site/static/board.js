@@ -211,7 +211,7 @@
       const line = $(".front", this.figure);
       line.textContent = "";
       if (!points.length) return;
-      const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${y.title} against ${x.title}; the table below has the numbers` }, plot);
+      const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${y.title} against ${x.title}; the table below has the numbers` }, plot);
       const room = { left: 56, right: 16, top: 14, bottom: 44 };
       const across = scale(points.flatMap((one) => one.xs), x, room.left, width - room.right);
       const up = scale(points.flatMap((one) => one.ys), y, height - room.bottom, room.top);
@@ -229,7 +229,7 @@
       const steps = [...front].sort((a, b) => a.x - b.x).map((one) => [across.at(one.x), up.at(one.y)]);
       if (steps.length > 1) draw("path", { class: "step", d: steps.map(([a, b], at) => (at ? `L${a} ${b}` : `M${a} ${b}`)).join("") }, svg);
       for (const one of points) this.point(svg, one, on.has(one), across, up);
-      this.names(svg, front.slice(0, 14), across, up, width);
+      this.names(svg, [...front, ...points.filter((one) => !on.has(one))].slice(0, 60), across, up, width, height);
       const names = front.map((one) => $("th a", one.row).textContent);
       line.textContent = `Pareto front (nobody is at least as good in both and better in one), by the estimates: ${names.slice(0, 12).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}.`;
     }
@@ -244,16 +244,17 @@
       draw("title", {}, link, `${$("th a", one.row).textContent}: ${across.text(one.x, true)}, ${up.text(one.y, true)}`);
     }
 
-    names(svg, front, across, up, width) { // beside its point, unless another name is there already
-      const taken = [];
-      for (const one of front) {
+    names(svg, points, across, up, width, height) { // right of its point, else left, above or below; nowhere if all are taken
+      const taken = points.map((one) => ({ from: across.at(one.x) - 5, to: across.at(one.x) + 5, y: up.at(one.y) }));
+      for (const one of points) {
         const name = $("th a", one.row).textContent, short = name.length > 26 ? `${name.slice(0, 25)}…` : name;
-        const [a, b] = [across.at(one.x), up.at(one.y)], size = short.length * 6.6 + 8;
-        const left = a + 9 + size > width;
-        const box = { from: left ? a - 9 - size : a + 9, to: left ? a - 9 : a + 9 + size, y: b - 7 };
-        if (box.from < 50 || taken.some((other) => Math.abs(other.y - box.y) < 14 && other.from < box.to && box.from < other.to)) continue;
-        taken.push(box);
-        draw("text", { class: "who", x: left ? a - 9 : a + 9, y: b - 5, "text-anchor": left ? "end" : "start" }, svg, short);
+        const [a, b] = [across.at(one.x), up.at(one.y)], size = short.length * 6.6 + 4;
+        const places = [[a + 9, b - 5], [a - 9 - size, b - 5], [a - size / 2, b - 13], [a - size / 2, b + 18], [a + 9, b + 13], [a - 9 - size, b + 13]];
+        const place = places.find(([from, y]) => from > 50 && from + size < width && y > 10 && y < height - 48
+          && !taken.some((other) => Math.abs(other.y - (y - 4)) < 12 && other.from < from + size && from < other.to));
+        if (!place) continue;
+        taken.push({ from: place[0], to: place[0] + size, y: place[1] - 4 });
+        draw("text", { class: "who", x: place[0], y: place[1] }, svg, short);
       }
     }
   }

@@ -18,20 +18,6 @@ from holdfast.diorama.vocabulary import (
 )
 
 __all__ = [
-    "BACKGROUNDS",
-    "CLASSES",
-    "COLOURS",
-    "MATERIALS",
-    "RENDERER_VERSION",
-    "SPLITS",
-    "TEST_TEXTURES",
-    "TEXTURES",
-    "TRAIN_TEXTURES",
-    "UNSEEN_BACKGROUNDS",
-    "Contexts",
-    "RenderedScene",
-    "Scene",
-    "Split",
-    "draw_scene",
-    "render",
-]
+    "BACKGROUNDS", "CLASSES", "COLOURS", "MATERIALS", "RENDERER_VERSION", "SPLITS", "TEST_TEXTURES", "TEXTURES",
+    "TRAIN_TEXTURES", "UNSEEN_BACKGROUNDS", "Contexts", "RenderedScene", "Scene", "Split", "draw_scene", "render",
+]  # fmt: skip

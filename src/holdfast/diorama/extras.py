@@ -18,14 +18,8 @@ from holdfast.diorama.objects import Layer, fixed_point
 from holdfast.diorama.scene import MAX_OCCLUDED, Scene
 
 _PAINTS = (
-    (214, 66, 58),
-    (60, 128, 196),
-    (246, 190, 64),
-    (86, 164, 98),
-    (164, 98, 170),
-    (240, 140, 70),
-    (230, 226, 214),
-)
+    (214, 66, 58), (60, 128, 196), (246, 190, 64), (86, 164, 98), (164, 98, 170), (240, 140, 70), (230, 226, 214),
+)  # fmt: skip
 
 
 def add_clutter(canvas: Image, scene: Scene) -> None:
@@ -59,15 +53,9 @@ def _box(canvas: Image, rng: np.random.Generator, x: float, y: float, size: floa
         [c * 0.68 for c in colour],
     )
     area(
-        canvas,
-        [
-            (x - size, y - size * 1.3),
-            (x + size * 0.5, y - size * 1.3),
-            (x + size, y - size * 1.6),
-            (x - size * 0.5, y - size * 1.6),
-        ],
-        [min(c * 1.2, 255) for c in colour],
-    )
+        canvas, [(x - size, y - size * 1.3), (x + size * 0.5, y - size * 1.3), (x + size, y - size * 1.6),
+        (x - size * 0.5, y - size * 1.6)], [min(c * 1.2, 255) for c in colour],
+    )  # fmt: skip
 
 
 def _plant(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
@@ -92,49 +80,25 @@ def _sign(canvas: Image, rng: np.random.Generator, x: float, y: float, size: flo
     disc(canvas, x, y - size * 2.6, size * 0.8, (248, 248, 246))
     disc(canvas, x, y - size * 2.6, size * 0.66, colour)
     area(
-        canvas,
-        [
-            (x - size * 0.4, y - size * 2.5),
-            (x + size * 0.4, y - size * 2.5),
-            (x + size * 0.4, y - size * 2.7),
-            (x - size * 0.4, y - size * 2.7),
-        ],
-        (248, 248, 246),
-    )
+        canvas, [(x - size * 0.4, y - size * 2.5), (x + size * 0.4, y - size * 2.5), (x + size * 0.4, y - size * 2.7),
+        (x - size * 0.4, y - size * 2.7)], (248, 248, 246),
+    )  # fmt: skip
 
 
 def _cone(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     """Draw a traffic cone: broad foot, point up, unlike a cone for ice cream."""
     area(
-        canvas,
-        [
-            (x - size * 0.8, y),
-            (x + size * 0.8, y),
-            (x + size * 0.8, y - size * 0.16),
-            (x - size * 0.8, y - size * 0.16),
-        ],
-        (70, 70, 74),
-    )
+        canvas, [(x - size * 0.8, y), (x + size * 0.8, y), (x + size * 0.8, y - size * 0.16),
+        (x - size * 0.8, y - size * 0.16)], (70, 70, 74),
+    )  # fmt: skip
     area(
-        canvas,
-        [
-            (x - size * 0.55, y - size * 0.16),
-            (x + size * 0.55, y - size * 0.16),
-            (x + size * 0.1, y - size * 1.7),
-            (x - size * 0.1, y - size * 1.7),
-        ],
-        (240, 110, 40),
-    )
+        canvas, [(x - size * 0.55, y - size * 0.16), (x + size * 0.55, y - size * 0.16),
+        (x + size * 0.1, y - size * 1.7), (x - size * 0.1, y - size * 1.7)], (240, 110, 40),
+    )  # fmt: skip
     area(
-        canvas,
-        [
-            (x - size * 0.42, y - size * 0.6),
-            (x + size * 0.42, y - size * 0.6),
-            (x + size * 0.3, y - size * 1.0),
-            (x - size * 0.3, y - size * 1.0),
-        ],
-        (246, 244, 240),
-    )
+        canvas, [(x - size * 0.42, y - size * 0.6), (x + size * 0.42, y - size * 0.6),
+        (x + size * 0.3, y - size * 1.0), (x - size * 0.3, y - size * 1.0)], (246, 244, 240),
+    )  # fmt: skip
 
 
 def _balloon(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
@@ -152,15 +116,9 @@ def _balloon(canvas: Image, rng: np.random.Generator, x: float, y: float, size: 
 def _pot(canvas: Image, rng: np.random.Generator, x: float, y: float, size: float, colour: Rgb) -> None:
     area(canvas, lump(rng, x, y - size * 0.7, size * 0.85, size * 0.72, 12), colour)
     area(
-        canvas,
-        [
-            (x - size * 0.4, y - size * 1.2),
-            (x + size * 0.4, y - size * 1.2),
-            (x + size * 0.5, y - size * 1.6),
-            (x - size * 0.5, y - size * 1.6),
-        ],
-        [c * 0.8 for c in colour],
-    )
+        canvas, [(x - size * 0.4, y - size * 1.2), (x + size * 0.4, y - size * 1.2), (x + size * 0.5, y - size * 1.6),
+        (x - size * 0.5, y - size * 1.6)], [c * 0.8 for c in colour],
+    )  # fmt: skip
     stroke(
         canvas,
         [(x - size * 0.55, y - size * 0.9), (x - size * 0.6, y - size * 0.6)],
@@ -177,15 +135,9 @@ def _lamp(canvas: Image, rng: np.random.Generator, x: float, y: float, size: flo
         (74, 70, 70),
     )
     area(
-        canvas,
-        [
-            (x - size * 0.75, y - size * 1.9),
-            (x + size * 0.75, y - size * 1.9),
-            (x + size * 0.4, y - size * 2.9),
-            (x - size * 0.4, y - size * 2.9),
-        ],
-        [min(c * 0.6 + 100, 255) for c in colour],
-    )
+        canvas, [(x - size * 0.75, y - size * 1.9), (x + size * 0.75, y - size * 1.9),
+        (x + size * 0.4, y - size * 2.9), (x - size * 0.4, y - size * 2.9)], [min(c * 0.6 + 100, 255) for c in colour],
+    )  # fmt: skip
 
 
 _CLUTTER = {

@@ -125,33 +125,20 @@ def draw_scene(
     u = rng.random(17).tolist()
     occluded = u[1] < 0.28
     return Scene(
-        label=label,
-        template=shapes[int(u[2] * len(shapes))],
-        proportions=tuple(np.round(rng.uniform(-1, 1, 8), 3).tolist()),
-        flip=u[3] < 0.5,
-        rotation=round(FAMILIES[label].rotation * (2 * u[4] - 1), 2),
-        articulation=round(2 * u[5] - 1, 3),
-        scale=round(0.66 + 0.2 * u[0], 4),
-        x=round(u[6], 4),
-        y=round(0.2 + 0.7 * u[7], 4),
-        light_direction=round(140 * u[8] - 70, 1),
-        warmth=round(2 * u[9] - 1, 3),
-        brightness=round(0.92 + 0.22 * u[10], 3),
-        texture=kinds.texture,
-        texture_scale=round(0.9 + 0.4 * u[11], 3),
-        material=kinds.material,
-        colour=kinds.colour,
-        second_colour=kinds.second_colour,
-        markings=round(0.6 + 0.4 * u[16], 3),
-        background=kinds.background,
-        background_seed=int(rng.integers(2**31)),
+        label=label, template=shapes[int(u[2] * len(shapes))],
+        proportions=tuple(np.round(rng.uniform(-1, 1, 8), 3).tolist()), flip=u[3] < 0.5,
+        rotation=round(FAMILIES[label].rotation * (2 * u[4] - 1), 2), articulation=round(2 * u[5] - 1, 3),
+        scale=round(0.66 + 0.2 * u[0], 4), x=round(u[6], 4), y=round(0.2 + 0.7 * u[7], 4),
+        light_direction=round(140 * u[8] - 70, 1), warmth=round(2 * u[9] - 1, 3),
+        brightness=round(0.92 + 0.22 * u[10], 3), texture=kinds.texture, texture_scale=round(0.9 + 0.4 * u[11], 3),
+        material=kinds.material, colour=kinds.colour, second_colour=kinds.second_colour,
+        markings=round(0.6 + 0.4 * u[16], 3), background=kinds.background, background_seed=int(rng.integers(2**31)),
         shadow=round(0.25 + 0.35 * u[12], 3) if u[12] > 0.1 else 0.0,
         occluder=OCCLUDERS[1 + int(u[13] * (len(OCCLUDERS) - 1))] if occluded else "none",
         occlusion=round(0.06 + 0.12 * u[14], 3) if occluded else 0.0,
         clutter=tuple(CLUTTER[int(kind)] for kind in rng.integers(len(CLUTTER), size=int(u[15] * 3.2))),
-        noise=round(5.5 * float(rng.random()) ** 2, 2),
-        seed=seed,
-    )
+        noise=round(5.5 * float(rng.random()) ** 2, 2), seed=seed,
+    )  # fmt: skip
 
 
 class _Kinds(NamedTuple):

@@ -103,14 +103,10 @@ def _sample(split: Split, seed: int, index: int, size: int, contexts: Contexts) 
     scene_seed = seed_from("diorama", split, seed, index) >> 11
     scene = draw_scene(scene_seed, split=split, context=contexts, label=label)
     return Sample(
-        sample_id=f"{split}/{label.replace(' ', '-')}/{seed}-{index:06d}",
-        label=label,
-        image=SceneImage(scene, size),
-        mask=SceneMask(scene, size),
-        split=split,
-        licence=LICENCE,
+        sample_id=f"{split}/{label.replace(' ', '-')}/{seed}-{index:06d}", label=label, image=SceneImage(scene, size),
+        mask=SceneMask(scene, size), split=split, licence=LICENCE,
         attributes=scene.factors() | {"caption": scene.caption},
-    )
+    )  # fmt: skip
 
 
 def _whole(name: Name, option: str, default: int, low: int, high: int) -> int:

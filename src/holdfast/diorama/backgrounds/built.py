@@ -44,13 +44,9 @@ def street(side: int, rng: np.random.Generator) -> Image:
             for column in range(columns):
                 x = left + wide * (column + 0.28) / columns
                 rectangle(
-                    canvas,
-                    x - 0.008,
-                    y - 0.008,
-                    x + wide * 0.44 / columns + 0.008,
-                    y + 0.098,
+                    canvas, x - 0.008, y - 0.008, x + wide * 0.44 / columns + 0.008, y + 0.098,
                     [min(c * 1.2, 255) for c in colour],
-                )
+                )  # fmt: skip
                 rectangle(canvas, x, y, x + wide * 0.44 / columns, y + 0.09, pane)
         left += wide
     rectangle(canvas, 0, kerb - 0.05, 1, kerb, tint(rng, (176, 174, 168)))
@@ -113,16 +109,9 @@ def room(side: int, rng: np.random.Generator) -> Image:
     rectangle(canvas, x - 0.025, y - 0.025, x + wide + 0.025, y + wide + 0.025, frame)
     rectangle(canvas, x, y, x + wide, y + wide, tint(rng, (158, 204, 232)))
     area(
-        canvas,
-        [
-            (x, y + wide),
-            (x, y + wide * 0.7),
-            (x + wide * 0.4, y + wide * 0.5),
-            (x + wide, y + wide * 0.75),
-            (x + wide, y + wide),
-        ],
-        tint(rng, (120, 164, 100)),
-    )
+        canvas, [(x, y + wide), (x, y + wide * 0.7), (x + wide * 0.4, y + wide * 0.5), (x + wide, y + wide * 0.75),
+        (x + wide, y + wide)], tint(rng, (120, 164, 100)),
+    )  # fmt: skip
     rectangle(canvas, x + wide / 2 - 0.01, y, x + wide / 2 + 0.01, y + wide, frame)
     rectangle(canvas, x, y + wide / 2 - 0.01, x + wide, y + wide / 2 + 0.01, frame)
     rectangle(canvas, 0, floor - 0.035, 1, floor, (244, 240, 232))
@@ -167,16 +156,9 @@ def stage(side: int, rng: np.random.Generator) -> Image:
     )
     cv2.fillPoly(glow, [beam], 50, cv2.LINE_AA)
     cv2.ellipse(
-        glow,
-        (round(aim * side), round(0.91 * side)),
-        (round(0.37 * side), round(0.08 * side)),
-        0,
-        0,
-        360,
-        96,
-        -1,
+        glow, (round(aim * side), round(0.91 * side)), (round(0.37 * side), round(0.08 * side)), 0, 0, 360, 96, -1,
         cv2.LINE_AA,
-    )
+    )  # fmt: skip
     soft = 2 * (side // 48) + 1
     canvas = (canvas * np.float32(0.74)).astype(np.uint8)
     return veil(canvas, cast(Grey, cv2.blur(glow, (soft, soft))), (255, 240, 204))

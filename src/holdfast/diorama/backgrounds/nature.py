@@ -76,15 +76,9 @@ def forest(side: int, rng: np.random.Generator) -> Image:
     floor = skyline(rng, ground, 0.03)
     area(canvas, floor, tint(rng, (62, 84, 40)))
     band(
-        canvas,
-        ground + 0.05,
-        1,
-        "rough",
-        rng,
-        0.6,
-        0.3,
-        [(44, 54, 28), tint(rng, (92, 104, 48)), tint(rng, (140, 128, 70))],
-    )
+        canvas, ground + 0.05, 1, "rough", rng, 0.6, 0.3, [(44, 54, 28), tint(rng, (92, 104, 48)),
+        tint(rng, (140, 128, 70))],
+    )  # fmt: skip
     for _ in range(7):
         x = rng.random()
         stroke(
@@ -145,15 +139,9 @@ def _fir(canvas: Image, x: float, y: float, high: float, colour: tuple[float, fl
         base, half = y - high * (0.08 + 0.27 * tier), high * (0.3 - 0.07 * tier)
         area(canvas, [(x - half, base), (x, base - high * 0.42), (x + half, base)], colour)
         area(
-            canvas,
-            [
-                (x - half * 0.45, base - high * 0.23),
-                (x, base - high * 0.42),
-                (x + half * 0.4, base - high * 0.25),
-                (x, base - high * 0.2),
-            ],
-            (244, 248, 252),
-        )
+            canvas, [(x - half * 0.45, base - high * 0.23), (x, base - high * 0.42),
+            (x + half * 0.4, base - high * 0.25), (x, base - high * 0.2)], (244, 248, 252),
+        )  # fmt: skip
 
 
 def rock(side: int, rng: np.random.Generator) -> Image:

@@ -121,15 +121,9 @@ def shore(side: int, rng: np.random.Generator) -> Image:
         gradient(side, [tint(rng, (132, 190, 230)), (232, 240, 242), (240, 240, 236), (240, 240, 236)]), rng, 0.4
     )
     band(
-        canvas,
-        horizon,
-        1,
-        "soft",
-        rng,
-        0.25,
-        0.8,
-        [tint(rng, (36, 120, 152)), tint(rng, (80, 172, 184)), tint(rng, (150, 212, 208))],
-    )
+        canvas, horizon, 1, "soft", rng, 0.25, 0.8, [tint(rng, (36, 120, 152)), tint(rng, (80, 172, 184)),
+        tint(rng, (150, 212, 208))],
+    )  # fmt: skip
     slope = rng.uniform(-0.14, 0.14)
     x = np.linspace(-0.05, 1.05, 12)
     line = edge + slope * (x - 0.5) + 0.03 * np.sin(x * rng.uniform(6, 12) + rng.random() * 6) + 0.01 * rng.random(12)
@@ -149,10 +143,7 @@ def shore(side: int, rng: np.random.Generator) -> Image:
         canvas[top:] = grains[top:] // 2 + canvas[top:] // 2
     for _ in range(int(rng.integers(3, 10))):
         disc(
-            canvas,
-            rng.random(),
-            rng.uniform(edge + 0.14, 1),
-            0.008 + 0.01 * rng.random(),
+            canvas, rng.random(), rng.uniform(edge + 0.14, 1), 0.008 + 0.01 * rng.random(),
             tint(rng, (246, 224, 200), 0.15),
-        )
+        )  # fmt: skip
     return canvas

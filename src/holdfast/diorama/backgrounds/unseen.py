@@ -23,15 +23,9 @@ def moon(side: int, rng: np.random.Generator) -> Image:
     disc(canvas, x + radius * 0.3, y - radius * 0.35, radius * 0.4, (226, 238, 246))
     area(canvas, skyline(rng, horizon, 0.03), tint(rng, (132, 130, 130)))
     band(
-        canvas,
-        horizon + 0.06,
-        1,
-        "rough",
-        rng,
-        0.6,
-        0.3,
-        [(104, 102, 104), tint(rng, (150, 148, 148)), (186, 184, 182)],
-    )
+        canvas, horizon + 0.06, 1, "rough", rng, 0.6, 0.3, [(104, 102, 104), tint(rng, (150, 148, 148)),
+        (186, 184, 182)],
+    )  # fmt: skip
     for _ in range(8):
         x, y = rng.random(), rng.uniform(horizon + 0.1, 1)
         wide = 0.03 + 0.16 * (y - horizon) * rng.random()
@@ -111,13 +105,9 @@ def library(side: int, rng: np.random.Generator) -> Image:
             colour = tint(rng, spines[int(rng.integers(7))], 0.15)
             rectangle(canvas, left, base - high, left + wide - 0.006, base, colour)
             rectangle(
-                canvas,
-                left,
-                base - high * 0.78,
-                left + wide - 0.006,
-                base - high * 0.7,
+                canvas, left, base - high * 0.78, left + wide - 0.006, base - high * 0.7,
                 [min(c * 1.5 + 20, 255) for c in colour],
-            )
+            )  # fmt: skip
             left += wide
         rectangle(canvas, 0, base, 1, base + 0.026, wood)
     for post in (0.0, rng.uniform(0.35, 0.65), 0.985):

@@ -33,123 +33,41 @@ class Beast(NamedTuple):
 DOGS = {
     "retriever": Beast(),
     "dachshund": Beast(length=0.62, depth=0.18, leg=0.15, neck=0.16, muzzle=0.15, ear=0.17, tail=0.26, raise_tail=0.4),
-    "terrier": Beast(
-        length=0.36, depth=0.19, leg=0.26, neck=0.18, head=0.12, muzzle=0.12, ear=0.12, tail=0.2, raise_tail=1
-    ),
-    "puppy": Beast(
-        length=0.3, depth=0.2, leg=0.2, neck=0.19, head=0.13, muzzle=0.1, ear=0.18, tail=0.2, raise_tail=0.5, sits=True
-    ),
-    "sitting": Beast(
-        length=0.36, depth=0.19, leg=0.3, neck=0.22, muzzle=0.13, ear=0.16, tail=0.26, raise_tail=0.3, sits=True
-    ),
-    "mastiff": Beast(
-        length=0.48, depth=0.25, leg=0.28, neck=0.19, head=0.13, muzzle=0.12, ear=0.13, tail=0.26, raise_tail=0.2
-    ),
-    "hound": Beast(
-        length=0.44, depth=0.185, leg=0.34, neck=0.23, muzzle=0.15, ear=0.19, tail=0.32, raise_tail=0.9, stride=0.7
-    ),
-    "spaniel": Beast(
-        length=0.42, depth=0.2, leg=0.23, neck=0.18, head=0.115, muzzle=0.115, ear=0.2, tail=0.2, raise_tail=0.6
-    ),
-    "begging": Beast(
-        length=0.34,
-        depth=0.2,
-        leg=0.28,
-        neck=0.2,
-        head=0.12,
-        muzzle=0.12,
-        ear=0.17,
-        tail=0.24,
-        raise_tail=0.5,
-        sits=True,
-    ),
-}
+    "terrier": Beast(length=0.36, depth=0.19, leg=0.26, neck=0.18, head=0.12, muzzle=0.12, ear=0.12, tail=0.2,
+        raise_tail=1),
+    "puppy": Beast(length=0.3, depth=0.2, leg=0.2, neck=0.19, head=0.13, muzzle=0.1, ear=0.18, tail=0.2,
+        raise_tail=0.5, sits=True),
+    "sitting": Beast(length=0.36, depth=0.19, leg=0.3, neck=0.22, muzzle=0.13, ear=0.16, tail=0.26,
+        raise_tail=0.3, sits=True),
+    "mastiff": Beast(length=0.48, depth=0.25, leg=0.28, neck=0.19, head=0.13, muzzle=0.12, ear=0.13, tail=0.26,
+        raise_tail=0.2),
+    "hound": Beast(length=0.44, depth=0.185, leg=0.34, neck=0.23, muzzle=0.15, ear=0.19, tail=0.32,
+        raise_tail=0.9, stride=0.7),
+    "spaniel": Beast(length=0.42, depth=0.2, leg=0.23, neck=0.18, head=0.115, muzzle=0.115, ear=0.2, tail=0.2,
+        raise_tail=0.6),
+    "begging": Beast(length=0.34, depth=0.2, leg=0.28, neck=0.2, head=0.12, muzzle=0.12, ear=0.17, tail=0.24,
+        raise_tail=0.5, sits=True),
+}  # fmt: skip
 FOXES = {
-    "standing": Beast(
-        length=0.39, depth=0.180, leg=0.27, neck=0.15, head=0.116, muzzle=0.15, ear=0.14, tail=0.36, raise_tail=-0.35
-    ),
-    "trotting": Beast(
-        length=0.41,
-        depth=0.174,
-        leg=0.26,
-        neck=0.15,
-        lean=0.8,
-        head=0.116,
-        muzzle=0.16,
-        ear=0.13,
-        tail=0.38,
-        raise_tail=0.05,
-        stride=0.9,
-    ),
-    "sitting": Beast(
-        length=0.30,
-        depth=0.174,
-        leg=0.27,
-        neck=0.16,
-        head=0.122,
-        muzzle=0.15,
-        ear=0.15,
-        tail=0.36,
-        raise_tail=-0.2,
-        sits=True,
-    ),
-    "arctic": Beast(
-        length=0.36, depth=0.209, leg=0.2, neck=0.13, head=0.122, muzzle=0.13, ear=0.115, tail=0.36, raise_tail=-0.1
-    ),
-    "fennec": Beast(
-        length=0.32, depth=0.162, leg=0.24, neck=0.15, head=0.116, muzzle=0.13, ear=0.2, tail=0.38, raise_tail=-0.3
-    ),
-    "listening": Beast(
-        length=0.28,
-        depth=0.174,
-        leg=0.25,
-        neck=0.17,
-        head=0.122,
-        muzzle=0.14,
-        ear=0.17,
-        tail=0.4,
-        raise_tail=0.3,
-        sits=True,
-    ),
-    "stalking": Beast(
-        length=0.43,
-        depth=0.174,
-        leg=0.22,
-        neck=0.14,
-        lean=0.95,
-        head=0.116,
-        muzzle=0.16,
-        ear=0.13,
-        tail=0.38,
-        raise_tail=0.2,
-        stride=0.6,
-    ),
-    "watching": Beast(
-        length=0.38,
-        depth=0.180,
-        leg=0.29,
-        neck=0.18,
-        lean=0.4,
-        head=0.122,
-        muzzle=0.145,
-        ear=0.155,
-        tail=0.4,
-        raise_tail=-0.5,
-        stride=0.1,
-    ),
-    "waiting": Beast(
-        length=0.32,
-        depth=0.180,
-        leg=0.26,
-        neck=0.15,
-        head=0.122,
-        muzzle=0.15,
-        ear=0.14,
-        tail=0.38,
-        raise_tail=0.05,
-        sits=True,
-    ),
-}
+    "standing": Beast(length=0.39, depth=0.180, leg=0.27, neck=0.15, head=0.116, muzzle=0.15, ear=0.14, tail=0.36,
+        raise_tail=-0.35),
+    "trotting": Beast(length=0.41, depth=0.174, leg=0.26, neck=0.15, lean=0.8, head=0.116, muzzle=0.16, ear=0.13,
+        tail=0.38, raise_tail=0.05, stride=0.9),
+    "sitting": Beast(length=0.30, depth=0.174, leg=0.27, neck=0.16, head=0.122, muzzle=0.15, ear=0.15, tail=0.36,
+        raise_tail=-0.2, sits=True),
+    "arctic": Beast(length=0.36, depth=0.209, leg=0.2, neck=0.13, head=0.122, muzzle=0.13, ear=0.115, tail=0.36,
+        raise_tail=-0.1),
+    "fennec": Beast(length=0.32, depth=0.162, leg=0.24, neck=0.15, head=0.116, muzzle=0.13, ear=0.2, tail=0.38,
+        raise_tail=-0.3),
+    "listening": Beast(length=0.28, depth=0.174, leg=0.25, neck=0.17, head=0.122, muzzle=0.14, ear=0.17, tail=0.4,
+        raise_tail=0.3, sits=True),
+    "stalking": Beast(length=0.43, depth=0.174, leg=0.22, neck=0.14, lean=0.95, head=0.116, muzzle=0.16, ear=0.13,
+        tail=0.38, raise_tail=0.2, stride=0.6),
+    "watching": Beast(length=0.38, depth=0.180, leg=0.29, neck=0.18, lean=0.4, head=0.122, muzzle=0.145,
+        ear=0.155, tail=0.4, raise_tail=-0.5, stride=0.1),
+    "waiting": Beast(length=0.32, depth=0.180, leg=0.26, neck=0.15, head=0.122, muzzle=0.15, ear=0.14, tail=0.38,
+        raise_tail=0.05, sits=True),
+}  # fmt: skip
 
 
 def dog(style: Beast, p: Sequence[float], bend: float) -> Shape:
@@ -227,12 +145,9 @@ def _standing_body(
             parts.append(Part(tube([hip, middle, shoulder], [depth * 0.82, depth * waist, depth])))
             if fox:
                 parts.append(
-                    Part(
-                        tube([hip + (0.1, depth * 0.28), shoulder + (0.0, depth * 0.36)], [0.03, 0.06]),
-                        0.86,
-                        seam=False,
-                    )
-                )
+                    Part(tube([hip + (0.1, depth * 0.28), shoulder + (0.0, depth * 0.36)], [0.03, 0.06]), 0.86,
+                    seam=False),
+                )  # fmt: skip
     return parts
 
 
@@ -284,13 +199,9 @@ def _dog_head(muzzle: float, ear: float, bend: float) -> list[Part]:
     snout = np.array([0.06 + muzzle, 0.045])
     swing = 0.02 * bend
     flap = [
-        (-0.055, -0.085),
-        (0.0, -0.06),
-        (0.005, ear * 0.45),
-        (-0.035 + swing, ear * 0.85),
-        (-0.09 + swing, ear * 0.6),
+        (-0.055, -0.085), (0.0, -0.06), (0.005, ear * 0.45), (-0.035 + swing, ear * 0.85), (-0.09 + swing, ear * 0.6),
         (-0.095, -0.02),
-    ]
+    ]  # fmt: skip
     return [
         Part(oval(0, 0, 0.108, 0.1)),
         Part(tube([(0.03, 0.025), (0.09, 0.035), snout - (0.02, 0.0)], [0.14, 0.115, 0.098]), seam=False),
@@ -311,38 +222,10 @@ def _fox_head(muzzle: float, ear: float, bend: float) -> list[Part]:
     near = [(-0.09, -0.035), (-0.05 + prick, -0.085 - ear), (0.035, -0.06)]
     inner = [(-0.058, -0.05), (-0.044 + prick, -0.06 - ear * 0.72), (0.01, -0.062)]
     return [
-        Part(polygon(far), 0.3),
-        Part(
-            blob(
-                [
-                    (-0.1, 0.0),
-                    (-0.03, -0.088),
-                    (0.06, -0.05),
-                    (0.12, 0.0),
-                    (nose[0] - 0.01, nose[1] - 0.02),
-                    (nose[0] - 0.01, nose[1] + 0.02),
-                    (0.07, 0.085),
-                    (-0.06, 0.1),
-                ]
-            )
-        ),
-        Part(
-            blob(
-                [
-                    (0.0, 0.05),
-                    (0.07, 0.035),
-                    (nose[0] - 0.03, nose[1] + 0.004),
-                    (nose[0] - 0.04, nose[1] + 0.02),
-                    (0.05, 0.09),
-                    (-0.06, 0.11),
-                    (-0.08, 0.07),
-                ]
-            ),
-            0.93,
-            seam=False,
-        ),
-        Part(polygon(near), 0.5),
-        Part(polygon(inner), 0.2),
-        Part(oval(nose[0], nose[1], 0.022, 0.02), 0.03),
+        Part(polygon(far), 0.3), Part(blob([(-0.1, 0.0), (-0.03, -0.088), (0.06, -0.05), (0.12, 0.0),
+        (nose[0] - 0.01, nose[1] - 0.02), (nose[0] - 0.01, nose[1] + 0.02), (0.07, 0.085), (-0.06, 0.1)])),
+        Part(blob([(0.0, 0.05), (0.07, 0.035), (nose[0] - 0.03, nose[1] + 0.004), (nose[0] - 0.04, nose[1] + 0.02),
+        (0.05, 0.09), (-0.06, 0.11), (-0.08, 0.07)]), 0.93, seam=False), Part(polygon(near), 0.5),
+        Part(polygon(inner), 0.2), Part(oval(nose[0], nose[1], 0.022, 0.02), 0.03),
         Part(oval(0.055, -0.008, 0.02, 0.016, 0.3), 0.03),
-    ]
+    ]  # fmt: skip

@@ -136,14 +136,9 @@ def green_lizard(style: GreenLizard, p: Sequence[float], bend: float) -> Shape:
     if style.dewlap:
         d = vary(style.dewlap, p[5], 0.3)
         parts.append(
-            Part(
-                blob(
-                    [head + (0.07, 0.06), head + (0.0, 0.09 + d), head + (-0.09, 0.1 + d * 0.4), head + (-0.06, 0.02)]
-                ),
-                0.64,
-                0.5,
-            )
-        )
+            Part(blob([head + (0.07, 0.06), head + (0.0, 0.09 + d), head + (-0.09, 0.1 + d * 0.4),
+            head + (-0.06, 0.02)]), 0.64, 0.5),
+        )  # fmt: skip
     parts.append(Part(tube(spine, [girth * w for w in (0.5, 0.9, 1.0, 0.82, 0.6)])))
     parts.append(Part(_belly(spine, girth), 0.72, seam=False))
     parts += _iguana_head(head, style.casque + 0.01 * p[6])
@@ -180,15 +175,9 @@ def _belly(spine: Points, girth: float) -> Points:
 
 def _iguana_head(head: Points, casque: float) -> list[Part]:
     skull = [
-        (-0.1, -0.075 - casque),
-        (-0.02, -0.085 - casque * 0.3),
-        (0.08, -0.055),
-        (0.145, 0.0),
-        (0.13, 0.035),
-        (0.03, 0.06),
-        (-0.09, 0.08),
-        (-0.13, 0.0),
-    ]
+        (-0.1, -0.075 - casque), (-0.02, -0.085 - casque * 0.3), (0.08, -0.055), (0.145, 0.0), (0.13, 0.035),
+        (0.03, 0.06), (-0.09, 0.08), (-0.13, 0.0),
+    ]  # fmt: skip
     mouth = tube([head + (0.135, 0.012), head + (0.06, 0.022), head + (-0.02, 0.012)], [0.012, 0.012, 0.012])
     return [
         Part(blob(np.array(skull) + head)),
@@ -205,10 +194,7 @@ def _side_leg(root: tuple[float, float], leg: float, forward: int, tone: float, 
     knee = (x + forward * 0.075, y + leg * 0.45)
     heel = (x + 0.02 + forward * 0.02 + 0.03 * bend, y + leg)
     toes = [
-        (heel[0] - 0.03, heel[1] - 0.015),
-        (heel[0] + 0.09, heel[1] - 0.012),
-        (heel[0] + 0.06, heel[1] + 0.01),
-        (heel[0] + 0.095, heel[1] + 0.03),
-        (heel[0] - 0.03, heel[1] + 0.022),
-    ]
+        (heel[0] - 0.03, heel[1] - 0.015), (heel[0] + 0.09, heel[1] - 0.012), (heel[0] + 0.06, heel[1] + 0.01),
+        (heel[0] + 0.095, heel[1] + 0.03), (heel[0] - 0.03, heel[1] + 0.022),
+    ]  # fmt: skip
     return [Part(polygon(toes), tone - 0.06), Part(tube([root, knee, heel], [0.12, 0.085, 0.05]), tone)]

@@ -52,16 +52,9 @@ def airship(style: Airship, p: Sequence[float], bend: float) -> Shape:
         parts.append(Part(polygon(flap), 0.44, 0.8))
     parts += _cabin(style, p, b)
     hull = [
-        (a, 0.0),
-        (a * 0.8, -b * 0.6),
-        (a * full, -b),
-        (-a * 0.55, -b * 0.72),
-        (-a, -b * 0.12),
-        (-a, b * 0.12),
-        (-a * 0.55, b * 0.72),
-        (a * full, b),
-        (a * 0.8, b * 0.6),
-    ]
+        (a, 0.0), (a * 0.8, -b * 0.6), (a * full, -b), (-a * 0.55, -b * 0.72), (-a, -b * 0.12), (-a, b * 0.12),
+        (-a * 0.55, b * 0.72), (a * full, b), (a * 0.8, b * 0.6),
+    ]  # fmt: skip
     parts.append(Part(blob(hull)))
     for rib in range(style.ribs):
         y = b * (-0.72 + 1.44 * (rib + 1) / (style.ribs + 1))
@@ -84,19 +77,9 @@ def airship(style: Airship, p: Sequence[float], bend: float) -> Shape:
 def _cabin(style: Airship, p: Sequence[float], b: float) -> list[Part]:
     wide, x, top = vary(style.cabin, p[3], 0.15), style.cabin_at + 0.03 * p[4], b * 0.88
     parts = [
-        Part(
-            blob(
-                [
-                    (x - wide / 2, top - 0.02),
-                    (x + wide / 2, top - 0.02),
-                    (x + wide / 2 - 0.015, top + 0.11),
-                    (x - wide / 2 + 0.03, top + 0.11),
-                ]
-            ),
-            0.36,
-            0.6,
-        )
-    ]
+        Part(blob([(x - wide / 2, top - 0.02), (x + wide / 2, top - 0.02), (x + wide / 2 - 0.015, top + 0.11),
+        (x - wide / 2 + 0.03, top + 0.11)]), 0.36, 0.6),
+    ]  # fmt: skip
     panes = max(2, round(wide / 0.055))
     for pane in range(panes):
         left = x - wide / 2 + 0.025 + (wide - 0.05) * pane / panes

@@ -71,18 +71,9 @@ def _bouts(u: float, w: float, low: float, body: float, points: float) -> list[t
     """The outline of the body: the upper bout, the waist between its corners, the lower bout."""
     sharp = 0.028 * points
     right = [
-        (0.04, 0.0),
-        (u * 0.72, 0.01 / body),
-        (u, 0.14),
-        (u * 0.9, 0.28),
-        (w + sharp + 0.012, 0.35),
-        (w, 0.45),
-        (w + sharp + 0.02, 0.57),
-        (low * 0.95, 0.67),
-        (low, 0.82),
-        (low * 0.62, 1 - 0.01 / body),
-        (0.0, 1.0),
-    ]
+        (0.04, 0.0), (u * 0.72, 0.01 / body), (u, 0.14), (u * 0.9, 0.28), (w + sharp + 0.012, 0.35), (w, 0.45),
+        (w + sharp + 0.02, 0.57), (low * 0.95, 0.67), (low, 0.82), (low * 0.62, 1 - 0.01 / body), (0.0, 1.0),
+    ]  # fmt: skip
     right = [(x, -0.02 + y * body) for x, y in right]
     return right + [(-x, y) for x, y in right[-2::-1]]
 

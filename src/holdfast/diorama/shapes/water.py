@@ -61,16 +61,9 @@ def crayfish(style: Crayfish, p: Sequence[float], bend: float) -> Shape:
         size = claw * (1 + style.uneven * side)
         parts += _claw(side, spread, size, style.open + 0.3 * bend * side, girth)
     shell = [
-        (0, -0.27),
-        (girth * 0.5, -0.2),
-        (girth, -0.08),
-        (girth * 0.98, 0.06),
-        (girth * 0.7, 0.15),
-        (-girth * 0.7, 0.15),
-        (-girth * 0.98, 0.06),
-        (-girth, -0.08),
-        (-girth * 0.5, -0.2),
-    ]
+        (0, -0.27), (girth * 0.5, -0.2), (girth, -0.08), (girth * 0.98, 0.06), (girth * 0.7, 0.15),
+        (-girth * 0.7, 0.15), (-girth * 0.98, 0.06), (-girth, -0.08), (-girth * 0.5, -0.2),
+    ]  # fmt: skip
     parts.append(Part(blob(shell)))
     parts.append(Part(tube([(-girth * 0.72, -0.005), (0, 0.04), (girth * 0.72, -0.005)], [0.016] * 3), 0.28))
     for side in (-1, 1):
@@ -83,18 +76,9 @@ def _claw(side: int, spread: float, size: float, gape: float, girth: float) -> l
     arm = tube([(side * girth * 0.6, -0.15), elbow, wrist], [0.05, 0.06, 0.055])
     g = 0.08 + 0.13 * max(gape, 0)
     hand = [
-        (0, 0.08),
-        (0.26, -0.1),
-        (0.36, -0.42),
-        (0.2 + g, -0.8),
-        (0.1 + g, -1.02),
-        (0.02 + g * 0.5, -0.7),
-        (0.03, -0.5),
-        (-0.05 - g * 0.5, -0.64),
-        (-0.16 - g, -0.86),
-        (-0.24 - g, -0.6),
-        (-0.26, -0.2),
-    ]
+        (0, 0.08), (0.26, -0.1), (0.36, -0.42), (0.2 + g, -0.8), (0.1 + g, -1.02), (0.02 + g * 0.5, -0.7),
+        (0.03, -0.5), (-0.05 - g * 0.5, -0.64), (-0.16 - g, -0.86), (-0.24 - g, -0.6), (-0.26, -0.2),
+    ]  # fmt: skip
     outline = moved(blob(np.array(hand) * (side, 1)), wrist[0], wrist[1], side * -0.16, size)
     return [Part(arm, 0.47), Part(outline)]
 
@@ -194,10 +178,8 @@ def _whale_face(spine: Points, w: Points, style: Whale) -> list[Part]:
         line = [spine[0] + (0.03, w[0] * y), spine[1] + (0, w[1] * y), spine[2] + (0.02, w[2] * (y + 0.02))]
         parts.append(Part(tube(line, [0.009] * 3), 0.48, seam=False))
     mouth = [
-        spine[0] + (w[0] * 0.42, w[0] * low),
-        spine[0] + (-0.05, w[0] * low + 0.012),
-        spine[1] + (-0.03, w[1] * 0.16),
-    ]
+        spine[0] + (w[0] * 0.42, w[0] * low), spine[0] + (-0.05, w[0] * low + 0.012), spine[1] + (-0.03, w[1] * 0.16),
+    ]  # fmt: skip
     parts.append(Part(tube(mouth, [0.014, 0.014, 0.01]), 0.12))
     eye = spine[1] + (-0.02, w[1] * 0.02)
     parts.append(Part(oval(eye[0], eye[1], 0.024, 0.02), 0.9))
@@ -238,46 +220,24 @@ def anemone_fish(style: Fish, p: Sequence[float], bend: float) -> Shape:
     end = -a + 0.02
     fork = style.fork
     fan = [
-        (end + 0.05, -0.07),
-        (end - tail * 0.5, -0.15 + wag),
-        (end - tail, -0.15 + wag),
-        (end - tail * 1.06 + fork, wag),
-        (end - tail, 0.15 + wag),
-        (end - tail * 0.5, 0.15 + wag),
-        (end + 0.05, 0.07),
-    ]
+        (end + 0.05, -0.07), (end - tail * 0.5, -0.15 + wag), (end - tail, -0.15 + wag),
+        (end - tail * 1.06 + fork, wag), (end - tail, 0.15 + wag), (end - tail * 0.5, 0.15 + wag), (end + 0.05, 0.07),
+    ]  # fmt: skip
     back = [
-        (0.16, -b * 0.8),
-        (0.08, -b - dorsal),
-        (-0.05, -b - dorsal * 0.72),
-        (-0.16, -b * 0.8 - dorsal * 0.95),
-        (-0.28, -b * 0.42 - dorsal * 0.5),
-        (-0.24, -b * 0.3),
-    ]
+        (0.16, -b * 0.8), (0.08, -b - dorsal), (-0.05, -b - dorsal * 0.72), (-0.16, -b * 0.8 - dorsal * 0.95),
+        (-0.28, -b * 0.42 - dorsal * 0.5), (-0.24, -b * 0.3),
+    ]  # fmt: skip
     anal = [(-0.06, b * 0.85), (-0.12, b * 0.9 + fins * 0.6), (-0.25, b * 0.62 + fins * 0.5), (-0.26, b * 0.4)]
     pelvic = [(0.16, b * 0.8), (0.12, b * 0.85 + fins), (0.03, b * 0.92 + fins * 0.72), (0.05, b * 0.8)]
     parts = [Part(blob(fin), 0.46, 0.25) for fin in (fan, back, anal, pelvic)]
     parts.append(
-        Part(
-            tube(
-                [(end - tail * 0.95, -0.13 + wag), (end - tail * 1.02 + fork, wag), (end - tail * 0.95, 0.13 + wag)],
-                [0.02] * 3,
-            ),
-            0.16,
-            seam=False,
-        )
-    )
+        Part(tube([(end - tail * 0.95, -0.13 + wag), (end - tail * 1.02 + fork, wag),
+        (end - tail * 0.95, 0.13 + wag)], [0.02] * 3), 0.16, seam=False),
+    )  # fmt: skip
     body = [
-        (a + 0.03, 0.015),
-        (a * 0.72, -b * 0.7),
-        (a * 0.2, -b),
-        (-a * 0.45, -b * 0.82),
-        (-a - 0.02, -b * 0.26),
-        (-a - 0.02, b * 0.26),
-        (-a * 0.45, b * 0.82),
-        (a * 0.2, b),
-        (a * 0.72, b * 0.72),
-    ]
+        (a + 0.03, 0.015), (a * 0.72, -b * 0.7), (a * 0.2, -b), (-a * 0.45, -b * 0.82), (-a - 0.02, -b * 0.26),
+        (-a - 0.02, b * 0.26), (-a * 0.45, b * 0.82), (a * 0.2, b), (a * 0.72, b * 0.72),
+    ]  # fmt: skip
     parts.append(Part(blob(body)))
     for band in style.bands:
         parts += _band(a, b, band, vary(style.width, p[4], 0.2), 0.02 * p[5])

@@ -26,60 +26,42 @@ _SPACE = Parameter(
     "what counts as missed: any other output wins (all), or another class of the dataset does (dataset)",
     choices=("all", "dataset"),
 )
-_STEPS = Parameter("steps", 20, "steps of the descent", minimum=1, maximum=10000)
-_DECLARED: dict[str, Any] = {"family": FAMILY, "group": "attacks", "composites": False, "needs_mask": False}
-
-
-@scenario(
-    id="fgsm",
-    summary="one step of the gradient's sign against the model (ℓ∞)",
-    parameters=(_EPS, _SPACE),
-    attack="holdfast.models.attacks:fgsm",
-    **_DECLARED,
-)
-def fgsm(image: Image, mask: Mask, **_: Any) -> Image:
-    """Return the photo that the attack starts from."""
-    return image
-
-
-@scenario(
-    id="pgd",
-    summary="projected gradient descent against the model from a random start (ℓ∞)",
-    parameters=(_EPS, _SPACE, _STEPS),
-    attack="holdfast.models.attacks:pgd",
-    **_DECLARED,
-)
-def pgd(image: Image, mask: Mask, **_: Any) -> Image:
-    """Return the photo that the attack starts from."""
-    return image
-
-
-@scenario(
-    id="strong_attack",
-    summary="the worst of four attacks on the model, one of them without gradients (ℓ∞)",
-    parameters=(
-        _EPS,
-        _SPACE,
-        Parameter("steps", 50, "steps of each descent", minimum=1, maximum=10000),
-        Parameter(
-            "decision_steps", 5, "steps of the attack without gradients; 0 leaves it out", minimum=0, maximum=1000
+_ATTACKS: dict[str, tuple[str, tuple[Parameter, ...]]] = {
+    "fgsm": ("one step of the gradient's sign against the model (ℓ∞)", ()),
+    "pgd": (
+        "projected gradient descent against the model from a random start (ℓ∞)",
+        (Parameter("steps", 20, "steps of the descent", minimum=1, maximum=10000),),
+    ),
+    "strong_attack": (
+        "the worst of four attacks on the model, one of them without gradients (ℓ∞)",
+        (
+            Parameter("steps", 50, "steps of each descent", minimum=1, maximum=10000),
+            Parameter(
+                "decision_steps", 5, "steps of the attack without gradients; 0 leaves it out", minimum=0, maximum=1000
+            ),
         ),
     ),
-    attack="holdfast.models.attacks:strong_attack",
-    **_DECLARED,
-)
-def strong_attack(image: Image, mask: Mask, **_: Any) -> Image:
+    "decision_attack": (
+        "along the boundary of the model's decision; needs no gradients (ℓ∞)",
+        (Parameter("steps", 10, "steps along the boundary", minimum=1, maximum=1000),),
+    ),
+}
+"""Name → summary and further parameters."""
+
+
+def starting_photo(image: Image, mask: Mask, **_: Any) -> Image:
     """Return the photo that the attack starts from."""
     return image
 
 
-@scenario(
-    id="decision_attack",
-    summary="along the boundary of the model's decision; needs no gradients (ℓ∞)",
-    parameters=(_EPS, _SPACE, Parameter("steps", 10, "steps along the boundary", minimum=1, maximum=1000)),
-    attack="holdfast.models.attacks:decision_attack",
-    **_DECLARED,
-)
-def decision_attack(image: Image, mask: Mask, **_: Any) -> Image:
-    """Return the photo that the attack starts from."""
-    return image
+for _name, (_summary, _further) in _ATTACKS.items():
+    scenario(
+        id=_name,
+        summary=_summary,
+        family=FAMILY,
+        group="attacks",
+        composites=False,
+        needs_mask=False,
+        parameters=(_EPS, _SPACE, *_further),
+        attack=f"holdfast.models.attacks:{_name}",
+    )(starting_photo)

@@ -8,7 +8,8 @@ the difference to a 5 × 5 blur, in one saturating sum: 1.4·(1.5·image − 0.5
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -38,11 +39,9 @@ def brighten(image: Image, image_weight: float, blur_weight: float, offset: floa
     return cast(Image, cv2.addWeighted(image, image_weight, blurred, blur_weight, offset, dst=blurred))
 
 
-def _shared(
-    image: Image, context: Context, image_weight: float, blur_weight: float, offset: float, radius: int
-) -> Image:
-    settings = (image_weight, blur_weight, offset, radius)
-    return cast(Image, context.memo(("bright", *settings), lambda: brighten(image, *settings)))
+def _shared(image: Image, context: Context, settings: Mapping[str, Any]) -> Image:
+    key = tuple(settings[parameter.name] for parameter in PARAMETERS)
+    return cast(Image, context.memo(("bright", *key), lambda: brighten(image, **settings)))
 
 
 @scenario(
@@ -57,19 +56,10 @@ def _shared(
     severities=SEVERITIES,
 )
 def bright_background(
-    image: Image,
-    mask: Mask,
-    *,
-    rng: np.random.Generator,
-    context: Context,
-    image_weight: float,
-    blur_weight: float,
-    offset: float,
-    radius: int,
-    feather: float,
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float, **settings: Any
 ) -> Image:
     """Put the object as it is into an overexposed scene."""
-    bright = _shared(image, context, image_weight, blur_weight, offset, radius)
+    bright = _shared(image, context, settings)
     return composite(image, bright, mask, feather=feather, context=context)
 
 
@@ -84,17 +74,8 @@ def bright_background(
     severities=SEVERITIES,
 )
 def bright_object(
-    image: Image,
-    mask: Mask,
-    *,
-    rng: np.random.Generator,
-    context: Context,
-    image_weight: float,
-    blur_weight: float,
-    offset: float,
-    radius: int,
-    feather: float,
+    image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, feather: float, **settings: Any
 ) -> Image:
     """Put the overexposed object into the scene as it is."""
-    bright = _shared(image, context, image_weight, blur_weight, offset, radius)
+    bright = _shared(image, context, settings)
     return composite(bright, image, mask, feather=feather, context=context)

@@ -174,54 +174,23 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return field number → value of a struct, and the place behind it. Texts are skipped.
-
-    Of thrift's compact protocol, and the place behind it. Most numbers are of one byte, and taken without a call: a
-    small file has two thousand of them.
-    """
-    if depth > _DEEP:
-        raise ValueError("too deep")
+    """Return field number → value of a struct in Thrift's compact protocol, and the place behind it."""
     fields: dict[int, Any] = {}
     field = 0
-    while True:
-        byte = data[place]
+    while byte := data[place]:
         place += 1
-        if byte == 0:
-            return fields, place
-        kind = byte & 15
         if byte > 15:
             field += byte >> 4
         else:
-            number, place = _varint(data, place)
-            field = (number >> 1) ^ -(number & 1)
+            field, place = _number(data, place)
         if field in fields:
             raise ValueError("a field is there twice")
-        if kind in _NUMBERS:
-            number = data[place]
-            place += 1
-            if number > 127:
-                number, place = _varint(data, place - 1)
-            fields[field] = (number >> 1) ^ -(number & 1)
-        elif kind == _TEXT:
-            length = data[place]
-            place += 1
-            if length > 127:
-                length, place = _varint(data, place - 1)
-            fields[field], place = None, place + length
-        elif kind == _STRUCT:
-            fields[field], place = _struct(data, place, depth + 1)
-        elif kind in _LISTS:
-            fields[field], place = _list(data, place, depth + 1)
-        elif kind in _PLAIN:
-            fields[field], place = None, place + _PLAIN[kind]
-        else:
-            raise ValueError("there is no such value")
+        fields[field], place = _value(data, place, byte & 15, depth)
+    return fields, place + 1
 
 
 def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
     """Return the values of a list and the place behind it."""
-    if depth > _DEEP:
-        raise ValueError("too deep")
     count, kind = data[place] >> 4, data[place] & 15
     place += 1
     if count == 15:
@@ -230,23 +199,32 @@ def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
         raise ValueError("a list is longer than the file")
     values: list[Any] = []
     for _ in range(count):
-        value: Any = None
-        if kind == _STRUCT:
-            value, place = _struct(data, place, depth + 1)
-        elif kind in _NUMBERS:
-            number, place = _varint(data, place)
-            value = (number >> 1) ^ -(number & 1)
-        elif kind == _TEXT:
-            length, place = _varint(data, place)
-            place += length
-        elif kind in _LISTS:
-            value, place = _list(data, place, depth + 1)
-        elif kind in _PLAIN:
-            place += _PLAIN[kind] or 1  # true and false take a byte here
-        else:
-            raise ValueError("there is no such value")
+        value, behind = _value(data, place, kind, depth)
+        place = max(behind, place + 1)  # true and false take a byte here
         values.append(value)
     return values, place
+
+
+def _number(data: bytes, place: int) -> tuple[int, int]:
+    """Return a number with its sign and the place behind it; most have one byte and take no further call."""
+    number, place = (data[place], place + 1) if data[place] < 128 else _varint(data, place)
+    return (number >> 1) ^ -(number & 1), place
+
+
+def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
+    """Return a value of a struct or a list, and the place behind it; texts and floats are skipped."""
+    if kind in _NUMBERS:
+        return _number(data, place)
+    if kind == _TEXT:
+        length, place = _varint(data, place)
+        return None, place + length
+    if kind in _PLAIN:
+        return None, place + _PLAIN[kind]
+    if kind != _STRUCT and kind not in _LISTS:
+        raise ValueError("there is no such value")
+    if depth >= _DEEP:
+        raise ValueError("too deep")
+    return _struct(data, place, depth + 1) if kind == _STRUCT else _list(data, place, depth + 1)
 
 
 def _check_schema(given: pa.Schema, wanted: pa.Schema, name: str, *, older: bool) -> None:

@@ -210,7 +210,7 @@ _ANNOTATORS = (
 )
 _GENERATORS = (
     ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
-    ("kl", "kl:load", "diffusers' AutoencoderKL, by name or folder"),
+    ("kl", "pretrained:load", "diffusers' AutoencoderKL, by name or folder"),
     ("tiny", "tiny:load", "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files"),
     ("ddim", "ddim:load", "a pixel diffusion model (UNet2DModel) by deterministic inversion, by name or folder"),
     ("hvae", "hvae:load", "a hierarchical VAE in VDVAE's parametrisation, a folder"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast.cli.main import app
-from holdfast.cli.walks import perturb
+from holdfast.cli.runs import perturb
 from holdfast.core.errors import UserError
 from holdfast.pipeline.specs import WalkOptions
 

@@ -1,13 +1,47 @@
-"""Confidence in automatic masks, comparable between mask makers, and the shape operations that it needs."""
+"""Confidence in automatic masks, comparable between mask makers, their shape operations and their options."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal
 from holdfast.core.types import Image, Mask
+from holdfast.registry import unknown
+
+
+def numbers(
+    name: Name, defaults: Mapping[str, int | float], limits: Mapping[str, tuple[float, float]]
+) -> dict[str, Any]:
+    """Return the defaults overlaid with the name's options; raise UserError for an unknown option or a wrong number."""
+    maker = name.scheme or name.name
+    if name.scheme and name.name:
+        raise UserError(f"the mask maker {maker} takes options ({maker}?option=value), not the name {name.name!r}")
+    chosen: dict[str, Any] = dict(defaults)
+    for key, value in name.options.items():
+        if key not in defaults:
+            raise unknown(f"option of {maker}", key, defaults)
+        whole = isinstance(defaults[key], int)
+        low, high = limits[key]
+        good = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if not good or not low <= value <= high:
+            kind = "a whole number" if whole else "a number"
+            raise UserError(f"{maker}'s {key} must be {kind} from {low:g} to {high:g}, not {value!r}")
+        chosen[key] = value if whole else float(value)
+    return chosen
+
+
+def spelled(maker: str, options: Mapping[str, int | float], defaults: Mapping[str, int | float]) -> str:
+    """Return the shortest name that gives these options."""
+    changed = [f"{key}={value}" for key, value in options.items() if value != defaults[key]]
+    return f"{maker}?{'&'.join(changed)}" if changed else maker
+
 
 SMALL_AREA, LARGE_AREA = 0.1, 0.9
 """Foregrounds of less or more of the image than this grow implausible, down to 0 for none and for all of it."""

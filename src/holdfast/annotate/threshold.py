@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.annotate.confidence import fill_holes, is_flat, largest_components, mask_confidence, nothing
-from holdfast.annotate.options import numbers
+from holdfast.annotate.confidence import fill_holes, is_flat, largest_components, mask_confidence, nothing, numbers
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
-from holdfast.annotate.confidence import is_flat, mask_confidence, nothing
-from holdfast.annotate.options import numbers
+from holdfast.annotate.confidence import is_flat, mask_confidence, nothing, numbers
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import Name

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import board, findings, generated, people, plan, runs, share, walks
+from holdfast.cli import findings, generated, people, plan, runs, share
 from holdfast.cli.listing import KINDS
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, machine_trouble, no_exit
 from holdfast.core.names import visible
@@ -100,7 +100,7 @@ def doctor() -> None:
 
 
 PLANNED = {
-    "eval": runs.evaluate, "synth": generated.synth, "perturb": walks.perturb, "generate": generated.generate,
+    "eval": runs.evaluate, "synth": generated.synth, "perturb": runs.perturb, "generate": generated.generate,
     "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
     "detect": runs.detect,
 }  # fmt: skip
@@ -108,12 +108,12 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
-        findings.compare, walks.perturb, walks.sparse, runs.ask, runs.train, runs.segment, runs.detect,
+        findings.compare, runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.detect,
         findings.explain, findings.choose, findings.study, findings.audit,
     ),
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
     "People": (people.annotate, people.review, people.serve),
-    "Share": (share.bundle, share.open_, share.export, share.verify, board.app),
+    "Share": (share.bundle, share.open_, share.export, share.verify, share.board_app),
     "Maintain": (doctor, plan.app_of(PLANNED)),
 }  # fmt: skip
 NAMES = {runs.evaluate: "eval", list_names: "ls", share.open_: "open"}

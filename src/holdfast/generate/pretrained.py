@@ -1,16 +1,20 @@
-"""Load one model of diffusers by name or folder, complete and from safetensors; errors say what is wrong with it."""
+"""Load one model of diffusers by name or folder, complete and from safetensors, and ``kl:`` autoencoders."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
-from holdfast.generate.loading import OFFLINE, place
-from holdfast.generate.torch_parts import quiet
+from holdfast.generate.loading import OFFLINE, checked, place, shown
+from holdfast.generate.torch_parts import check_batch, quiet, resolve_device, to_unit, weights_sha256
+
+if TYPE_CHECKING:
+    import torch
 
 
 def fetch(kind: str, name: Name, *, subfolder: str = "") -> Any:
@@ -74,3 +78,39 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
     held = config.get("_class_name", kind) if isinstance(config, dict) else kind
     if held != kind:
         raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
+
+
+def load_kl(name: Name, *, device: str) -> Kl:
+    """Load an AutoencoderKL from safetensors. Option: ``subfolder=vae`` where it is part of a pipeline."""
+    return Kl(shown(name), fetch("AutoencoderKL", name, **checked(name, {"subfolder": str})), device=device)
+
+
+class Kl:
+    """A ``LatentGenerator``: the latent is the posterior's mean, scaled to about unit spread as the library does."""
+
+    size = None
+
+    def __init__(self, name: str, module: Any, *, device: str = "auto") -> None:
+        self.name = name
+        self.device = resolve_device(device)
+        self._scale = float(module.config.scaling_factor)
+        self._shift = float(module.config.shift_factor or 0.0)
+        self.fingerprint = fingerprint(
+            {
+                "library": "diffusers.AutoencoderKL",
+                "weights": weights_sha256([module]),
+                "scale": [self._scale, self._shift],
+            }
+        )
+        self.factor = 2 ** (len(module.config.block_out_channels) - 1)
+        self.module = module.float().eval().requires_grad_(False).to(self.device)
+
+    def encode(self, batch: torch.Tensor) -> torch.Tensor:
+        """RGB NCHW in 0..1 → latent (n, channels, height / factor, width / factor)."""
+        check_batch(batch, self.name, factor=self.factor)
+        mean: torch.Tensor = self.module.encode(batch.to(self.device) * 2 - 1).latent_dist.mean
+        return (mean - self._shift) * self._scale
+
+    def decode(self, latent: torch.Tensor, original: torch.Tensor | None = None) -> torch.Tensor:
+        """Latent → RGB NCHW in 0..1."""
+        return to_unit(self.module.decode(latent.to(self.device) / self._scale + self._shift).sample)

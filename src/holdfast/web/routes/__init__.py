@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from holdfast.web.routes import admin, annotate, login, media, operations, results, review
+from holdfast.web.routes import admin, annotate, login, media, operations, review
 
 ROUTERS: tuple[APIRouter, ...] = (
     admin.router,
@@ -12,6 +12,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     login.router,
     media.router,
     operations.router,
-    results.router,
     review.router,
 )

@@ -1,7 +1,8 @@
-"""For administrators: invitations, campaigns and their progress, and the audit log."""
+"""For administrators: invitations, campaigns, their progress and results, every vote as a file, and the audit log."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -10,9 +11,13 @@ from sqlalchemy import func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.core.errors import UserError
 from holdfast.people import campaigns, identity, making
+from holdfast.people.export import as_csv
+from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
+from holdfast.report.people.votes import MEASURES, WORDS
 from holdfast.web.services.dependencies import Admin, Before, Identity, Line, Server, address_of
 from holdfast.web.services.errors import RefusedRequest, missing
 from holdfast.web.services.pages import page
@@ -302,12 +307,49 @@ def _words(text: str, otherwise: str) -> str:
     return line
 
 
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"description": "One row per vote and question.", "content": {"text/csv": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/admin/campaigns/{campaign_id}/results", include_in_schema=False)
+def results_page(request: Request, campaign_id: Identity, server: Server, admin: Admin) -> Response:
+    """Show the numbers of ``holdfast review --export`` as they are now."""
+    _campaign(server, campaign_id)
+    results = server.results.of(campaign_id, now=server.now())
+    acceptance = results.tables.get("acceptance", ())
+    groups = [(words, [row for row in acceptance if row["by"] == by]) for by, words in WORDS.items()]
+    return page(
+        request, "admin/results.html", campaign=results.campaign, votes=results.votes, tables=results.tables,
+        names=results.names, measures=MEASURES, groups=[(words, rows) for words, rows in groups if rows], by=WORDS,
+        percent=_percent, span=_span,
+    )  # fmt: skip
+
+
+@router.get("/api/campaigns/{campaign_id}/votes.csv", response_class=Response, responses=_CSV)
+def api_votes(campaign_id: Identity, server: Server, admin: Admin) -> Response:
+    """Return every vote with its time, also discarded ones; people are numbers."""
+    campaign = _campaign(server, campaign_id)
+    votes = campaign_votes(server.database, server.shelf, campaign_id, now=server.now(), hashes=False)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
+    headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
+    return Response(as_csv(votes.table, for_spreadsheets=True), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def _span(low: float | None, high: float | None, scale: float = 100.0, digits: int = 1) -> str:
+    return "" if low is None or high is None else f"{scale * low:.{digits}f} to {scale * high:.{digits}f}"
+
+
 def _campaign(server: ServerState, campaign_id: int) -> campaigns.Campaign:
-    with server.database.reading() as connection:
-        campaign = {item.id: item for item in campaigns.list_campaigns(connection)}.get(campaign_id)
-    if campaign is None:
-        raise missing("campaign")
-    return campaign
+    try:
+        with server.database.reading() as connection:
+            return campaigns.get_campaign(connection, campaign_id)
+    except UserError:
+        raise missing("campaign") from None
 
 
 def _record(

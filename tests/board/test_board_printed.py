@@ -15,7 +15,7 @@ from holdfast.board.add import add
 from holdfast.board.check import check
 from holdfast.board.entry import Entry, entry_json, parse_entry, read_entry
 from holdfast.board.printed import comparable, import_model_info, model_info, printed_entries
-from holdfast.cli.share import app
+from holdfast.cli.share import board_app as app
 from holdfast.core.errors import UserError
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "facts"

@@ -198,3 +198,29 @@ def regression(rng: np.random.Generator, draws: int) -> Counted:
         row = found.loc["scenario[x]"]
         rows.append({"covers": row["low"] <= -0.2 <= row["high"]})
     return tally(rows)
+
+
+def regression_of_photos(rng: np.random.Generator, draws: int, *, donors: int = 0, each: int = 10) -> Counted:
+    """Two models on ten photos of each of four equal classes; photos are easy or hard for both under all conditions."""
+    key = [
+        (m, c, k, f"{k}{s}") for k in "abcd" for s in range(each) for c in ("original", "grey", "pasted") for m in "mn"
+    ]
+    frame = pd.DataFrame(key, columns=["model", "condition", "label", "source_id"]).assign(n=1.0)
+    photo, pasted = pd.factorize(frame["source_id"])[0], (frame["condition"] == "pasted").to_numpy()
+    rows = []
+    for _ in range(draws):
+        score = rng.normal(0.4, 1.0, photo.max() + 1)[photo] + rng.normal(0, 0.4, len(frame))
+        lender = np.where(pasted, rng.integers(0, max(donors, 1), photo.max() + 1)[photo], -1) if donors else None
+        if lender is not None:
+            score -= np.where(pasted, rng.normal(0, 0.8, donors)[lender], 0.0)
+        names = "" if lender is None else [f"d{at}" if at >= 0 else "" for at in lender]
+        photos = frame.assign(right=(score > 0).astype(float), donor_id=names)
+        summed = photos.groupby(["model", "condition", "label"], sort=False)[["n", "right"]].sum().reset_index()
+        found = fit(summed.assign(accuracy=summed["right"] / summed["n"]), photos=photos).coefficients.set_index("term")
+        row = found.loc["class[b]"]
+        ends = {
+            name: row[f"{kind}low"] <= 0 <= row[f"{kind}high"]
+            for name, kind in (("covers", ""), ("published", "published_"))
+        }
+        rows.append(ends)
+    return tally(rows)

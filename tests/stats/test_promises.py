@@ -17,7 +17,7 @@ RATE = re.compile(r"\d ?%(?! (?:interval|level|quantile|lower bound)\b)|\b\d+ (?
 NO_PROMISES = [
     # levels and definitions
     "(one-sided 5 %, Holm over conditions)",
-    "t with N − p degrees of freedom, 95 %",
+    "| interval, p | t, 95 % |",
     "2.5 % is meant",
     "the outer 2.5 %",
     "0.75 % of the picture's diagonal",

@@ -63,6 +63,15 @@ def test_no_rate_stands_on_a_page_that_is_not_in_the_register(name: str) -> None
     assert not [text[max(0, hit.start() - 60) : hit.end() + 20] for hit in RATE.finditer(text)]
 
 
+def test_the_page_has_a_measured_rate_for_every_promise() -> None:
+    text = (DOCS / "promises.md").read_text(encoding="utf-8")
+    assert "not drawn yet" not in text and "**outside**" not in text
+    rows = [f"| {promise.setting} |" for promise in PROMISES]
+    assert sum(line.startswith("| ") and "±" in line for line in text.splitlines()) == len(rows)
+    assert not [row for row in rows if row not in text]
+    assert not [promise.statement for promise in PROMISES if f"> {promise.statement}" not in text]
+
+
 def test_phrases_that_are_no_promises_are_in_use() -> None:
     text = " ".join(pages().values())
     assert not [phrase for phrase in NO_PROMISES if words(phrase) not in text]

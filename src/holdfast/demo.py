@@ -67,7 +67,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Card:
+class PartCard:
     """What the front page says about one part of the demo.
 
     Attributes:
@@ -92,7 +92,7 @@ class Card:
     written: Callable[[float], str] = _hundredths
 
 
-Part = Callable[[Path, bool, Progress], Card]
+Part = Callable[[Path, bool, Progress], PartCard]
 """Takes a folder, whether to be quick, and progress."""
 
 
@@ -161,14 +161,14 @@ def _plain(model: str) -> str:
     return model.partition(":")[2]
 
 
-def _scenes(out: Path, quick: bool, progress: Progress) -> Card:
+def _scenes(out: Path, quick: bool, progress: Progress) -> PartCard:
     data = f"diorama:test?n={QUICK_SCENES if quick else SCENES}&context=0.95"
     results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
     page = _reported(results, DRAWN_WORLD, progress)
     rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
     bars = [_bar(_plain(row["model"]), row, "background_effect") for row in rows.to_dict("records")]
     worst, fair = bars[0], next(bar for bar in bars if bar.name.endswith("_rho0"))
-    return Card(
+    return PartCard(
         "Does it see the object, or lean on what is around it?", points(worst.value, 0), _between(worst),
         f"{worst.name} loses this much accuracy when only the background changes. {fair.name}, trained where "
         f"backgrounds say nothing about the class, loses {points(fair.value, 0)} {_between(fair)}.",
@@ -186,7 +186,7 @@ def _between(bar: Bar, written: Callable[[float], str] = _hundredths) -> str:
     return f"({written(bar.low)} to {written(bar.high)})"
 
 
-def _gate(out: Path, quick: bool, progress: Progress) -> Card:
+def _gate(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Ask whether one model of the drawn world may replace another."""
     old, new = "embedded:resnet_rho0", "embedded:vit_rho95"
     scenes = api.open_run(out / "scenes")
@@ -196,7 +196,7 @@ def _gate(out: Path, quick: bool, progress: Progress) -> Card:
         Bar(condition_words(row["condition"]), row["difference"], row["low"], row["high"])
         for row in rows.head(6).to_dict("records")
     ]
-    return Card(
+    return PartCard(
         "May the new model replace the old one?", gate.verdict.capitalize(), "",
         f"{_plain(new)} against {_plain(old)}, photo by photo: under {condition_words(rows.iloc[0]['condition'])} its "
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
@@ -206,7 +206,7 @@ def _gate(out: Path, quick: bool, progress: Progress) -> Card:
     )  # fmt: skip
 
 
-def _walks(out: Path, quick: bool, progress: Progress) -> Card:
+def _walks(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Walk against two models that were trained differently; fewer steps than in the paper, but larger ones."""
     results = api.perturb(
         f"diorama:test?n={QUICK_WALKS if quick else 24}&context=0.95",
@@ -222,7 +222,7 @@ def _walks(out: Path, quick: bool, progress: Progress) -> Card:
     table = results.fmr()
     shares = table[(table["label"] == "") & (table["measure"] == "fmr")]
     bars = [Bar(_plain(row["model"]), row["estimate"], row["low"], row["high"]) for row in shares.to_dict("records")]
-    return Card(
+    return PartCard(
         "How far can images be pushed against it?", percent(bars[0].value, 0), _between(bars[0]),
         f"is the foundation model-oriented robustness (FMR) of {bars[0].name}: the share of its accuracy that is left "
         "on images made against it, counting only those that a second, larger model still recognises.",
@@ -232,7 +232,7 @@ def _walks(out: Path, quick: bool, progress: Progress) -> Card:
     )  # fmt: skip
 
 
-def _hard_set(out: Path, quick: bool, progress: Progress) -> Card:
+def _hard_set(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Mine images that were generated ahead of time, so that it takes half a minute."""
     with zipfile.ZipFile(POOL) as packed:
         packed.extractall(out / "pool")
@@ -255,7 +255,7 @@ def _hard_set(out: Path, quick: bool, progress: Progress) -> Card:
         for name, words in names.items() if name in own
     ]  # fmt: skip
     hard = bars[-1]
-    return Card(
+    return PartCard(
         "Which images do many models fail together?", percent(hard.value, 0), _between(hard),
         f"is the accuracy of {_plain(model)} on {mined.images} of {mined.facts['images']} generated images, which "
         f"{mined.facts['choice']['words']} other models fail together; it is {percent(bars[0].value, 0)} on all.",
@@ -276,7 +276,7 @@ def _hard_pictures(folder: Path, out: Path) -> list[Picture]:
     ]
 
 
-def _trainings(out: Path, quick: bool, progress: Progress) -> Card:
+def _trainings(out: Path, quick: bool, progress: Progress) -> PartCard:
     """Report networks that were trained ahead of time, and train one live as evidence."""
     with zipfile.ZipFile(TRAINED) as packed:
         packed.extractall(out / "trained")
@@ -296,7 +296,7 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> Card:
         progress=progress,
     )
     right = live.accuracy().set_index("condition")["accuracy"]
-    return Card(
+    return PartCard(
         "Does training within a scenario help?", f"{bars[0].value:.3f}",
         _between(bars[0], _thousandths),
         f"is the robustness score of {bars[0].name} (1 is best; it falls with the spread of accuracy over scenarios). "
@@ -308,7 +308,7 @@ def _trainings(out: Path, quick: bool, progress: Progress) -> Card:
     )  # fmt: skip
 
 
-def _photographs(out: Path, quick: bool, progress: Progress) -> Card:
+def _photographs(out: Path, quick: bool, progress: Progress) -> PartCard:
     photos, labels = _collect(out / "photographs" / "data")
     api.mask(photos, out=out / "photographs" / "masks", progress=progress)
     results = api.evaluate(
@@ -325,7 +325,7 @@ def _photographs(out: Path, quick: bool, progress: Progress) -> Card:
     bars = [Bar(_plain(row["model"]), row["drop"], row["low"], row["high"]) for row in rows.to_dict("records")]
     worst = rows.to_dict("records")[0]
     n = int(worst["n"])
-    return Card(
+    return PartCard(
         "ImageNet models on twenty photographs", points(bars[0].value, 0), _between(bars[0]),
         f"is what {bars[0].name} loses when the same object stands on the background of another photograph: "
         f"{round(worst['original'] * n)} of {n} right before, {round(worst['accuracy'] * n)} of {n} after.",

@@ -245,8 +245,8 @@ def _attribute(runs: Sequence[Run], name: str) -> dict[str, str]:
             if attributes.get(name) is not None:
                 values[source] = str(attributes[name])
     if not values:
-        there = ", ".join(sorted(known)) or "none; a manifest's further columns are attributes"
-        raise UserError(f"no sample of these runs has an attribute {name!r}; there is {there}")
+        names = ", ".join(sorted(known)) or "none; a manifest's further columns are attributes"
+        raise UserError(f"no sample of these runs has an attribute {name!r}; there is {names}")
     return values
 
 

@@ -159,15 +159,15 @@ def measures(pool: Pictures, reference: Pictures) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _distances(real: Features, made: Features) -> dict[str, float]:
+def _distances(real: Features, generated: Features) -> dict[str, float]:
     scale = np.float32(np.sqrt(real.shape[1]))
-    precision, recall = precision_recall(real, made, NEIGHBOURS)
+    precision, recall = precision_recall(real, generated, NEIGHBOURS)
     return {
-        "fid": frechet_distance(scale * real, scale * made),
-        "kid": kernel_distance(scale * real, scale * made),
+        "fid": frechet_distance(scale * real, scale * generated),
+        "kid": kernel_distance(scale * real, scale * generated),
         "precision": precision,
         "recall": recall,
-        "coverage": coverage(real, made, NEIGHBOURS),
+        "coverage": coverage(real, generated, NEIGHBOURS),
     }
 
 

@@ -113,12 +113,12 @@ def pick_flip(evidence: Evidence) -> Flip | None:
     captured = cells[cells["condition"] == RANDOM].groupby("source_id", observed=True)["captured"].max()
     for wrong in shown:
         for kept in [name for name in (SAME, *shown) if name in shown and name != wrong]:
-            found = right[(right[wrong] == 0) & (right[kept] == 1)]
-            if len(found):
-                best = captured.reindex(found.index).fillna(0).sort_values(ascending=False, kind="stable").index[0]
+            flipped = right[(right[wrong] == 0) & (right[kept] == 1)]
+            if len(flipped):
+                best = captured.reindex(flipped.index).fillna(0).sort_values(ascending=False, kind="stable").index[0]
                 return Flip(str(best), model, (ORIGINAL, kept, wrong), True)
-        if len(found := right[right[wrong] == 0]):
-            return Flip(str(found.index[0]), model, (ORIGINAL, wrong), True)
+        if len(lost := right[right[wrong] == 0]):
+            return Flip(str(lost.index[0]), model, (ORIGINAL, wrong), True)
     if right.empty:
         return None
     return Flip(str(right[shown].notna().sum(axis=1).idxmax()), model, (ORIGINAL, *shown[:2]), False)

@@ -304,8 +304,8 @@ def _overall(table: pd.DataFrame, margin: float) -> Gate:
     if verdicts and not len(open_ones):
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.")
     most = float(open_ones["most_photos"].max()) if len(open_ones) else float("nan")
-    told = len(open_ones) and open_ones["more_photos"].notna().all()
-    ask = f"; {more:.0f} to {most:.0f} more photos would decide" if told else ""
+    has_range = len(open_ones) and open_ones["more_photos"].notna().all()
+    ask = f"; {more:.0f} to {most:.0f} more photos would decide" if has_range else ""
     few = (open_ones["donors"] > 0) & (open_ones["donors"] < LEAST_DONORS)
     reasons = [
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)

@@ -176,3 +176,11 @@ def test_names_cannot_leave_the_folder(spec: SynthSpec, tmp_path: Path, photos: 
 def test_wrong_options(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError):
         make_spec(data="x", **wrong)
+
+
+def test_a_damaged_record_of_what_was_asked_is_a_sentence(spec: SynthSpec, tmp_path: Path) -> None:
+    synth(replace(spec, scenarios="original"), tmp_path / "out")
+    record = tmp_path / "out" / "spec.json"
+    record.write_bytes(b"\xff" + record.read_bytes()[1:])
+    with pytest.raises(UserError, match=r"spec\.json is not JSON of a specification"):
+        synth(replace(spec, scenarios="original"), tmp_path / "out")

@@ -30,7 +30,7 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
-from holdfast.store import Parts, write_json, write_table, writing
+from holdfast.store import Parts, Run, write_json, write_table, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +160,7 @@ def _claim(out: Path, spec: RemedySpec) -> None:
     file = out / "spec.json"
     asked = {"verb": "remedy", **json.loads(json.dumps(asdict(spec)))}
     if file.is_file():
-        stored = json.loads(file.read_text(encoding="utf8"))
+        stored = Run(out).spec()
         other = [key for key in ("verb", "hard", "model") if stored.get(key) != asked[key]]
         if other:
             raise UserError(f"{out} holds another run ({other[0]} {stored.get(other[0])}); name a new folder for --out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -45,7 +44,7 @@ from holdfast.pipeline.synth.files import (
 )
 from holdfast.pipeline.synth.row_ids import rendering_ids
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
-from holdfast.store import Parts, write_json, writing
+from holdfast.store import Parts, Run, write_json, writing
 
 RenderingJob = Job[Sample, Condition]
 """A sample and the conditions that it owes."""
@@ -116,7 +115,7 @@ def synth(spec: SynthSpec, out: Path, *, progress: Progress = silent, executor: 
 def _claim(out: Path, spec: SynthSpec, painter: Painter | None) -> None:
     path = out / "spec.json"
     if path.exists():
-        old = json.loads(path.read_text(encoding="utf8"))
+        old = Run(out).spec()
         for name in ("format", "layout"):
             if old.get(name) != getattr(spec, name):
                 raise UserError(f"{out} was written with --{name} {old.get(name)}; choose another --out")

@@ -11,8 +11,8 @@ import pytest
 import holdfast
 
 PUBLIC = """HoldfastError Results SampleError UserError ask bundle check choose compare data detect evaluate explain
-export generate load_classifier load_collection mask mine modes open_run parse_conditions perturb plan remedy render report
-scenario segment synth train verify"""
+export generate load_classifier load_collection mask mine modes open_run parse_conditions perturb plan remedy render
+report scenario segment synth train verify"""
 
 
 def test_the_inventory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -9,15 +10,15 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from holdfast.stats.core.bootstrap import resampled_sums
+from holdfast.stats.core.bootstrap import resampled_sums, t_quantile
 from holdfast.stats.core.grid import averages, judged
 from holdfast.stats.effects.drops import Pairs, effect_of
 from holdfast.stats.effects.interaction import interaction_of
 from holdfast.stats.models.between import ranking
 from holdfast.stats.models.choice import Weight, choose
 from holdfast.stats.models.datasets import dataset_drops
-from holdfast.stats.models.gate import gate, more_photos
-from holdfast.stats.models.noninferiority import exact_p_values, of_photos
+from holdfast.stats.models.gate import POWER, gate
+from holdfast.stats.models.noninferiority import exact_p_values, of_photos, statistic
 from holdfast.stats.models.power import photos_needed, photos_to_settle
 from holdfast.stats.regression.fit import fit
 from promises.promise import Counted, tally
@@ -60,7 +61,8 @@ def gate_more_photos(
 ) -> Counted:
     """As many photos more as were asked for, with the shares of better and worse photos kept."""
     differences = of_photos(np.array([1.0] * better + [-1.0] * worse + [0.0] * (n - better - worse)))
-    total = int(n + more_photos(differences, margin=margin))
+    z = abs(statistic(differences.photos, -margin))
+    total = math.ceil(n * ((t_quantile(n - 1, 0.95) + t_quantile(math.inf, POWER)) / z) ** 2)
     outcomes = rng.multinomial(total, [better / n, worse / n, 1 - (better + worse) / n], draws)
     p = np.array([_exact(int(b), int(c), total, -margin)[0] for b, c, _ in outcomes])
     return {"decided": [int((p <= 0.05).sum()), draws]}

@@ -162,7 +162,7 @@ _MODELS = (
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "onnx:load", "an ONNX file"),
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
-    ("live", "export:load", "a model that this Python process was given as an object"),
+    ("live", "live:load", "a model that this Python process was given as an object"),
 )
 _VLMS = (
     ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),
@@ -210,7 +210,7 @@ _ANNOTATORS = (
 )
 _GENERATORS = (
     ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
-    ("kl", "pretrained:load", "diffusers' AutoencoderKL, by name or folder"),
+    ("kl", "pretrained:load_kl", "diffusers' AutoencoderKL, by name or folder"),
     ("tiny", "tiny:load", "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files"),
     ("ddim", "ddim:load", "a pixel diffusion model (UNet2DModel) by deterministic inversion, by name or folder"),
     ("hvae", "hvae:load", "a hierarchical VAE in VDVAE's parametrisation, a folder"),

@@ -191,7 +191,9 @@ def _photos(folder: Path, each: int) -> None:
         for photo in sorted((PHOTOS / "images" / label).iterdir())[:each]:
             small = cv2.resize(cv2.imread(str(photo)), (256, 256), interpolation=cv2.INTER_AREA)
             cv2.imwrite(str(folder / "photos" / label / photo.name), small)
-    shutil.copy(PHOTOS / "imagenet_index.csv", folder / "labels.csv")
+    lines = (PHOTOS / "imagenet_index.csv").read_text().splitlines(keepends=True)
+    used = [line for line in lines[1:] if (folder / "photos" / line.split(",")[0]).is_dir()]
+    (folder / "labels.csv").write_text("".join([lines[0], *used]))
 
 
 def _fewer(word: str) -> str:

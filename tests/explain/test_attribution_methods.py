@@ -31,6 +31,7 @@ from holdfast.explain.layers import find_layer, grid_of
 from holdfast.explain.methods import make_baseline, signed
 from holdfast.models import load_classifier
 from holdfast.models.segmenters.smp import load_embedded
+from holdfast.models.segmenters.torch_segmenter import prepared_image
 
 
 def seeded(build):
@@ -226,7 +227,7 @@ def test_segmenters_look_from_their_encoder() -> None:
     assert bool((integrated_gradients(network, batch, targets, steps=4) >= 0).all())
     noise = (pictures(1, 64)[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
     again = torch.from_numpy(segmenter.shown(noise)).permute(2, 0, 1)[None].float() / 255
-    direct = segmenter._scores(segmenter._prepared(noise)[None])
+    direct = segmenter._scores(prepared_image(noise, segmenter.preparation)[None])
     np.testing.assert_allclose(segmenter.logits(again).numpy(), direct, atol=1e-3)
 
 

@@ -64,7 +64,7 @@ def test_only_the_detector_of_seams_is_a_paste_artefact(verdicts: pd.DataFrame) 
     one = verdicts.loc["Seams"]
     assert one["original"] > 0.95 and one["same_class_background"] < 0.15
     assert any("Paste artefact" in warning for warning in one["warnings"])
-    assert "pasting alone leaves little" in one["sentence"] and "by pasting alone" in one["sentence"]
+    assert one["sees"] == "open" and "guessing on pasted scenes" in one["small_print"]
 
 
 def test_a_constant_answer_is_guessing(verdicts: pd.DataFrame) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision
 
 from holdfast import registry
 from holdfast.core.types import LabelSpace
-from holdfast.models import embedded, load_classifier, packaged
+from holdfast.models import embedded, live, load_classifier, packaged
 from holdfast.testing.classifier import check_classifier
 
 
@@ -117,6 +118,14 @@ def save_onnx(file: Path, *, shape: tuple = ("n", 3, 8, 8), kind: int = 1, softm
     return file
 
 
+def live_name(folder: Path) -> str:
+    network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(12, 4))
+    transform = torchvision.transforms.Compose(
+        [torchvision.transforms.Resize((16, 16)), torchvision.transforms.ToTensor()]
+    )
+    return live.keep(network, "contract", transform=transform, labels=("a", "b", "c", "d"))
+
+
 NAMES: dict[str, Callable[[Path], str]] = {
     "timm": timm_name,
     "torchvision": torchvision_name,
@@ -128,6 +137,7 @@ NAMES: dict[str, Callable[[Path], str]] = {
     "clip": clip_name,
     "onnx": onnx_name,
     "python": python_name,
+    "live": live_name,
 }
 
 

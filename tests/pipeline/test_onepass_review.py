@@ -10,6 +10,7 @@ import PIL.Image
 import pytest
 import torch
 
+from holdfast.core.errors import UserError
 from holdfast.data.labels import LabelMap, outcomes
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.fast import answers
@@ -49,7 +50,8 @@ def test_a_picture_that_nobody_lends_a_background_is_a_row(photos: Path, network
         str(photos), models=(network,), scenarios="random_background", device="cpu",
         backgrounds=str(photos / "strangers"),
     )  # fmt: skip
-    assert assert_same(spec, tmp_path) == ["error"] * 12
+    with pytest.raises(UserError, match="12 errors, the first: no readable image of another class"):
+        assert_same(spec, tmp_path)
 
 
 def test_files_of_every_kind(photos: Path, network: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_family_names_are_groups_of_scenarios() -> None:
         "random_background@moved"
     ]
     assert [condition.name for condition in holdfast.parse_conditions("generated")] == ["generated_background"]
-    every = {condition.name for condition in holdfast.parse_conditions("blur,colour,brightness,cutout,background")}
+    every = {condition.name for condition in holdfast.parse_conditions("blur,colour,light,cutout,background")}
     assert every == {condition.name for condition in holdfast.parse_conditions("static")} - {"original"}
 
 

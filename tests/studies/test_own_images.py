@@ -18,6 +18,7 @@ MODELS = "models=embedded:resnet_rho95,embedded:resnet_rho0"
 TAKES_DATA = {
     "transfer", "start", "step-size", "generator-swap", "oracle-swap", "oracle-attack", "robust-training", "metrics",
     "prompts", "masks", "ximagenet12", "adversarial-training", "augmentation", "greyscale", "heads",
+    "realism",
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def _shared(image: Image, context: Context, settings: Mapping[str, Any]) -> Imag
 @scenario(
     id="bright_background",
     summary="brighter and sharper outside the mask",
-    family="brightness",
+    family="light",
     group="static",
     aliases=("bright_bg", "brightness_background"),
     leaves="foreground",
@@ -66,7 +66,7 @@ def bright_background(
 @scenario(
     id="bright_object",
     summary="brighter and sharper inside the mask",
-    family="brightness",
+    family="light",
     group="static",
     aliases=("bright_foreground", "brightness_object"),
     leaves="background",

@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name, split_list
 from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 
-FAMILIES = ("blur", "colour", "brightness", "cutout", "background", "generated")
+FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
 """The six families of XIMAGENET-12: the first five group static scenarios, ``generated`` has one scenario."""
 
 GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", *FAMILIES[:5])

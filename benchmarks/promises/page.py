@@ -22,7 +22,11 @@ An error is half of the 95 % interval of the measured rate: what the number of d
 def page(promises: list[Promise], rates: dict[str, Measured], minutes: float) -> str:
     """Return the page as Markdown."""
     count = sum(promise.name in rates and not rates[promise.name].keeps(promise) for promise in promises)
-    outside = f"{count} of {len(rates)} rates lie outside." if count else f"All {len(rates)} lie within their ranges."
+    outside = (
+        f"{count} of {len(rates)} rates lie outside."
+        if count
+        else f"All {len(rates)} lie within their ranges, or beyond them by less than this error."
+    )
     parts = [HEAD.format(minutes=minutes, outside=outside)]
     for name, own in groupby(sorted(promises, key=lambda promise: promise.page), key=lambda promise: promise.page):
         parts.append(f"\n## [{name}]({name}.md)\n")

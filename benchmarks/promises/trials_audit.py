@@ -14,7 +14,7 @@ Table = dict[str, list[str]]
 
 def regression_table(rng: np.random.Generator, *, significant: bool = False) -> Table:
     """Return estimates with standard errors, t, p, intervals and stars, rounded as papers do."""
-    rows, df = int(rng.integers(6, 16)), int(rng.choice([5, 8, 20, 60, 415]))
+    rows, df = int(rng.integers(6, 16)), int(rng.choice([5, 8, 14, 20, 50, 60, 80, 150, 415]))
     errors = np.full(rows, rng.uniform(0.01, 0.05)) if rng.random() < 0.5 else rng.uniform(0.01, 0.05, rows)
     estimates = errors * rng.normal(0, 3, rows)
     ratio = estimates / errors

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from holdfast.stats.audit import audit
 
@@ -120,3 +121,27 @@ def test_numbers_and_unknown_columns_are_welcome() -> None:
     assert [one.where.split(",")[1] for one in audit(frame)] == [" FMR"]
     assert audit(pd.DataFrame({"anything": ["x"], "else": ["y"]})) == []
     assert audit(pd.DataFrame({"SA": ["90.0", None], "PA": ["45.0", "n/a"], "FMR": ["50.0", "–"]})) == []
+
+
+@pytest.mark.parametrize("df", [11, 14, 50, 80, 150, 333])
+def test_any_degrees_of_freedom_explain_clean_tables(df: int) -> None:
+    rng = np.random.default_rng(df)
+    for _ in range(12):
+        ratio = rng.normal(0, 4, 14)
+        errors = rng.uniform(0.01, 0.05, 14)
+        p = 2 * student.sf(abs(ratio), df)
+        table = pd.DataFrame(
+            {"term": [f"t{k}" for k in range(14)], "estimate": printed(errors * ratio, 4),
+             "standard_error": printed(errors, 4), "t": printed(ratio, 2), "p": printed(p, 4)}
+        )  # fmt: skip
+        assert not [finding for finding in audit(table) if finding.kind == "p_off"]
+
+
+def test_degrees_of_freedom_may_be_fractions() -> None:
+    df, ratio = np.array([2.9, 3.7, 11.4]), np.array([2.5, 3.11, 1.2])
+    table = pd.DataFrame(
+        {"term": list("abc"), "t": printed(ratio, 2), "df": printed(df, 1), "p": printed(2 * student.sf(ratio, df), 4)}
+    )
+    assert not list(audit(table))
+    table["p"] = ["0.0100", "0.9000", "0.2500"]
+    assert "p_off" in {finding.kind for finding in audit(table)}

@@ -19,7 +19,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.options import checked
-from holdfast.models.python import PythonClassifier
+from holdfast.models.python import PythonClassifier, output_count
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
 from holdfast.models.weights import weights_of
 from holdfast.registry import unknown
@@ -73,7 +73,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
         return _callable(name.name, model, classes)
     module, own_transform, own_labels = network
     preprocessing = _preprocessing(name.name, module, model.transform or own_transform)
-    outputs = _outputs(name.name, module, preprocessing)
+    outputs = output_count(name.name, module, preprocessing.transform(PIL.Image.new("RGB", (320, 240))))
     space = label_spaces.named(list(model.labels)) if model.labels else own_labels or label_spaces.imagenet(outputs)
     return TorchClassifier(
         name.name, module, label_spaces.from_option(None, outputs, space), preprocessing,
@@ -183,23 +183,6 @@ def _normalisation(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]
         if mean is not None and std is not None:
             return tuple(map(float, mean)), tuple(map(float, std))
     return (0.0,) * 3, (1.0,) * 3
-
-
-def _outputs(name: str, module: Any, preprocessing: Preprocessing) -> int:
-    """Return how many outputs a network has, from its answer to one black image."""
-    import torch
-
-    batch = preprocessing.transform(PIL.Image.new("RGB", (320, 240)))[None]
-    try:
-        with torch.inference_mode():
-            answer = module.float().eval().cpu()(batch)
-    except Exception as error:  # the user's own code
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"{name} does not take a batch of shape {tuple(batch.shape)}: {reason}") from error
-    if not isinstance(answer, torch.Tensor) or answer.ndim != 2:
-        shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
-        raise UserError(f"{name} should answer with logits (images, classes), not with {shape}")
-    return int(answer.shape[1])
 
 
 def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> PythonClassifier:

@@ -12,9 +12,10 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL.Image
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
@@ -33,6 +34,9 @@ from holdfast.models.options import (
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.models.weights import weights_of
 from holdfast.registry import find_attribute, unknown
+
+if TYPE_CHECKING:
+    import torch
 
 
 class PythonClassifier:
@@ -182,12 +186,14 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
     }  # fmt: skip
     if data["input_size"] is None:
         raise UserError(f"python:{name.name} is a network; say the size of its input, for example ?size=32")
-    outputs = _outputs(name.name, module, tuple(data["input_size"]))
+    preprocessing = timm.from_config(data)
+    black = PIL.Image.new("RGB", data["input_size"][:0:-1])
+    outputs = output_count(f"python:{name.name}", module, preprocessing.transform(black))
     return TorchClassifier(
         display_name(name, name.name + (f"@{Path(name.tag).name}" if name.tag else "")),
         module,
         label_spaces.from_option(None, outputs, labels or label_spaces.imagenet(outputs)),
-        timm.from_config(data),
+        preprocessing,
         architecture=f"python/{source}/{json.dumps(arguments, sort_keys=True, default=str)}",
         device=device,
     )
@@ -220,19 +226,20 @@ def _stated(name: Name, target: Any, module: Any) -> Mapping[str, Any]:
     return checked(Name(name.scheme, name.name, "", texts), PREPROCESSING)
 
 
-def _outputs(name: str, module: Any, shape: tuple[int, ...]) -> int:
-    """Return how many outputs a network has, from its answer to one black image."""
+def output_count(name: str, module: Any, image: torch.Tensor) -> int:
+    """Return how many outputs a network has, from its answer to one prepared image, CHW."""
     import torch
 
+    batch = image[None]
     try:
         with torch.inference_mode():
-            answer = module.float().eval().cpu()(torch.zeros(1, *shape))
+            answer = module.float().eval().cpu()(batch)
     except Exception as error:  # the user's own code
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"python:{name} does not take a batch of shape {(1, *shape)}: {reason}") from error
+        raise UserError(f"{name} does not take a batch of shape {tuple(batch.shape)}: {reason}") from error
     if not isinstance(answer, torch.Tensor) or answer.ndim != 2:
-        what = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
-        raise UserError(f"python:{name} should answer with logits, (images, classes), not with {what}")
+        shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise UserError(f"{name} should answer with logits, (images, classes), not with {shape}")
     return int(answer.shape[1])
 
 

@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TypeVar
 
-from holdfast.stats.audit.printed import AuditFinding, Interval, Printed, figure
+import numpy as np
+from numpy.typing import NDArray
 
-DEGREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100, 200, 500, 2000, 10**6)
+from holdfast.stats.audit.printed import SLACK, AuditFinding, Interval, Printed, figure
+
+DEGREES = np.r_[1:201, np.geomspace(202, 1e6, 860)]
+"""Degrees of freedom that a table may have; beyond 200 in steps of 1 %, which change no printed p."""
 STARS = (
     (0.05, 0.01, 0.001, 0.0001),
     (0.1, 0.05, 0.01, 0.001),
@@ -89,17 +93,25 @@ def _probabilities(table: Printed) -> Iterator[AuditFinding]:
         return Interval(float(2 * student.sf(size.high, df)), float(2 * student.sf(size.low, df)))
 
     own = table.having("df").get("")
-    stated = {
-        row: int(figure.value) for row in printed if own and (figure := table.figure(row, own)) and figure.value >= 1
-    }
+    cells = {row: cell for row in printed if own and (cell := table.figure(row, own)) and cell.value > 0}
+    stated = {row: cell.value for row, cell in cells.items()}
     rows = [row for row in printed if row not in stated]
-    wrong = {row: df for row, df in stated.items() if not tail(row, df).meets(printed[row][1])}
-    chosen = _best_choice(rows, DEGREES, lambda row, df: tail(row, df).meets(printed[row][1]))
+    fitting: dict[int, NDArray[np.bool_]] = {}
+    for row in rows:
+        size, p = printed[row]
+        low, high = 2 * student.sf(size.high, DEGREES), 2 * student.sf(size.low, DEGREES)
+        fitting[row] = np.logical_and(low <= p.high + SLACK, high >= p.low - SLACK)
+    wrong = {}
+    for row, df in stated.items():
+        half = 0.0 if df == int(df) else cells[row].half  # Welch's are fractions, and rounded
+        if not Interval(tail(row, df + half).low, tail(row, df - half).high).meets(printed[row][1]):
+            wrong[row] = df
+    chosen = _best_choice(rows, range(len(DEGREES)), lambda row, place: bool(fitting[row][place]))
     if chosen is not None:
-        wrong |= dict.fromkeys(chosen[1], chosen[0])
+        wrong |= dict.fromkeys(chosen[1], float(DEGREES[chosen[0]]))
     else:  # too few rows, or no single choice: what no degrees of freedom explain is still wrong
         possible = {row: Interval(tail(row, DEGREES[-1]).low, tail(row, 1).high) for row in rows}
-        wrong |= {row: DEGREES[-1] for row in rows if not possible[row].meets(printed[row][1])}
+        wrong |= {row: float(DEGREES[-1]) for row in rows if not possible[row].meets(printed[row][1])}
     for row, df in sorted(wrong.items()):
         text = table.columns[column][row]
         if printed[row][1].low > 1 or printed[row][0].meets(printed[row][1]):

@@ -15,7 +15,7 @@ _category = pa.dictionary(pa.int32(), pa.string())
 
 KEY = pa.schema(
     [
-        ("task", _category),  # classify | segment | question
+        ("task", _category),  # classify | segment | question | detect
         ("kind", _category),  # static | generated | dynamic | attack
         ("dataset", _category),
         ("sample_id", pa.string()),

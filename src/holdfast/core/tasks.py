@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from holdfast.core.objects import DETECTIONS
 from holdfast.core.schema import ANSWERS, SEGMENTS
 
 
@@ -35,4 +36,7 @@ SEGMENT = Task("segment", "", "segments", SEGMENTS)
 QUESTION = Task("question", "", "answers", ANSWERS)
 """What does a question in words get as an answer? The protocol says which options were named, in which order."""
 
-TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION)}
+DETECT = Task("detect", "boxes", "detections", DETECTIONS)
+"""Which objects are where? ``details/objects`` has a row per true object, ``details/images`` one per picture."""
+
+TASKS = {task.name: task for task in (CLASSIFY, SEGMENT, QUESTION, DETECT)}

@@ -1,0 +1,180 @@
+"""Objects and their boxes: what detectors are asked about, and the columns of the tables that hold the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from holdfast.core.types import Image, LabelSpace, Mask, MaskSource
+
+FOUND_IOU = 0.5
+"""IoU from which on a prediction stands for an object."""
+
+MOST_PREDICTIONS = 300
+"""Predictions that are kept of one picture, the best first."""
+
+LEAST_SCORE = 0.01
+"""Predictions of a lower score are not kept."""
+
+MOST_OBJECTS = 10_000
+"""Objects of one picture; a picture with more is an error."""
+
+SMALL, LARGE = 32**2, 96**2
+"""Areas in pixels: small objects lie below the first, large ones from the second on, as in COCO."""
+
+Boxes = NDArray[np.float32]
+"""(n, 4): x1, y1, x2, y2 in pixels; x to the right, y down, the corner of the first pixel at 0, 0."""
+
+_category = pa.dictionary(pa.int32(), pa.string())
+
+_KEY = [
+    ("row_id", pa.string()),  # of the picture's row in the one table
+    ("sample_id", pa.string()),
+    ("source_id", pa.string()),  # the photo: the cluster in every paired statistic
+    ("condition", _category),
+    ("variant", _category),
+    ("parameters", _category),  # canonical JSON
+    ("seed", pa.int64()),
+    ("model", _category),
+    ("donor_id", pa.string()),  # whose background it is, else null
+]
+
+_BOX = [("x1", pa.float32()), ("y1", pa.float32()), ("x2", pa.float32()), ("y2", pa.float32())]
+
+OBJECTS = pa.schema(
+    [
+        *_KEY,
+        ("object_id", pa.string()),  # unique in its picture, the same under every condition
+        ("label", _category),
+        *_BOX,  # in the picture as shown
+        ("area", pa.float32()),  # of the mask where there is one, else of the box, in the picture as shown
+        ("crowd", pa.bool_()),  # a group under one box: not counted, and predictions on it are no false alarms
+        ("size", _category),  # small | medium | large
+        ("target", pa.bool_()),  # the object that the condition is about; false where it is about all of them
+        ("mask_made", pa.bool_()),  # an annotator made the mask from the box
+        ("status", _category),  # ok | removed | unknown_class | invalid | error | skipped
+        ("error", pa.string()),
+        ("found", pa.bool_()),  # a prediction of its class at the threshold, IoU of FOUND_IOU or more; null: not asked
+        ("iou", pa.float32()),  # of that prediction, else 0
+        ("score", pa.float32()),  # of that prediction, else 0
+        ("predicted", _category),  # class of the best-overlapping prediction at the threshold, IoU >= FOUND_IOU, or ""
+    ]
+)
+"""A row per true object × condition × detector, ``details/objects``.
+
+``removed``: the condition took the object out; ``found`` then says that the detector still sees it. ``unknown_class``:
+the detector has no such output. ``invalid``: the annotation is unusable, ``error`` says why. ``error`` and ``skipped``:
+there is no picture or no answer. Recall counts rows that are ``ok`` and no crowd.
+"""
+
+IMAGES = pa.schema(
+    [
+        *_KEY,
+        ("n_objects", pa.int32()),  # in the picture as shown: rows of OBJECTS that are ok and no crowd
+        ("n_predictions", pa.int32()),  # at the threshold, of the dataset's classes
+        ("false_alarms", pa.int32()),  # of these, those that match no object and lie on no crowd
+        ("other_classes", pa.int32()),  # predictions at the threshold of classes that the dataset does not have
+        ("threshold", pa.float32()),  # of the score, frozen in the run
+        ("status", _category),  # ok | error | skipped
+        ("error", pa.string()),
+    ]
+)
+"""A row per picture × condition × detector, ``details/images``."""
+
+DETECTIONS = pa.schema([*_KEY, *_BOX, ("score", pa.float32()), ("label", _category)])
+"""A row per prediction of one of the dataset's classes, ``details/detections``, at any score of LEAST_SCORE or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrueObject:
+    """One object of a picture.
+
+    Attributes:
+        object_id: unique in its picture.
+        label: its class.
+        box: x1, y1, x2, y2 in pixels.
+        mask: its pixels, or None where only the box is known.
+        area: in pixels; 0 stands for the box's area.
+        crowd: whether the box holds a group that nobody counted.
+        mask_made: whether an annotator made the mask from the box.
+        problem: why the annotation cannot be used, or ''.
+    """
+
+    object_id: str
+    label: str
+    box: tuple[float, float, float, float]
+    mask: MaskSource | None = None
+    area: float = 0.0
+    crowd: bool = False
+    mask_made: bool = False
+    problem: str = ""
+
+
+@runtime_checkable
+class ObjectsSource(Protocol):
+    """The objects of one picture: small, picklable, masks not decoded yet."""
+
+    def fingerprint(self) -> str:
+        """Return a hash of all boxes, labels and masks. Raises SampleError where they cannot be read."""
+
+    def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
+        """Return the objects of a picture of this size; unusable ones have a ``problem``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """What a detector answers for one picture: boxes in its pixels, scores 0..1, places in the detector's labels."""
+
+    boxes: Boxes
+    scores: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    masks: tuple[Mask, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """A model that finds objects. It owns all of its preprocessing.
+
+    ``fingerprint`` changes whenever the weights, the preprocessing or the outputs do.
+    """
+
+    name: str
+    labels: LabelSpace
+    fingerprint: str
+
+    def detect(self, images: Sequence[Image]) -> list[Detections]:
+        """Return the objects of each RGB image of any size. Batching must not change them."""
+
+
+def size_class(area: float) -> str:
+    """Return small, medium or large for an area in pixels."""
+    return "small" if area < SMALL else "medium" if area < LARGE else "large"
+
+
+def box_areas(boxes: Boxes) -> NDArray[np.float64]:
+    """Return the area of each box; 0 where it is empty or turned inside out."""
+    sides = np.maximum(np.asarray(boxes, np.float64)[:, 2:] - np.asarray(boxes, np.float64)[:, :2], 0)
+    return np.asarray(sides[:, 0] * sides[:, 1])
+
+
+def box_overlaps(boxes: Boxes, others: Boxes, *, crowd: Sequence[bool] | NDArray[np.bool_] = ()) -> NDArray[np.float64]:
+    """Return the IoU of every box with every other, (n, m).
+
+    Where an other is a crowd, the overlap is the share of the box that lies on it, as in COCO.
+    """
+    a, b = np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(others, np.float64).reshape(-1, 4)
+    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    both = np.prod(np.maximum(sides, 0), axis=2)
+    areas = box_areas(a)[:, None]  # type: ignore[arg-type]
+    whole = areas + box_areas(b)[None] - both  # type: ignore[arg-type]
+    if len(crowd):
+        whole = np.where(np.asarray(crowd, np.bool_)[None], areas, whole)
+    return np.asarray(np.divide(both, whole, out=np.zeros_like(both), where=whole > 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ MOST_OBJECTS = 10_000
 SMALL, LARGE = 32**2, 96**2
 """Areas in pixels: small objects lie below the first, large ones from the second on, as in COCO."""
 
-Boxes = NDArray[np.float32]
+Boxes = NDArray[np.floating[Any]]
 """(n, 4): x1, y1, x2, y2 in pixels; x to the right, y down, the corner of the first pixel at 0, 0."""
 
 _category = pa.dictionary(pa.int32(), pa.string())
@@ -173,8 +173,8 @@ def box_overlaps(boxes: Boxes, others: Boxes, *, crowd: Sequence[bool] | NDArray
     a, b = np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(others, np.float64).reshape(-1, 4)
     sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
     both = np.prod(np.maximum(sides, 0), axis=2)
-    areas = box_areas(a)[:, None]  # type: ignore[arg-type]
-    whole = areas + box_areas(b)[None] - both  # type: ignore[arg-type]
+    areas: NDArray[np.float64] = box_areas(a)[:, np.newaxis]
+    whole: NDArray[np.float64] = areas + box_areas(b)[np.newaxis] - both
     if len(crowd):
         whole = np.where(np.asarray(crowd, np.bool_)[None], areas, whole)
     return np.asarray(np.divide(both, whole, out=np.zeros_like(both), where=whole > 0))

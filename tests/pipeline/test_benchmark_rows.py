@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.core.names import parse_name
 from holdfast.data import load_collection
-from holdfast.data.published.imagenet_folders import imagenet_wnids
+from holdfast.data.labels import imagenet_space
 from holdfast.models import load_classifier
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
 from holdfast.pipeline.synth.synth import SynthSpec, synth
@@ -126,7 +126,7 @@ def test_stored_scenes_say_whose_background_they_have(models: str, tmp_path: Pat
 
 def layouts(root: Path) -> dict[str, dict[str, tuple[int, ...]]]:
     """Every published layout below a folder, two classes each: what to load → class → the outputs that mean it."""
-    wnids = imagenet_wnids()
+    wnids = imagenet_space().wnids
     fish, clock, vase = 1, 530, 883
     found: dict[str, dict[str, tuple[int, ...]]] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from holdfast.core.types import ClassKeys, Collection, LabelSpace
 from holdfast.registry import nearest, unknown
 
 IMAGENET_OUTPUTS = 1000
+NINE = "nine"
 TOPK = 5
 NOT_PROBABILITIES = "the model's scores are not probabilities (NaN or infinite)"
 _KEY_COLUMNS = ("imagenet_index", "wnid", "label")
@@ -84,12 +86,32 @@ def unmatched_rows(given: Iterable[str], classes: Sequence[str]) -> list[str]:
     return [str(unknown("class of the dataset", name, classes)) for name in given if name not in classes]
 
 
+@functools.cache
+def imagenet_space() -> LabelSpace:
+    """Return the thousand outputs of ImageNet-1k in order."""
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    return LabelSpace(tuple(info.label_descriptions()), tuple(info.label_names()))
+
+
+def asks_for_nine(labels: str | Path | None) -> bool:
+    """Return whether a label option names the nine super-classes of ImageNet instead of a file."""
+    return labels is not None and str(labels).partition(":")[0] == NINE
+
+
 def class_keys(collection: Collection, label_file: str | Path | None) -> dict[str, ClassKeys]:
     """Return the keys of a collection's classes: its own, or those of a label file where it has the class.
+
+    A collection that was read in the nine super-classes has their keys already.
 
     Raises:
         UserError: the file has a class that the collection does not have.
     """
+    if asks_for_nine(label_file):
+        if len(collection.classes) != 9 or not all(name in collection.keys for name in collection.classes):
+            raise UserError(f"--labels {label_file}: the nine super-classes cannot be used here; give a label file")
+        return dict(collection.keys)
     given = read_label_file(label_file) if label_file else {}
     for sentence in unmatched_rows(given, collection.classes):
         raise UserError(f"the label file {str(label_file)!r}: {sentence}; mend the row or remove it")

@@ -22,7 +22,8 @@ from holdfast.core.types import ORIGINAL, Collection, Image, Mask, Rendered, Sam
 from holdfast.data import load_collection
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
-from holdfast.data.labels import read_label_file, unmatched_rows
+from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
+from holdfast.data.nine_classes import in_nine_classes
 from holdfast.engine import core_count
 from holdfast.pipeline.donors import DonorPool, SampleContext, load_sample, make_pool
 from holdfast.pipeline.jobs.environment import environment
@@ -59,7 +60,7 @@ class Prepared:
 
 def read(spec: DataSpec) -> Collection:
     """Read the collection and keep the wanted split."""
-    collection = load_collection(spec.data, masks=spec.masks)
+    collection = in_nine_classes(load_collection(spec.data, masks=spec.masks), getattr(spec, "labels", None))
     samples = [s for s in collection.samples if not spec.split or s.split == spec.split]
     if not samples:
         splits = sorted({s.split for s in collection.samples if s.split})
@@ -72,7 +73,10 @@ def read(spec: DataSpec) -> Collection:
 def inventory(spec: InventorySpec, progress: Progress = silent) -> Inventory:
     """Return what a dataset holds and what is wrong with it; every picture and mask is read once."""
     collection = read(DataSpec(spec.data, masks=spec.masks, split=spec.split, limit=spec.limit))
-    rows = unmatched_rows(read_label_file(spec.labels), collection.classes) if spec.labels else ()
+    if asks_for_nine(spec.labels):
+        collection, rows = in_nine_classes(collection, spec.labels), []
+    else:
+        rows = unmatched_rows(read_label_file(spec.labels), collection.classes) if spec.labels else []
     return take_inventory(collection, label_rows=rows, max_pixels=spec.max_pixels, progress=progress)
 
 

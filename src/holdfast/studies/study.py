@@ -19,6 +19,7 @@ from holdfast.core.names import split_list
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import Collection
 from holdfast.data.labels import class_keys, map_labels
+from holdfast.data.nine_classes import in_nine_classes
 from holdfast.models import available, load_classifier
 from holdfast.oracle import load_oracle
 from holdfast.pipeline.jobs.environment import environment
@@ -287,7 +288,7 @@ def collection_of(options: StudyOptions, count: str = "scenes") -> Collection:
     """Read the images of a study, with the keys of its label file."""
     images = images_of(options, count, least=1)
     spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
-    collection = read(spec)
+    collection = in_nine_classes(read(spec), images["labels"])
     return replace(collection, keys=class_keys(collection, images["labels"]))
 
 

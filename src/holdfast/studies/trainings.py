@@ -14,6 +14,8 @@ from holdfast.core.files import safe_part, write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.data.images import FileImage
+from holdfast.data.labels import NINE, asks_for_nine
+from holdfast.data.nine_classes import in_nine_classes
 from holdfast.data.splits import TEST, TRAIN, stratified_split
 from holdfast.data.writers import encode_image, encode_mask
 from holdfast.models.torch_classifier import resolve_device
@@ -96,6 +98,7 @@ def settled(options: StudyOptions) -> StudyOptions:
     if is_drawn(options) or is_own(options):
         return options
     collection = read(DataSpec(str(settings["data"]), settings["masks"] or None, seed=options.seed))
+    collection = in_nine_classes(collection, settings.get("labels"))
     samples = tuple(sample for sample in collection.samples if sample.condition == ORIGINAL)
     if {sample.split for sample in samples} != {TRAIN, TEST}:
         samples = stratified_split(samples, seed=options.seed)
@@ -104,6 +107,8 @@ def settled(options: StudyOptions) -> StudyOptions:
         _place(sample, parts / sample.split)
     tested, masks = parts / TEST / "images", parts / TEST / "masks"
     changed = {"data": str(tested), "masks": str(masks) if masks.is_dir() else "", "train_data": str(parts / TRAIN)}
+    if asks_for_nine(settings.get("labels")):
+        changed["labels"] = NINE
     return replace(options, settings={**settings, **changed})
 
 
@@ -145,7 +150,8 @@ def train_part(options: StudyOptions, limit: int) -> dict[str, Any]:
 def train_images(options: StudyOptions, limit: int) -> Collection:
     """Read the images of ``train_part``."""
     part = train_part(options, limit)
-    return read(DataSpec(part["data"], part.get("masks"), limit=part.get("limit", 0), seed=options.seed))
+    spec = DataSpec(part["data"], part.get("masks"), limit=part.get("limit", 0), seed=options.seed)
+    return in_nine_classes(read(spec), part["labels"])
 
 
 def pictures_of(options: StudyOptions) -> OwnPictures | None:

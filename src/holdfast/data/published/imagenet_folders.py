@@ -12,7 +12,7 @@ from holdfast.core.names import Name
 from holdfast.core.types import ClassKeys, Collection, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import FileImage
-from holdfast.data.labels import IMAGENET_OUTPUTS
+from holdfast.data.labels import IMAGENET_OUTPUTS, imagenet_space
 
 TITLES = {
     "imagenet-r": "ImageNet-R",
@@ -51,7 +51,7 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
     root = _class_root(name, TITLES["imagenet-v2"], _is_index, "numbered from 0 to 999")
     problems: list[Problem] = []
     folders = sorted(_expected(root, _is_index, "is no number from 0 to 999", problems), key=int)
-    wnids = imagenet_wnids()
+    wnids = imagenet_space().wnids
     twice = next((second for first, second in pairwise(folders) if int(first) == int(second)), "")
     if twice:
         raise UserError(f"{str(root)!r} has two folders for class {int(twice)}; which is the right one?")
@@ -59,13 +59,6 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
     samples = [sample for folder in folders for sample in read_class(root, folder, labels[folder], problems)]
     keys = {label: ClassKeys((label,), (int(folder),)) for folder, label in labels.items()}
     return _finished(name, root, samples, problems, masks, list(labels.values()), keys)
-
-
-def imagenet_wnids() -> list[str]:
-    """Return the WordNet ids of ImageNet-1k's thousand outputs, in order."""
-    from timm.data import ImageNetInfo
-
-    return list(ImageNetInfo("imagenet-1k").label_names())
 
 
 def is_wnid(folder: str) -> bool:

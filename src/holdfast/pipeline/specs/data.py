@@ -25,7 +25,7 @@ def batch_size(
     return option(default, help=help, least=least)
 
 
-def labels(help: str = "CSV that maps classes to model outputs.") -> Any:
+def labels(help: str = "CSV that maps classes to model outputs, or nine: ImageNet in nine super-classes.") -> Any:
     """Return the field of the label file."""
     return option(None, help=help, is_path=True)
 

@@ -33,6 +33,7 @@ class TrainSpec(DataSpec):
     architectures: tuple[str, ...] = option(
         (), help="Networks, separated by commas: timm:resnet50,torchvision:alexnet,embedded:vit_rho95.", is_needed=True
     )  # fmt: skip
+    labels: str | None = labels("nine: train and test in the nine super-classes of ImageNet.")
     scenarios: str = scenarios("static")
     folds: int = option(12, help="Folds of cross-validation, by photo; 1 is one split.", least=1)
     train_split: float = option(0.8, help="Share of the photos of each class that one split trains on.")

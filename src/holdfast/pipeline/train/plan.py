@@ -17,6 +17,7 @@ from holdfast.core.fingerprint import fingerprint, generator
 from holdfast.core.schema import row_id
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.data.labels import asks_for_nine
 from holdfast.data.splits import TEST, stratified_folds, stratified_split
 from holdfast.pipeline.evaluation_rows import row_key
 from holdfast.pipeline.jobs.plan import Job, Scope
@@ -97,6 +98,8 @@ def check(spec: TrainSpec) -> None:
             raise UserError(f"--{name} is a share between 0 and 1, not {share}")
     if spec.train_on == ALL_BUT_ONE and len(parse_conditions(spec.scenarios)) < 3:
         raise UserError("--train-on all-but-one needs three scenarios at least: two to train on and one to test")
+    if type(spec) is TrainSpec and spec.labels and not asks_for_nine(spec.labels):
+        raise UserError("train --labels takes nine or nine:FILE.csv: a trained network has the classes of its images")
     if spec.early_stopping and not spec.validation:
         raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
 

@@ -15,6 +15,7 @@ from holdfast.core.votes import Votes, read_votes
 from holdfast.pipeline.ask.rows import details as _answers
 from holdfast.pipeline.segment.testing import details as _segments
 from holdfast.scenarios import family_of, parse_conditions
+from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, delivered, in_store
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from holdfast.report.plots import Plot
+    from holdfast.stats.core.cells import Average
     from holdfast.stats.effects.score_spread import Components
     from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
@@ -51,15 +54,17 @@ class Results:
 
     def accuracy(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return accuracy per model × condition with intervals; options of ``stats.core.cells.summary``."""
+        from holdfast.report.plots import result_frame
         from holdfast.stats.core.cells import summary
 
-        return summary(self.counts, outcome=outcome, **options)
+        return result_frame(summary(self.counts, outcome=outcome, **options), "accuracy")
 
     def drops(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return what each condition costs each model, paired by photo; options of ``stats.effects.drops.drops``."""
+        from holdfast.report.plots import result_frame
         from holdfast.stats.effects.drops import drops
 
-        return drops(self.counts, outcome=outcome, **options)
+        return result_frame(drops(self.counts, outcome=outcome, **options), "drops")
 
     def scores(
         self, *, outcome: Outcome = "full", over: Literal["static", "background"] = "static", **options: Any
@@ -77,9 +82,10 @@ class Results:
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``."""
+        from holdfast.report.plots import result_frame
         from holdfast.stats.effects.verdict import what_it_holds
 
-        return what_it_holds(self.counts, outcome=outcome, **options)
+        return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
 
     def regression(self, *, outcome: Outcome = "full", **options: Any) -> Regression:
         """Fit accuracy ~ model + scenario + class; options of ``stats.regression.fit.fit``.
@@ -145,6 +151,40 @@ class Results:
     def report(self, out: str | Path | None = None, **options: Any) -> Path:
         """Write the report, by default into the run directory, and return the path of its page."""
         return report([self], self.path / "report" if out is None else out, **options)
+
+    def plot(
+        self,
+        name: str = "verdict",
+        *,
+        width: int = 940,
+        outcome: Outcome = "full",
+        average: Average = "macro",
+        resamples: int = RESAMPLES,
+        seed: int = 0,
+        **analysis: Any,
+    ) -> Plot:
+        """Return a chart of the report: a Vega-Lite specification that notebooks draw and ``save("chart.png")`` writes.
+
+        Args:
+            name: ``verdict``, ``effects``, ``accuracy``, ``drops``, ``classes``, or any file's name in the report's
+                ``figures/`` (``ranks``, ``pairs``, ``reliability`` …); a name that no chart has gets a list of those
+                that there are.
+            width: in pixels; less than 940 gives the form for phones.
+            outcome: as in ``accuracy``.
+            average: as in ``accuracy``.
+            resamples: number of resamples of every bootstrap.
+            seed: seed of every bootstrap.
+            analysis: of ``report.page.evidence.Analysis``: groups of models, reference levels, kind of regression.
+        """
+        from holdfast.report.page.evidence import Analysis
+        from holdfast.report.plots import plot
+
+        settings = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
+        chosen = Analysis(**{"scenario_families": scenario_families} | analysis)
+        return plot(
+            [self.run], name, width=width, settings=settings, score_conditions=static_conditions,
+            background_conditions=background_conditions, analysis=chosen,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Results({str(self.path)!r}, {self.run.predictions.dataset().count_rows()} rows)"

@@ -94,13 +94,13 @@ def build(
     if is_detection(runs):  # its classes are kinds of pictures, so verdicts and scores mean nothing there
         return build_detection(runs, out, note=note)
     settings: dict[str, Any] = {"outcome": outcome, "average": average, "resamples": resamples, "seed": seed}
-    read = _read(runs, settings, score_conditions, background_conditions, analysis or Analysis())
+    read = read_report(runs, settings, score_conditions, background_conditions, analysis)
     if votes is not None and not read.walks:
         raise UserError("--votes corrects FMR, but these runs have no latent walks; holdfast perturb makes them")
     with ThreadPoolExecutor(1) as thread:
         # Bundling the chart library takes a second outside Python, so it runs while the statistics are computed.
         library = thread.submit(chart_library)
-        sections = _sections(read, settings, pictures, votes, steps)
+        sections = report_sections(read, settings, pictures, votes, steps)
         library.result()
     alone, shown = read.alone, read.about_models
     return write_page(
@@ -114,7 +114,7 @@ def build(
 
 
 @dataclass(frozen=True)
-class _Read:
+class ReadReport:
     """What the rows of a report hold.
 
     Attributes:
@@ -150,7 +150,15 @@ class _Read:
         return self.evidence if self.evidence.every is not None and self.evidence.models else self.whole
 
 
-def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreConditions | Analysis | None) -> _Read:
+def read_report(
+    runs: Sequence[Run],
+    settings: dict[str, Any],
+    score_conditions: ScoreConditions | None = None,
+    background_conditions: ScoreConditions | None = None,
+    analysis: Analysis | None = None,
+) -> ReadReport:
+    """Read the rows of the runs; ``settings`` are outcome, average, resamples and seed, in this order."""
+    analysis = analysis or Analysis()
     rows = join_runs(runs)
     static = _without_walks(rows)
     counts = reduce(static.dataset)
@@ -159,19 +167,19 @@ def _read(runs: Sequence[Run], settings: dict[str, Any], *conditions: ScoreCondi
         whole = Evidence(reduce(rows.dataset.filter(~_NO_FAILURE)), settings["outcome"], settings["average"])
     questions = read_questions(rows)
     resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
-    segmented = read_segments(rows, **resampling, analysis=conditions[-1])  # type: ignore[arg-type]
+    segmented = read_segments(rows, **resampling, analysis=analysis)
     # A run with only questions or segments has no rows that verdicts, scores and errors of classification are about.
     alone = None if rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED) else questions or segmented
-    evidence = _evidence(counts, *settings.values(), *conditions)
-    return _Read(runs, rows, static, counts, evidence, whole, questions, segmented, alone)
+    evidence = _evidence(counts, *settings.values(), score_conditions, background_conditions, analysis)
+    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, alone)
 
 
-def _sections(
-    read: _Read,
+def report_sections(
+    read: ReadReport,
     settings: dict[str, Any],
-    pictures: RunPictures | None,
-    votes: Votes | None,
-    steps: Sequence[tuple[str, str]],
+    pictures: RunPictures | None = None,
+    votes: Votes | None = None,
+    steps: Sequence[tuple[str, str]] = (),
 ) -> list[Section]:
     """Return all sections in the order of the page."""
     evidence, runs = read.evidence, read.runs

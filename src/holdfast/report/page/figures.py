@@ -86,22 +86,33 @@ class Figure:
 
 def drawn(figure: Figure, folder: Path) -> tuple[Figure, dict[str, Any]]:
     """Write ``<name>.svg`` and ``<name>.png``; return the drawn figure and the data of its interactive version."""
-    import vl_convert
-
-    specifications = {width: _specification(figure, width) for width in (WIDE, NARROW)}
-    wide, narrow = (vl_convert.vegalite_to_svg(specifications[width]) for width in (WIDE, NARROW))
+    specifications = {width: specification(figure, width) for width in (WIDE, NARROW)}
+    wide, narrow = (svg(specifications[width]) for width in (WIDE, NARROW))
     write_atomic(folder / f"{figure.name}.svg", _titled(wide, figure.finding).encode())
-    write_atomic(
-        folder / f"{figure.name}.png", vl_convert.svg_to_png(_on_white(wide), scale=2 if len(wide) < LARGE else 1)
-    )
+    write_atomic(folder / f"{figure.name}.png", png(wide))
     data: dict[str, Any] = {}
-    for specification in specifications.values():
-        data |= specification.pop("datasets", {})
+    for chart in specifications.values():
+        data |= chart.pop("datasets", {})
     shown = replace(figure, wide=as_picture(wide), narrow=as_picture(narrow))
     return shown, {"datasets": data, "wide": specifications[WIDE], "narrow": specifications[NARROW]}
 
 
-def _specification(figure: Figure, width: int) -> Chart:
+def svg(chart: Chart) -> str:
+    """Return a specification drawn as SVG."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(chart))
+
+
+def png(drawing: str) -> bytes:
+    """Return an SVG as a PNG on white, at double size unless it is large."""
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_png(_on_white(drawing), scale=2 if len(drawing) < LARGE else 1))
+
+
+def specification(figure: Figure, width: int) -> Chart:
+    """Return the whole Vega-Lite specification of a figure for a width in pixels."""
     chart = figure.draw(width)
     config = {name: dict(part) if isinstance(part, dict) else part for name, part in CONFIG.items()}
     if width < WIDE:

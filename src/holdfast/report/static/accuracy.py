@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import without_object
@@ -85,16 +86,21 @@ def _scenario_lead(evidence: Evidence, kind: str) -> str:
     return f"{text} The most harmful condition is {condition_label(harmful[0])}: it takes {listing(said)}{more}."
 
 
-def _scenario_table(evidence: Evidence) -> Table:
-    frame = evidence.in_order(evidence.summary, "condition", "model")
-    columns = [
+def scenario_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of accuracies as shown."""
+    return [
         CONDITION,
-        model_column(evidence.short),
+        model_column(short),
         Column("n", "Photos", "integer"),
         Column("accuracy", "Accuracy", "percent", "low", "high"),
         Column("worst_class", "Worst class", show=class_words),
         Column("worst_class_accuracy", "its accuracy", "percent", "worst_class_low", "worst_class_high"),
     ]
+
+
+def _scenario_table(evidence: Evidence) -> Table:
+    frame = evidence.in_order(evidence.summary, "condition", "model")
+    columns = scenario_columns(evidence.short)
     note = "The interval of the worst class allows for having picked it by looking."
     caption = "Accuracy by condition and model"
     return Table("accuracy_by_scenario", caption, frame, columns, note, folded=True, crossed=("model", "condition"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.core.conditions import without_object
@@ -30,9 +31,9 @@ def comparison(evidence: Evidence) -> Section:
             "What each condition costs, on the same photos as the original. p-values are corrected by Holm over all "
             "drops. There is one model only, so there are no ranks and no pairs."
         ]
-        section.parts = _drops(evidence)
+        section.parts = drop_parts(evidence)
         return section
-    section.parts = [*_ranks(evidence), *_pairs(evidence), *_drops(evidence)]
+    section.parts = [*_ranks(evidence), *_pairs(evidence), *drop_parts(evidence)]
     return section
 
 
@@ -153,7 +154,8 @@ def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
     )
 
 
-def _drops(evidence: Evidence) -> list[Part]:
+def drop_parts(evidence: Evidence) -> list[Part]:
+    """Return what each condition costs, as a chart and a table."""
     heading = Heading("What each condition costs")
     if ORIGINAL not in evidence.conditions:
         return [
@@ -188,16 +190,7 @@ def _drops(evidence: Evidence) -> list[Part]:
         )
         parts.append(figure)
     ordered = evidence.in_order(frame, "condition")
-    columns = [
-        CONDITION,
-        model_column(evidence.short),
-        Column("drop", "Lost", "points", "low", "high"),
-        Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
-        Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
-        Column("p", "p (McNemar)", "p"),
-        Column("p_holm", "p (Holm)", "p"),
-        Column("n", "Photos", "integer"),
-    ]
+    columns = drop_columns(evidence.short)
     if frame["wide_class"].astype(bool).any():
         columns.append(Column("wide_class", "Wide because of", hint="the class that makes up most of the variance"))
     note = DAGGER if frame["condition"].map(without_object).any() else ""
@@ -205,6 +198,20 @@ def _drops(evidence: Evidence) -> list[Part]:
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True
     )
     return [*parts, table]
+
+
+def drop_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of drops as shown."""
+    return [
+        CONDITION,
+        model_column(short),
+        Column("drop", "Lost", "points", "low", "high"),
+        Column("lost", "Photos lost", "integer", hint="right on the original, wrong here"),
+        Column("gained", "Photos gained", "integer", hint="wrong on the original, right here"),
+        Column("p", "p (McNemar)", "p"),
+        Column("p_holm", "p (Holm)", "p"),
+        Column("n", "Photos", "integer"),
+    ]
 
 
 def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.types import ORIGINAL
@@ -20,9 +20,6 @@ from holdfast.report.static.gallery import model_answer
 from holdfast.stats.core.reduce import right_column
 from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS, photo_advice
-
-if TYPE_CHECKING:
-    pass
 
 CARDS = 4
 """Models that get a card of their own; where there are more, those with one headline share a line."""
@@ -51,7 +48,7 @@ def front(
     flip = pick_flip(evidence)
     if flip is not None:
         section.parts += _three_pictures(evidence, rows, flip, pictures)
-    section.parts.append(_chart(evidence))
+    section.parts.append(answer_figure(evidence))
     section.parts.append(Steps("What to do next", [*steps, *next_steps(evidence, rows)]))
     warnings = [f"{evidence.name(name)}: {text}" for name, row in records for text in row["warnings"]]
     if warnings:
@@ -160,7 +157,7 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
     return f"{text} {evidence.name(flip.model)} loses its right answer {where} on {lost:,} of {n:,} photos.{picked}"
 
 
-def _chart(evidence: Evidence) -> Figure:
+def answer_figure(evidence: Evidence) -> Figure:
     """Return accuracy on the photos and on other backgrounds; of many models, what the background costs each."""
     if len(evidence.models) > CARDS:
         frame = evidence.holds.assign(row=evidence.holds["model"].map(evidence.short), model="")

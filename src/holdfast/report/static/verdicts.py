@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.core.types import ORIGINAL
+from holdfast.report.page.charts import dot_figure
 from holdfast.report.page.evidence import Evidence
-from holdfast.report.page.parts import Listing, Notice, Section
+from holdfast.report.page.parts import Listing, Notice, Part, Section
 from holdfast.report.page.tables import Column, Kind, Table, model_column
 from holdfast.report.page.words import estimate, plural
 from holdfast.stats.effects.verdict_words import score_weakness
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
-    columns = [
-        model_column(evidence.short),
+def verdict_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of verdicts as shown."""
+    return [
+        model_column(short),
         Column("headline", "Verdict"),
         _effect("background_effect", "Background effect", "same-class background minus random background, same photos"),
         _effect(
@@ -30,10 +33,45 @@ def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
         _effect("silhouette_excess", "Silhouette", "accuracy above the label-permuted rate"),
         Column("n", "Photos", "integer"),
     ]
+
+
+def _table(evidence: Evidence, frame: pd.DataFrame) -> Table:
     printed = frame.assign(warnings=["; ".join(texts) for texts in frame["warnings"]])
-    kept = [column for column in columns if column.key in printed]
+    kept = [column for column in verdict_columns(evidence.short) if column.key in printed]
     note = "Background effect: what changing only the background costs. Paste effect: what pasting alone costs."
     return Table("verdicts", "What the verdicts rest on", printed, kept, note, folded=True)
+
+
+_EFFECTS = {
+    "background_effect": "background changed (0 is best)",
+    "object_effect": "object changed (100 is best)",
+    "paste_effect": "only pasted (0 is best)",
+}
+
+
+def effect_parts(evidence: Evidence) -> list[Part]:
+    """Return a chart of what the verdicts rest on; nothing where no effect was measured."""
+    import pandas as pd
+
+    holds = evidence.holds
+    measured = [key for key in _EFFECTS if key in holds and holds[key].notna().any()]
+    frames = [
+        pd.DataFrame({
+            "model": holds["model"].map(evidence.short), "row": _EFFECTS[key], "estimate": holds[key],
+            "low": holds[f"{key}_low"], "high": holds[f"{key}_high"],
+        })
+        for key in measured
+    ]  # fmt: skip
+    if not frames:
+        return []
+    figure = dot_figure(
+        "effects", "What the verdicts rest on: points of accuracy, or of answers, that a change moves",
+        "What changing only the background, only the object, and nothing but the pasting does to the answers.",
+        pd.concat(frames, ignore_index=True), models=[evidence.short[name] for name in evidence.models],
+        rows=[_EFFECTS[key] for key in measured], axis="points; for the object, answers of 100 that follow it",
+        zero=True,
+    )  # fmt: skip
+    return [figure]
 
 
 def _effect(key: str, title: str, hint: str) -> Column:
@@ -63,7 +101,7 @@ def scores(evidence: Evidence) -> Section:
         f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."
     ]
-    section.parts = [score_table(evidence, frame), _table(evidence, evidence.holds)]
+    section.parts = [score_table(evidence, frame), *effect_parts(evidence), _table(evidence, evidence.holds)]
     robust = evidence.scores
     if isinstance(robust, str):
         section.parts.append(Notice(f"The robustness score. {robust}"))

@@ -1,0 +1,79 @@
+"""Charts and tables of a run in a notebook or a script."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_runs import make_run
+from PIL import Image
+
+from holdfast.core.errors import UserError
+from holdfast.results import Results
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    models = ["</script><b>x</b>", "timm:second"]
+    return Results(make_run(tmp_path_factory.mktemp("plots") / "run", models=models))
+
+
+@pytest.mark.parametrize("name", ["verdict", "effects", "accuracy", "drops", "classes"])
+def test_a_plot_is_a_specification_with_rows_that_notebooks_draw(run: Results, name: str) -> None:
+    plot = run.plot(name, resamples=100)
+    assert plot["$schema"].endswith("v6.json") and plot["title"]["text"]
+    assert {row["model"] for row in plot["datasets"]["rows"]} == {"</script><b>x</b>", "timm:second"}
+    shown = plot._repr_mimebundle_()
+    assert json.loads(json.dumps(shown["application/vnd.vegalite.v6+json"])) == plot
+    assert shown["image/svg+xml"].startswith("<svg") and shown["text/plain"] == repr(plot)
+    assert len(repr(plot)) < 160
+
+
+def test_the_plot_holds_the_numbers_of_the_table(run: Results) -> None:
+    drops = run.drops(resamples=100).query("condition == 'blur_object' and model == 'timm:second'").iloc[0]
+    rows = run.plot("drops", resamples=100)["datasets"]["rows"]
+    drawn = next(row for row in rows if row["row"] == "blur object" and row["model"] == "timm:second")
+    assert drawn["estimate"] == pytest.approx(drops["drop"], abs=1e-4)
+    assert drawn["low"] == pytest.approx(drops["low"], abs=1e-4)
+
+
+def test_a_plot_is_saved_as_its_ending_says(run: Results, tmp_path: Path) -> None:
+    plot = run.plot("accuracy", width=500)
+    page = plot.save(tmp_path / "new" / "chart.html").read_text(encoding="utf8")
+    assert "</script><b>" not in page and "\\u003c/script\\u003e" in page
+    assert json.loads(plot.save(tmp_path / "chart.json").read_text(encoding="utf8")) == plot
+    assert plot.save(tmp_path / "chart.svg").read_text(encoding="utf8").startswith("<svg")
+    with Image.open(io.BytesIO(plot.save(str(tmp_path / "chart.PNG")).read_bytes())) as image:
+        assert image.format == "PNG" and image.width >= 900
+    with pytest.raises(UserError, match=r"\.html, \.json, \.svg, \.png, not as 'chart.pdf'"):
+        plot.save(tmp_path / "chart.pdf")
+
+
+def test_other_charts_of_the_report_are_found_by_their_files_names(run: Results) -> None:
+    assert run.plot("ranks", resamples=100)["title"]["text"][0].startswith("Models by mean accuracy")
+    with pytest.raises(UserError, match="'acuracy'. Did you mean 'accuracy'.*verdict.*ranks"):
+        run.plot("acuracy", resamples=100)
+
+
+def test_a_run_without_drops_says_so(tmp_path: Path) -> None:
+    alone = Results(make_run(tmp_path / "run", conditions=["original"]))
+    for name in ("drops", "effects"):
+        with pytest.raises(UserError, match=f"no chart of {name}"):
+            alone.plot(name, resamples=100)
+
+
+def test_frames_print_as_the_report_does_and_stay_frames(run: Results) -> None:
+    drops, verdicts = run.drops(resamples=100), run.verdicts(resamples=100)
+    assert isinstance(drops, pd.DataFrame) and type(drops[drops["n"] > 0]) is pd.DataFrame
+    assert type(drops.merge(drops[["model", "n"]], on="model")) is pd.DataFrame
+    assert repr(drops).splitlines()[0].split()[:3] == ["Condition", "Model", "Lost"]
+    assert repr(drops).splitlines()[-1].startswith("[12 rows × 14 columns")
+    assert max(map(len, repr(verdicts).splitlines())) <= 132 and len(repr(verdicts).splitlines()) == 4
+    text = verdicts._repr_html_()
+    assert "&lt;b&gt;" in text and "<b>" not in text and text.count("<tr>") == 3
+    pd.testing.assert_frame_equal(pd.DataFrame(pickle.loads(pickle.dumps(drops))), pd.DataFrame(drops))
+    assert repr(drops.iloc[:0]) and repr(run.drops(resamples=100).iloc[0])

@@ -55,7 +55,7 @@ def test_a_plot_is_saved_as_its_ending_says(run: Results, tmp_path: Path) -> Non
 
 def test_other_charts_of_the_report_are_found_by_their_files_names(run: Results) -> None:
     assert run.plot("ranks", resamples=100)["title"]["text"][0].startswith("Models by mean accuracy")
-    with pytest.raises(UserError, match="'acuracy'. Did you mean 'accuracy'.*verdict.*ranks"):
+    with pytest.raises(UserError, match=r"'acuracy'\. Did you mean 'accuracy'.*verdict.*ranks"):
         run.plot("acuracy", resamples=100)
 
 

@@ -113,10 +113,11 @@ _ROWS, _WIDTH = 30, 132
 class ResultFrame(pd.DataFrame):
     """A frame of a run's statistics, printed as the report prints it; every other operation gives a plain DataFrame."""
 
+    kind: str
     _metadata = ["kind"]  # noqa: RUF012 - pandas wants a list
 
     @property
-    def _constructor(self) -> type[pd.DataFrame]:  # type: ignore[override]
+    def _constructor(self) -> type[pd.DataFrame]:
         return pd.DataFrame
 
     def _table(self) -> Table:

@@ -16,6 +16,7 @@ import bench_check
 import bench_diorama
 import bench_eval
 import bench_generate
+import bench_objects
 import bench_plan
 import bench_ray
 import bench_reduce
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "eval": bench_eval.rows,
     "check": bench_check.rows,
     "stats": bench_stats.rows,
+    "objects": bench_objects.rows,
     "reduce": bench_reduce.rows,
     "plan": bench_plan.rows,
     "other plans": bench_plan.others,

@@ -168,6 +168,15 @@ def deviations(
     return np.asarray((drawn[:, 0] - column.sum()) * stretch * t_quantile(min(few - 1, freedom)) / Z)
 
 
+def drawn_weights(count: int, resamples: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return how often each of ``count`` clusters is drawn in each resample, (count, resamples).
+
+    For statistics that are no function of sums; those of very many clusters are drawn in bags, as everywhere.
+    """
+    number, drawn = _bags(np.arange(count), count, seed)
+    return np.ascontiguousarray(_weights(drawn, resamples, seed).T.astype(np.float32)[number])
+
+
 def interval(samples: ArrayLike, *, level: float = 0.95, axis: int = 0) -> tuple[Floats, Floats]:
     """Return the percentile interval of resampled statistics.
 

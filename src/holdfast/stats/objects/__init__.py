@@ -1,0 +1,1 @@
+"""Object detectors: average precision, recall, false alarms and what the background does to them."""

@@ -196,7 +196,7 @@ def _taken_in_turn(
     if not len(place):
         return met
     # an object that counts before an ignored one, then the larger overlap, then the later object
-    whole = np.int32 if 2 * len(place) < 2**31 else np.int64
+    whole = np.dtype(np.int32 if 2 * len(place) < 2**31 else np.int64)
     wish = np.empty(len(place), whole)
     by_wish = np.lexsort((objects, overlap))
     wish[by_wish] = np.arange(len(place))
@@ -213,11 +213,11 @@ def _taken_in_turn(
             met[whose] = np.where(free, np.where(counted[own], np.int8(1), np.int8(2))[:, :, None], np.int8(0))
             taken[own] |= free
             continue
-        key = wish[now, None] + whole(len(place)) * counted[own].astype(whole)
+        key = wish[now, None] + len(place) * counted[own].astype(whole)
         starts = np.flatnonzero(np.append(True, np.diff(whose) != 0)[: len(whose)])
         if not len(starts):
             continue
-        best = np.maximum.reduceat(np.where(free, key[:, :, None], whole(-1)), starts, axis=0)
+        best = np.maximum.reduceat(np.where(free, key[:, :, None], np.array(-1, whole)), starts, axis=0)
         who, size, step = np.nonzero(best >= 0)
         winner = objects[by_wish[best[who, size, step] % len(place)]]
         taken[winner, size, step] = True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.stats.core.bootstrap import Codes, Floats, drawn_weights, t_quantile
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
@@ -121,7 +122,7 @@ def _class_precision(table: MatchTable, weights: Floats, rows: slice, near: Code
     images = table.image[start : near[-1] + 1]
     up_to = np.searchsorted(near, np.arange(start, near[-1] + 1))
     between = csr_array((np.ones(len(images), np.float32), (up_to, images)), shape=(len(near), len(weights)))
-    tried = np.cumsum(between @ weights, axis=0)
+    tried = np.cumsum(np.asarray(between @ weights), axis=0)
     own = weights[table.image[near]]
     value = np.zeros((len(OVERLAPS), weights.shape[1]))
     scale = np.where(true > 0, 100 / np.maximum(true, 1), 0).astype(np.float32)

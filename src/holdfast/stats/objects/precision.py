@@ -115,7 +115,9 @@ def resampled_precision(table: MatchTable, images: int, *, resamples: int = RESA
     return np.stack([means.mean(axis=0), means[0], means[5]], axis=1)
 
 
-def _class_precision(table: MatchTable, weights: Floats, rows: slice, near: Codes, start: int, true: Floats) -> Floats:
+def _class_precision(
+    table: MatchTable, weights: NDArray[np.float32], rows: slice, near: Codes, start: int, true: Floats
+) -> Floats:
     """Return the average precision of one class at every overlap in every resample, (overlaps, resamples)."""
     from scipy.sparse import csr_array
 

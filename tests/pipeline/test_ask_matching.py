@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import Refusal
-from holdfast.pipeline.ask.matching import read_answer, read_synonyms, singular
+from holdfast.pipeline.ask.wording import read_answer, read_synonyms, singular
 
 TWO = ("green lizard", "lizard")
 LIST = ("dog", "ice_cream", "car wheel", "anemone fish", "fox", "knife")

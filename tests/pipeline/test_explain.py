@@ -21,8 +21,7 @@ from holdfast.data.labels import map_labels
 from holdfast.explain import DEPTHS, parse_methods
 from holdfast.models import load_classifier, load_segmenter
 from holdfast.pipeline.explain.explain import ExplainSpec, details, explain
-from holdfast.pipeline.explain.maps import Item, MapMaker
-from holdfast.pipeline.explain.subjects import classifier_subject, segmenter_subject
+from holdfast.pipeline.explain.maps import Item, MapMaker, classifier_subject, segmenter_subject
 from holdfast.report.attribution.section import STAGES
 
 MODELS = ["embedded:resnet_rho0", "embedded:vit_rho95"]

@@ -28,8 +28,7 @@ from holdfast.pipeline.jobs.progress import silent, with_progress
 from holdfast.pipeline.samples import Hashes, Prepared, prepare, read
 from holdfast.pipeline.synth import order as synth_order
 from holdfast.pipeline.synth.files import MANIFEST
-from holdfast.pipeline.synth.row_ids import rendering_ids
-from holdfast.pipeline.synth.synth import make_spec, synth
+from holdfast.pipeline.synth.synth import make_spec, rendering_ids, synth
 from holdfast.scenarios import parse_conditions
 from holdfast.store import Parts, Run
 

@@ -18,7 +18,7 @@ from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
 from holdfast.pipeline import classifiers as evaluation
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.fast import remote_pass as elsewhere
+from holdfast.pipeline.fast import run as elsewhere
 from holdfast.pipeline.fast.rows import Writer
 from shapes import CLASSES
 
@@ -118,7 +118,7 @@ def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.pipeline.fast.device_pass._processes", lambda *_: 1)
-        patch.setattr("holdfast.pipeline.fast.shared_memory.SPARE", 0)  # two pieces of memory for five of work
+        patch.setattr("holdfast.pipeline.fast.decoding.SPARE", 0)  # two pieces of memory for five of work
         patch.setattr("holdfast.pipeline.fast.device_pass._unit_size", lambda _: 1)
         there, _ = evaluate(spec, tmp_path / "there", executor=Carried())
     assert_same(rows_of(here), rows_of(there))

@@ -32,9 +32,8 @@ from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.classifiers import Tested as Model
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion, row_key
 from holdfast.pipeline.fast import answers
-from holdfast.pipeline.fast import shared_memory as arrival
-from holdfast.pipeline.fast.decoding import Decoder, Order, Unit
-from holdfast.pipeline.fast.shared_memory import Arrival, Crew
+from holdfast.pipeline.fast import decoding as arrival
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Order, Unit
 from holdfast.pipeline.fast.views import blank, by_matrices, see
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition, parse_conditions

@@ -12,8 +12,16 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ClassKeys, Sample
 from holdfast.data.published.ximagenet12 import CLASSES as XIMAGENET12
 from holdfast.diorama import vocabulary
-from holdfast.pipeline.generate.prompts import Prompts, drawn_prompts, prompts_for, read_prompts, spoken
-from holdfast.pipeline.generate.strategies import drawn_strategies, strategies_of, write_prompts
+from holdfast.pipeline.generate.prompts import (
+    Prompts,
+    drawn_prompts,
+    drawn_strategies,
+    prompts_for,
+    read_prompts,
+    spoken,
+    strategies_of,
+    write_prompts,
+)
 
 TWELVE = tuple(label for label, _ in XIMAGENET12.values())
 

@@ -28,7 +28,7 @@ from holdfast.pipeline.hard.failure_modes import ModesSpec, class_name, gather, 
 from holdfast.pipeline.hard.pool import JUDGED
 from holdfast.pipeline.hard.remedy import AGAIN, EASY, HARD, POOL, easy_samples
 from holdfast.pipeline.hard.remedy_training import trainable
-from holdfast.pipeline.specs.recipes import REMEDIES
+from holdfast.pipeline.specs.training import REMEDIES
 from holdfast.stats.hard.failure_modes import LOOK_ALIKE, UNEXPLAINED
 from holdfast.store import Parts
 from holdfast.testing import check_classifier

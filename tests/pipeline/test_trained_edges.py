@@ -18,7 +18,7 @@ from holdfast.core.errors import UserError
 from holdfast.models import load_classifier
 from holdfast.pipeline.donors import make_pool
 from holdfast.pipeline.samples import read
-from holdfast.pipeline.specs import recipes
+from holdfast.pipeline.specs import training
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.fitting import Fit, Places, best_epoch
 from holdfast.pipeline.train.pictures import InMemory, Renderer, showing, tensors_of
@@ -285,9 +285,9 @@ def test_networks_of_torchvision_and_transformers_of_another_size_load_again(tmp
 
 
 def test_recipes_are_what_they_say() -> None:
-    paper = recipes.RECIPES["paper"]
+    paper = training.RECIPES["paper"]
     assert (paper.optimiser, paper.rate, paper.epochs, paper.batch_size, paper.size) == ("adam", 1e-4, 200, 16, 224)
     assert not (paper.augment or paper.cycle or paper.smoothing or paper.average or paper.clip or paper.decay)
     assert paper.keep(1000) is None and paper.schedule(0.9) == 1
-    changed = recipes.find_recipe("fast", epochs=3, rate=0.5)
+    changed = training.find_recipe("fast", epochs=3, rate=0.5)
     assert (changed.epochs, changed.rate, changed.rate_pretrained) == (3, 0.5, 0.5) and changed.schedule(1.0) == 0

@@ -14,7 +14,7 @@ from PIL import Image
 import holdfast
 from commands import run
 from holdfast.core.errors import UserError
-from holdfast.pipeline.specs.recipes import find_recipe
+from holdfast.pipeline.specs.training import find_recipe
 from holdfast.pipeline.train.pictures import cropped
 from holdfast.pipeline.train.plan import TrainSpec, mixed
 from holdfast.scenarios import parse_conditions

@@ -25,8 +25,8 @@ from walk_world import (
 from holdfast.core.errors import UserError
 from holdfast.core.types import LabelSpace
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
+from holdfast.pipeline.walk.resources import seen
 from holdfast.pipeline.walk.walk import STOPS, WalkInput, WalkOptions, WalkResult, walk
-from holdfast.pipeline.walk.walk_model import seen
 from holdfast.pipeline.walk.walk_step import Stepper
 
 OPTIONS = st.builds(

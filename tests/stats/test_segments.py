@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
 
 from holdfast.core.schema import PREDICTIONS, SEGMENTS
-from holdfast.pipeline.segment.counting import boundary, count, tolerance
+from holdfast.pipeline.segment.testing import boundary, count, tolerance
 from holdfast.stats.effects import segments
 from holdfast.stats.regression.fit import fit
 

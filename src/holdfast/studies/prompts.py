@@ -20,8 +20,7 @@ from holdfast.data.nuisances import article
 from holdfast.data.readers.manifest import read_rows
 from holdfast.models import load_classifier
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
-from holdfast.pipeline.generate.prompts import Prompts, spoken
-from holdfast.pipeline.generate.strategies import ALL, MEANING, ORIGINALS, strategies_of, write_prompts
+from holdfast.pipeline.generate.prompts import ALL, MEANING, ORIGINALS, Prompts, spoken, strategies_of, write_prompts
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import listing, number, percent, short_names

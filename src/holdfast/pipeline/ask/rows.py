@@ -18,8 +18,17 @@ from holdfast.core.schema import ANSWERS, PREDICTIONS
 from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import outcomes
-from holdfast.pipeline.ask.matching import Synonyms, is_refusal, read_answer
-from holdfast.pipeline.ask.wording import FULL_LIST, AskSpec, Distractors, Question, best_of_class, protocols
+from holdfast.pipeline.ask.wording import (
+    FULL_LIST,
+    AskSpec,
+    Distractors,
+    Question,
+    Synonyms,
+    best_of_class,
+    is_refusal,
+    protocols,
+    read_answer,
+)
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Job, Scope

@@ -18,8 +18,7 @@ from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.explain import AttributionMethod, parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
-from holdfast.pipeline.explain.maps import Item, MapMaker
-from holdfast.pipeline.explain.subjects import ExplainedModel, evaluated, segmented, trained
+from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (

@@ -1,21 +1,35 @@
 """Decode images, masks and backgrounds, a few dozen samples at a time, in processes that do nothing else.
 
-What such a process needs travels with each unit of work. It knows neither the collection nor the pool of donors, so
-sixteen processes hold no more than their pictures.
+What such a process needs travels with each unit of work. It knows neither the collection nor the pool of donors, and
+imports neither torch nor a model, so sixteen processes hold no more than their pictures and start at once. A process
+decodes into a piece of shared memory, a GPU fetches the pictures from there, and the piece is used for the next unit.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from multiprocessing import reduction
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import RejectedError, SampleError
+from holdfast.core.errors import HoldfastError, RejectedError, SampleError
 from holdfast.core.types import Donor, Image, Mask, Sample
+from holdfast.engine import Processes
 from holdfast.pipeline.donors import DonorPool, SampleContext, donor_draws, load_sample
 from holdfast.scenarios import Condition
 from holdfast.scenarios.background import cover, donor_background
@@ -170,3 +184,212 @@ def lent(donor: Donor, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
 def settle(order: Order, pool: DonorPool, seed: int, shape: tuple[int, ...]) -> tuple[Image, dict[str, Any]]:
     """Return a background from the whole pool, for an order whose first donors cannot be read; or a SampleError."""
     return lent(SampleContext(order.sample, pool, seed).donor(same_class=False), shape)
+
+
+AHEAD = 2
+"""Units per process that are decoded, or being decoded, before they are asked for."""
+
+SPARE = 8
+"""Pieces that the device may still be reading while the processes use all others."""
+
+NAMES = ("images", "masks", "backgrounds")
+Arrived = tuple[Facts, list[Group], Callable[[], None]]
+"""What was decoded, and a function to call when its pixels have been read."""
+
+
+class Pieces:
+    """Pieces of equal size of a file in memory, and the numbers of those that are free."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.file = _nameless(count * size)
+        self._maps = [mmap.mmap(self.file.fileno(), size, offset=number * size) for number in range(count)]
+        self.free = deque(range(count))
+        self._registered: list[int] = []
+
+    def register(self) -> None:
+        """Let a GPU read the pieces by itself; where the driver refuses, copies only take longer."""
+        import torch
+
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        for piece in self._maps:
+            address = np.frombuffer(piece, np.uint8).ctypes.data
+            if runtime.cudaHostRegister(address, len(piece), 0) == runtime.cudaError.success:
+                self._registered.append(address)
+
+    def view(self, number: int, shape: tuple[int, ...], kind: str, offset: int) -> Any:
+        """Return an array that lies in a piece."""
+        return np.ndarray(shape, kind, self._maps[number], offset)
+
+    def close(self) -> None:
+        """Release the memory; nothing may read from it any longer."""
+        if self._registered:
+            import torch
+
+            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+            for address in self._registered:
+                runtime.cudaHostUnregister(address)
+        self.file.close()  # the mapped memory is released with the last array in it
+
+
+def _nameless(size: int) -> IO[bytes]:
+    """Return a file in memory where there is room, else on the disk.
+
+    It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
+    at once, as Ray does.
+    """
+    memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
+    if roomy:
+        with suppress(OSError):  # another worker may have taken the room meanwhile
+            return _allocated(size, memory)
+    return _allocated(size, None)
+
+
+def _allocated(size: int, folder: Path | None) -> IO[bytes]:
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (it stays open)
+    try:
+        # Without allocated space, a process that writes into the file could end with SIGBUS.
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+@dataclass
+class _Placed:
+    """A group whose arrays lie in a piece, with the name, shape, type and offset of each array."""
+
+    places: list[int]
+    arrays: list[tuple[str, tuple[int, ...], str, int]]
+
+
+class Filling:
+    """The work of a process: it decodes a unit into a piece of memory; groups that do not fit are pickled.
+
+    It travels to the processes when they start; they keep the file open from then on.
+    """
+
+    def __init__(self, decoder: Decoder, file: int, size: int) -> None:
+        self._decoder, self._file, self._size = decoder, file, size
+
+    def __getstate__(self) -> tuple[Decoder, Any, int]:
+        return self._decoder, reduction.DupFd(self._file), self._size
+
+    def __setstate__(self, state: tuple[Decoder, Any, int]) -> None:
+        self._decoder, file, self._size = state
+        self._file = file.detach()
+
+    def __call__(self, task: tuple[Unit, int]) -> tuple[Facts, list[Group | _Placed]]:
+        """Return facts, and groups or where they lie."""
+        unit, number = task
+        facts, groups = self._decoder(unit)
+        answer: list[Group | _Placed] = []
+        offset = 0
+        with mmap.mmap(self._file, self._size, offset=number * self._size) as piece:
+            for group in groups:
+                arrays = [getattr(group, name) for name in NAMES]
+                if offset + sum(array.nbytes for array in arrays) > self._size:
+                    answer.append(group)
+                    continue
+                placed = _Placed(group.places, [])
+                for name, array in zip(NAMES, arrays, strict=True):
+                    piece[offset : offset + array.nbytes] = array.data.cast("B")
+                    placed.arrays.append((name, array.shape, array.dtype.str, offset))
+                    offset += array.nbytes
+                answer.append(placed)
+        return facts, answer
+
+
+class Crew:
+    """Processes that decode and the memory they decode into, for one pass or for several."""
+
+    def __init__(self, decoder: Decoder, *, processes: int, piece: int, gpu: bool) -> None:
+        self.most = AHEAD * processes
+        self.pieces = Pieces(self.most + SPARE, piece)
+        self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
+        self._registering = threading.Thread(target=self.pieces.register, daemon=True) if gpu else None
+
+    def begin_registering(self) -> None:
+        """Begin to register the memory: it takes tenths of a second per gigabyte, beside networks being compiled."""
+        if self._registering is not None and self._registering.ident is None:
+            self._registering.start()
+
+    def registered(self) -> None:
+        """Wait until a GPU can read the memory by itself."""
+        if self._registering is not None and self._registering.ident is not None:
+            self._registering.join()
+
+    def close(self) -> None:
+        """End the processes."""
+        self.registered()
+        self.processes.close()
+        self.pieces.close()
+
+
+class Arrival:
+    """Yields decoded units in order: decoded in this process without a crew, else some units ahead."""
+
+    def __init__(self, units: Iterable[Unit], decoder: Decoder, crew: Crew | None) -> None:
+        self._units, self._decoder, self._crew = iter(units), decoder, crew
+        self._pending: deque[tuple[Future[Any], int]] = deque()
+        if crew is not None:
+            self._ask(crew)
+            crew.begin_registering()
+
+    def __iter__(self) -> Iterator[Arrived]:
+        crew = self._crew
+        if crew is None:
+            for unit in self._units:
+                yield *self._decoder(unit), _nothing
+            return
+        crew.registered()
+        while self._pending:
+            future, number = self._pending.popleft()
+            with _lost_processes_named():
+                facts, groups = future.result()
+            yield (
+                facts,
+                [_group(group, number, crew.pieces) for group in groups],
+                partial(crew.pieces.free.append, number),
+            )
+            self._ask(crew)
+
+    def close(self) -> None:
+        """Cancel the units that are not being decoded yet."""
+        for future, _ in self._pending:
+            future.cancel()
+
+    def _ask(self, crew: Crew) -> None:
+        while len(self._pending) < crew.most and crew.pieces.free:
+            unit = next(self._units, None)
+            if unit is None:
+                return
+            number = crew.pieces.free.popleft()
+            with _lost_processes_named():
+                self._pending.append((crew.processes.submit((unit, number)), number))
+
+
+@contextmanager
+def _lost_processes_named() -> Iterator[None]:
+    """Turn BrokenProcessPool into a HoldfastError."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise HoldfastError(
+            "a process that decodes images was killed (out of memory?); finished rows are kept: run the same "
+            "command again with fewer --workers (with --engine ray: fewer --cpus per worker)"
+        ) from error
+
+
+def _group(group: Group | _Placed, number: int, pieces: Pieces) -> Group:
+    if isinstance(group, Group):
+        return group
+    return Group(
+        group.places, **{name: pieces.view(number, shape, kind, offset) for name, shape, kind, offset in group.arrays}
+    )
+
+
+def _nothing() -> None:
+    """Release nothing: these arrays are in no piece."""

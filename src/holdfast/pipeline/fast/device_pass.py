@@ -22,11 +22,10 @@ from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.evaluation_rows import EvaluationJob, Portion
 from holdfast.pipeline.fast import networks
 from holdfast.pipeline.fast.answers import Groups
-from holdfast.pipeline.fast.decoding import Decoder, Unit, unit_of
+from holdfast.pipeline.fast.decoding import Arrival, Crew, Decoder, Unit, unit_of
 from holdfast.pipeline.fast.flow import MOST, Flow, Subject, at_once
 from holdfast.pipeline.fast.networks import Network, Warming
 from holdfast.pipeline.fast.rows import Chunk, TableMaker, Writer
-from holdfast.pipeline.fast.shared_memory import Arrival, Crew
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition

@@ -24,8 +24,14 @@ from holdfast.data.writers import encode_image, write_atomic
 from holdfast.engine import Executor, LocalExecutor, core_count
 from holdfast.generate import load_image_maker
 from holdfast.pipeline.files import safe_part
-from holdfast.pipeline.generate.files import POOL_ROWS, GeneratedPool
-from holdfast.pipeline.generate.plan import GenerateSpec, GenerationPlan, ImageRequest, plan_prompts
+from holdfast.pipeline.generate.plan import (
+    POOL_ROWS,
+    GeneratedPool,
+    GenerateSpec,
+    GenerationPlan,
+    ImageRequest,
+    plan_prompts,
+)
 from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.execute import batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan

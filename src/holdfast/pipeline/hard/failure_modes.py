@@ -22,7 +22,7 @@ from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
 from holdfast.models.embedded import ASSETS, installed
 from holdfast.pipeline.generate.prompts import article, spoken
-from holdfast.pipeline.hard.folder import read_hard_set
+from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import ModesSpec as ModesSpec

@@ -14,8 +14,8 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys, map_labels
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.hard.folder import read_hard_set
 from holdfast.pipeline.hard.pool import JUDGED
+from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.hard.remedy_training import (
     WEIGHTS,
     described,

@@ -22,7 +22,7 @@ from holdfast.models.embedded import read_asset
 from holdfast.models.local_dir import read_config
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
-from holdfast.pipeline.specs.recipes import RemedyRecipe
+from holdfast.pipeline.specs.training import RemedyRecipe
 from holdfast.training import augment
 from holdfast.training.loop import Epoch, TrainingOptions, constant, fit, one_cycle
 from holdfast.training.saving import DRAWN_WORLD, write_model

@@ -1,10 +1,12 @@
-"""A segmenter on pictures: rows of the one table, the counts behind them, and a few pictures for the report."""
+"""A segmenter on pictures: counted pixels and boundaries, rows of the one table, and a few pictures for the report."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,16 +16,80 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.protocols import Segmenter
 from holdfast.core.schema import SEGMENTS
-from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Sample
+from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Mask, Sample
 from holdfast.data.labels import map_labels
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.failures import answer_each
-from holdfast.pipeline.segment.counting import Map, count, truth_map
 from holdfast.pipeline.train.pictures import Tensors
-from holdfast.pipeline.train.worker import Answers
+from holdfast.pipeline.train.train import Answers
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.store import Parts
+
+TOLERANCE = 0.0075
+"""How far apart two boundaries may lie to meet, as a share of the picture's diagonal (Csurka and others, 2013)."""
+
+Map = NDArray[np.uint8]
+"""HW, places in a list of classes whose first is the background."""
+
+
+def truth_map(mask: Mask, place: int) -> Map:
+    """Return the class of every pixel of a picture with one object; 0 is background."""
+    return mask.astype(np.uint8) * np.uint8(place)
+
+
+def tolerance(height: int, width: int) -> int:
+    """Return how many pixels two boundaries of a picture may lie apart: at least 1."""
+    return max(1, round(TOLERANCE * float(np.hypot(height, width))))
+
+
+def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
+    """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map.
+
+    A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the picture's
+    edge is no boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight line.
+    """
+    disk = _disk(tolerance(*truth.shape))
+    counts = {}
+    for place in np.union1d(np.unique(truth), np.unique(predicted)).tolist():
+        real, said = truth == place, predicted == place
+        both, own, theirs = int((real & said).sum()), int(real.sum()), int(said.sum())
+        real_edge, said_edge = boundary(real), boundary(said)
+        counts[int(place)] = {
+            "intersection": both,
+            "union": own + theirs - both,
+            "truth": own,
+            "predicted": theirs,
+            "truth_boundary": int(real_edge.sum()),
+            "truth_boundary_met": _met(real_edge, said_edge, disk),
+            "predicted_boundary": int(said_edge.sum()),
+            "predicted_boundary_met": _met(said_edge, real_edge, disk),
+        }
+    return counts
+
+
+def boundary(mask: Mask) -> Mask:
+    """Return the pixels of a mask that touch one outside it."""
+    inside = np.ones_like(mask)
+    inside[1:] &= mask[:-1]
+    inside[:-1] &= mask[1:]
+    inside[:, 1:] &= mask[:, :-1]
+    inside[:, :-1] &= mask[:, 1:]
+    return mask & ~inside
+
+
+@functools.cache
+def _disk(radius: int) -> Any:
+    across = np.arange(-radius, radius + 1)
+    return (across[:, None] ** 2 + across[None, :] ** 2 <= radius**2).astype(np.uint8)
+
+
+def _met(edge: Mask, other: Mask, disk: Any) -> int:
+    if not edge.any() or not other.any():
+        return 0
+    near = cv2.dilate(other.view(np.uint8), disk)
+    return int((edge & near.astype(np.bool_)).sum())
+
 
 FOUND = 0.5
 """IoU of the labelled class from which on a row counts as ``correct``."""

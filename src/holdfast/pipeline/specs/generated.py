@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from holdfast.core.options import Spec, option
 from holdfast.pipeline.specs.data import batch_size, device, labels, limit, max_pixels, outcome, retry_errors, seed
-from holdfast.pipeline.specs.recipes import REMEDIES, RemedyRecipe
 from holdfast.pipeline.specs.rows import EvaluateSpec
+from holdfast.pipeline.specs.training import REMEDIES, RemedyRecipe
 
 NUISANCES = ("background", "texture", "material")
 

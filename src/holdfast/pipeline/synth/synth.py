@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from holdfast.core.errors import UserError
-from holdfast.core.fingerprint import bytes_sha256, fingerprint
+from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.types import Sample
 from holdfast.data.writers import encode_image, encode_mask, mask_rle, write_atomic
 from holdfast.engine import Executor, LocalExecutor
@@ -42,9 +44,42 @@ from holdfast.pipeline.synth.files import (
     last_shard,
     write_shard,
 )
-from holdfast.pipeline.synth.row_ids import rendering_ids
 from holdfast.scenarios import PAPER, Condition, make_condition, parse_conditions
 from holdfast.store import Parts, Run, write_json, writing
+
+
+def rendering_ids(
+    prepared: Prepared,
+    sample: Sample,
+    conditions: Sequence[Condition],
+    painter: Painter | None,
+    *,
+    seed: int,
+    format: str,
+    quality: int,
+) -> Iterator[str]:
+    """Yield row ids, which change with image, mask, donors, prompt, generator, condition and encoding.
+
+    The text that is hashed is canonical JSON; conditions of a sample share most of it, so it is put together of pieces.
+    """
+    own = canonical_json([sample.sample_id, sample.source_id, sample.label, sample.split, sample.fold, sample.licence])
+    image = encode_basestring(prepared.images[sample.sample_id])
+    mask = encode_basestring(prepared.masks[sample.sample_id])
+    encoding = canonical_json([format, quality if format == "jpeg" else 0])
+    middle = f'"encoding":{encoding},"image":{image},"mask":{mask}'
+    for condition in conditions:
+        definition = condition.definition
+        what = _spelled(condition.scenario, condition.variant, condition.parameters_json)
+        painted = f'"painted":{canonical_json(painter.identity(sample))},' if painter and definition.paints else ""
+        pool = encode_basestring(prepared.pool_fingerprint if definition.donor else "")
+        text = f'{{"condition":{what},{middle},{painted}"pool":{pool},"sample":{own},"seed":{seed}}}'
+        yield hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1024)
+def _spelled(*texts: str) -> str:
+    return canonical_json(texts)
+
 
 RenderingJob = Job[Sample, Condition]
 """A sample and the conditions that it owes."""

@@ -15,7 +15,7 @@ from holdfast.models import load_classifier, local_dir, packaged, python, timm, 
 from holdfast.models.embedded import read_asset
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
-from holdfast.pipeline.specs.recipes import CROP_SHARE
+from holdfast.pipeline.specs.training import CROP_SHARE
 from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from holdfast.core.schema import CURVES
 from holdfast.core.types import Sample
 from holdfast.data.splits import TEST, stratified_split
 from holdfast.pipeline.jobs.environment import version
-from holdfast.pipeline.specs.recipes import Recipe
+from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec

@@ -3,43 +3,277 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
 from holdfast.core.schema import JOBS
-from holdfast.core.types import Collection
-from holdfast.engine import Executor, LocalExecutor
-from holdfast.models.torch_classifier import resolve_device
+from holdfast.core.types import Collection, LabelSpace, Sample
+from holdfast.data.labels import map_labels, outcomes
+from holdfast.engine import Executor, LocalExecutor, core_count, share_of
+from holdfast.models import local_dir, python
+from holdfast.models.torch_classifier import TorchClassifier, resolve_device
+from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.jobs.execute import execute
+from holdfast.pipeline.jobs.execute import Row, execute
+from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.jobs.plan import Plan, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.architectures import Architecture
+from holdfast.pipeline.train.fitting import Fit, on_device, places_of, trained_as
+from holdfast.pipeline.train.pictures import (
+    RenderedSource,
+    Renderer,
+    Showing,
+    Source,
+    Team,
+    Tensors,
+    bytes_of,
+    tensors_of,
+)
 from holdfast.pipeline.train.plan import (
     TestedPicture,
     TrainingJob,
     TrainingJobs,
+    TrainingTest,
     TrainSpec,
     check,
     conditions_of,
     ids_of,
+    key_of,
     make_jobs,
     scenarios_text,
     scope_of,
     with_folds,
 )
-from holdfast.pipeline.train.worker import TrainingWorker
-from holdfast.store import Parts, Run, write_table, writing
+from holdfast.store import Parts, Run, write_json, write_table, writing
 
-__all__ = ["TrainSpec", "train"]
+if TYPE_CHECKING:
+    import torch
+
+OF_MACHINE = 0.25
+"""Share of a machine's memory that pictures may take, all workers on it together."""
+
+TESTED = 256
+"""Pictures that are tested at once: as many as a small memory holds at 224 pixels."""
+
+Answers = Callable[[Tensors, Mapping[str, str]], Iterable[tuple[Sample, Row]]]
+"""Returns the outcome columns for each picture, given the pictures and the row id of each sample."""
+
+
+@dataclass
+class TrainingResources:
+    """What a process holds: its device, who makes pictures, and the pictures of one condition by its name."""
+
+    device: str
+    team: Team
+    held: dict[str, Tensors] = field(default_factory=dict)
+
+
+class TrainingWorker:
+    """Trains and tests classifiers one after the other; the pictures of a condition serve all jobs that train on it."""
+
+    fitting: type[Fit] = Fit
+    masks = False  # whether networks learn where the object is
+    name = "training"
+
+    def __init__(self, spec: TrainSpec, collection: Collection, pool: DonorPool, run: Path, device: str) -> None:
+        self.spec, self.collection, self.pool = spec, collection, pool
+        self.run_path, self.device, self.classes = run, device, collection.classes
+        self.watch: Callable[[int, int], None] | None = None  # told (epochs done, epochs), in this process only
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "watch": None}
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes of pictures that may be held: as asked for, or a share of this machine's."""
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
+
+    def load(self) -> TrainingResources:
+        """Return resources without pictures, on the device of the machine that does the work."""
+        import torch
+
+        device = resolve_device(self.device)
+        if device.startswith("cuda:"):
+            torch.cuda.set_device(torch.device(device))
+        return TrainingResources(device, team_of(self.spec))
+
+    def fingerprints(self, resources: TrainingResources) -> list[str]:
+        """Return nothing: all weights are made here."""
+        return []
+
+    def run(self, resources: TrainingResources, jobs: Sequence[TrainingTest]) -> Iterator[Row]:
+        """Train the network of each job, and yield the rows of its test; a failure stays with its job."""
+        for job in jobs:
+            (model,) = answer_each(lambda trainings: [self._trained(resources, trainings[0])], [job.item])
+            tested = list(zip(job.parts, job.ids, strict=True))
+            if isinstance(model, SampleError):
+                write_json(self._record(job.item), self._about(job.item) | {"status": "error", "error": str(model)})
+                failed = {"status": "error", "error": f"{job.item.name} has no model: {model}"[:500]}
+                for part, row_id in tested:
+                    yield self._row(job.item, (part.sample, part.rendered_as)) | {"row_id": row_id} | failed
+                continue
+            renderer = self._renderer(resources, self.tested_size(model), hashed=True)
+            answers = self.answers(job, model)
+            for _, alike in groupby(tested, key=lambda pair: pair[0].condition):
+                shown = [((part.sample, part.rendered_as), row_id) for part, row_id in alike]
+                for start in range(0, len(shown), TESTED):
+                    pictures = shown[start : start + TESTED]
+                    rows = picture_rows(renderer, pictures, self.classes, answers, masks=self.masks)
+                    yield from (self._row(job.item, shown) | row for shown, row in rows)
+
+    def _trained(self, resources: TrainingResources, job: TrainingJob) -> Any:
+        """Return the model of a job, trained now or before."""
+        try:
+            facts = trained_as(self.run_path / "models" / job.folder, job.identity)
+            if facts is None or not self._record(job).is_file():
+                self._train(resources, job, facts)
+            return self.model(resources, job)
+        except UserError as error:  # such as a class without pictures: other jobs can still be trained
+            raise SampleError(str(error)) from error
+
+    def _train(self, resources: TrainingResources, job: TrainingJob, facts: dict[str, Any] | None) -> None:
+        """Train the model of a job in its folder, unless its facts are there, and record the job."""
+        source, samples, left_out = self._source(resources, job)
+        places = places_of(samples, job, self.classes, self.spec)
+        if facts is None:
+            facts = self.fitting(
+                self.spec, job, self.classes, source, places, self.run_path, resources.device, self.watch
+            ).train()
+        tested = sum(sample.fold == job.fold for sample in samples)
+        known = {key: facts[key] for key in _FACTS}
+        done = {"validation": facts["validation_accuracy"], "test_images": tested, "left_out": left_out}
+        balance = json.dumps(facts["class_balance"], ensure_ascii=False)
+        write_json(self._record(job), self._about(job) | known | done | {"class_balance": balance, "status": "ok"})
+
+    def _source(self, resources: TrainingResources, job: TrainingJob) -> tuple[Source, Sequence[Sample], int]:
+        """Return the pictures of a job's condition, their samples, and how many could not be made."""
+        import torch
+
+        shown = job.trained_pictures(self.collection.samples, self.spec.seed)
+        recipe = self.spec.settled()
+        # With crops, a picture is held somewhat larger, and every epoch takes another part of it.
+        renderer = self._renderer(resources, recipe.scaled or recipe.size)
+        if bytes_of(len(shown), renderer.size, channels=4 if self.masks else 3) > self.memory:
+            place = {name: number for number, name in enumerate(self.classes)}
+            labels = torch.tensor([place[sample.label] for sample, _ in shown])
+            return RenderedSource(renderer, shown, labels, self.masks), [sample for sample, _ in shown], 0
+        if job.trained_on not in resources.held:
+            # The others go first: two conditions need not fit at once.
+            resources.held.clear()
+            resources.held[job.trained_on] = tensors_of(renderer, shown, self.classes, masks=self.masks)
+        held = resources.held[job.trained_on]
+        pictures = held.images
+        if held.masks is not None:
+            pictures = torch.cat([pictures, held.masks[:, None].to(torch.uint8)], 1)
+        return on_device(pictures, held.labels, resources.device), held.samples, len(held.failed)
+
+    def _renderer(self, resources: TrainingResources, size: int, *, hashed: bool = False) -> Renderer:
+        spec = self.spec
+        scaled = spec.settled().scaled
+        return Renderer(
+            self.pool, size, spec.seed, spec.max_pixels, spec.matte, hashed, scaled=scaled, team=resources.team
+        )
+
+    def model(self, resources: TrainingResources, job: TrainingJob) -> Any:
+        """Load the trained model, to be tested."""
+        folder, architecture = self.run_path / "models" / job.folder, job.architecture
+        if architecture.library == "python":
+            name = Name("python", architecture.architecture, str(folder / "model.safetensors"))
+            return python.load(name, device=resources.device)
+        return local_dir.load(Name("local-dir", str(folder)), device=resources.device)
+
+    def tested_size(self, model: Any) -> int:
+        """Return the width and height of the pictures that a model is tested on."""
+        return int(model.preprocessing.size[0])
+
+    def answers(self, job: TrainingTest, model: Any) -> Answers:
+        """Return how a model's answers to pictures become outcome columns."""
+        label_map = map_labels(self.classes, {}, LabelSpace(tuple(self.classes)))
+
+        def classified(pictures: Tensors, ids: Mapping[str, str]) -> Iterator[tuple[Sample, Row]]:
+            def ask(places: Sequence[int]) -> list[Row]:
+                probabilities = model.predict_prepared(list(_as_loaded(pictures.images[list(places)], model)))
+                labels = [pictures.samples[place].label for place in places]
+                columns = outcomes(probabilities, label_map, labels)
+                return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+            for place, answer in enumerate(answer_each(ask, range(len(pictures)))):
+                outcome = {"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer
+                yield pictures.samples[place], dict(pictures.facts[place]) | outcome
+
+        return classified
+
+    def _row(self, job: TrainingJob, shown: Showing) -> Row:
+        return key_of(self.spec, self.collection.name, job, shown) | {"label": shown[0].label}
+
+    def _record(self, job: TrainingJob) -> Path:
+        return self.run_path / "jobs" / job.folder / "job.json"
+
+    def _about(self, job: TrainingJob) -> dict[str, Any]:
+        return {
+            "job": job.name, "task": self.spec.task, "model": job.architecture.name, "trained_on": job.trained_on,
+            "fold": job.fold, "seed": self.spec.seed,
+        }  # fmt: skip
+
+
+_FACTS = ("epochs", "best_epoch", "train_images", "validation_images", "pieces", "device", "seconds")
+
+
+def team_of(spec: TrainSpec) -> Team:
+    """Return as many processes that make pictures as a specification asks for; this machine's share of them."""
+    return Team(share_of(spec.renderers) if spec.renderers else core_count())
+
+
+def picture_rows(
+    renderer: Renderer,
+    shown: Sequence[tuple[Showing, str]],
+    classes: Sequence[str],
+    answers: Answers,
+    *,
+    masks: bool = False,
+) -> Iterator[tuple[Showing, Row]]:
+    """Make pictures of one condition, show them to a model, and yield each with its row's id and outcome columns.
+
+    Args:
+        renderer: makes the pictures.
+        shown: what is to be made, each with its row id.
+        classes: of the dataset.
+        answers: asks the model.
+        masks: whether pictures come with masks.
+    """
+    made_of = {showing[0].sample_id: showing for showing, _ in shown}
+    ids = {showing[0].sample_id: row_id for showing, row_id in shown}
+    pictures = tensors_of(renderer, [showing for showing, _ in shown], classes, masks=masks)
+    rows: list[tuple[Sample, Row]] = [
+        (sample, {"status": status, "error": error}) for sample, status, error in pictures.failed
+    ]
+    rows += answers(pictures, ids) if len(pictures) else ()
+    for sample, row in rows:
+        yield made_of[sample.sample_id], {"row_id": ids[sample.sample_id]} | row
+
+
+def _as_loaded(images: torch.Tensor, classifier: TorchClassifier) -> torch.Tensor:
+    """Return pictures exactly as the model's own preparation makes them."""
+    import torch
+
+    mean, std = (
+        torch.tensor(values).view(-1, 1, 1) for values in (classifier.preprocessing.mean, classifier.preprocessing.std)
+    )
+    return images.float().div_(255).sub_(mean).div_(std)
+
 
 SAME = (
     "verb", "dataset", "classes", "seed", "folds", "train_split", "validation", "trained_by", "balance",

@@ -19,7 +19,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.protocols import LatentGenerator, Oracle
 from holdfast.core.types import Image
 from holdfast.pipeline.specs import WalkOptions as WalkOptions
-from holdfast.pipeline.walk.walk_model import UnderTest as UnderTest
+from holdfast.pipeline.walk.resources import UnderTest as UnderTest
 from holdfast.pipeline.walk.walk_step import BatchView, State, Stepper
 
 STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")

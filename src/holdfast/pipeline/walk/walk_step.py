@@ -21,7 +21,7 @@ from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
 from holdfast.generate.torch_parts import noise
 from holdfast.pipeline.specs import WalkOptions
-from holdfast.pipeline.walk.walk_model import UnderTest, check_gradients, losses, needs_gradients
+from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses, needs_gradients
 
 if TYPE_CHECKING:
     import torch

@@ -28,8 +28,8 @@ from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import Prepared, applicable, prepare, read, samples_table, stored_conditions
-from holdfast.pipeline.specs import parse_matte
-from holdfast.pipeline.walk.perturb import PerturbSpec, WalkOptions, perturb
+from holdfast.pipeline.specs import PerturbSpec, WalkOptions, parse_matte
+from holdfast.pipeline.walk.perturb import perturb
 from holdfast.scenarios import Condition, find_scenario, make_condition
 from holdfast.stats.walks.walk_rows import PERTURBED, RANDOM_WALK
 from holdfast.store.foreign import parse_foreign_json

@@ -221,9 +221,16 @@ def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
     sizes = sample_sizes(kept, difference=0.02, donors=donors)
     return [
         f"In the middle of these comparisons, {plural(int(sizes['n'].median()), 'photo')} find a drop of "
-        f"{points(sizes['detectable'].median())} four times in five; a drop of 2 points would need "
-        f"{plural(int(sizes['photos_needed'].median()), 'photo')}."
+        f"{points(sizes['detectable'].median())} four times in five{_needed(sizes['photos_needed'])}."
     ]
+
+
+def _needed(photos: pd.Series) -> str:
+    """Return the photos that a drop of 2 points needs in the middle half of the comparisons, if there are four."""
+    if len(photos) < 4:
+        return ""
+    fewest, most = (int(photos.quantile(share)) for share in (0.25, 0.75))
+    return f"; a drop of 2 points would need {fewest:,} to {most:,}, as half of the comparisons have it"
 
 
 def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:

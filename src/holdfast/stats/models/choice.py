@@ -18,6 +18,7 @@ from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import chosen, judged, own_cells
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.between import Common, common
+from holdfast.stats.models.power import range_of
 from holdfast.stats.models.ranks import clearly_better, simultaneous_widths
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class ModelChoice:
         best: the highest weighted accuracy within the limits; empty where no model holds them.
         together: the best and those that the photos do not tell from it.
         photos: that all models answered.
-        more_photos: about how many photos in all would tell the first two apart, NaN where they are or none would.
+        more_photos: between how many and how many photos in all would tell the first two apart, over the middle half
+            of what their difference may be; None where they are, or where these photos do not say how many.
         dropped: photos that some model answered and another did not: they count for none.
     """
 
@@ -84,7 +86,7 @@ class ModelChoice:
     best: str
     together: tuple[str, ...]
     photos: int
-    more_photos: float
+    more_photos: tuple[int, int] | None
     dropped: int
 
     @property
@@ -257,25 +259,24 @@ def _within(
 
 def _best(
     shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_], level: float
-) -> tuple[int, list[int], float]:
+) -> tuple[int, list[int], tuple[int, int] | None]:
     """Return the best within limits (−1: none), those not told from it, and photos that would tell the first two."""
     places = np.flatnonzero(within)
     if not len(places):
-        return -1, [], math.nan
+        return -1, [], None
     order = places[np.argsort(-accuracy[places], kind="stable")]
     best = int(order[0])
     better = clearly_better(accuracy, moved, shared.photos, level)
     together = [int(place) for place in order if not better[best, place]]
     if len(together) < 2:
-        return best, together, math.nan
+        return best, together, None
     second = together[1]
     difference = float(accuracy[best] - accuracy[second])
     spread = float((moved[:, best] - moved[:, second]).std())
     half = float(simultaneous_widths(moved, level)[best, second])
     if difference <= 1e-12 or spread <= 1e-12:
-        return best, together, math.nan
-    needed = shared.photos * ((half + POWER_QUANTILE * spread) / difference) ** 2
-    return best, together, float(math.ceil(needed)) if needed < 1e7 else math.nan
+        return best, together, None
+    return best, together, range_of(shared.photos, difference / spread, half / spread + POWER_QUANTILE)
 
 
 def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:

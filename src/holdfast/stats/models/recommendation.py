@@ -65,8 +65,12 @@ def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[
         f"The data do not decide between {len(choice.together)} models: {names}. {choice.best} is first in "
         f"{_percent(best['best'])} of resamples of the {choice.photos} photos."
     )
-    if not math.isnan(choice.more_photos):
-        text += f" About {choice.more_photos:,.0f} photos would tell the first two apart if the difference stays."
+    if choice.more_photos is not None:
+        fewest, most = choice.more_photos
+        text += (
+            f" {fewest:,} to {most:,} photos in all would tell the first two apart, 8 times of 10, if the true "
+            "difference lies in the middle half of where it may lie."
+        )
     model, cost = _cheaper([rows[name] for name in choice.together])
     return model, f"{text} {cost}"
 

@@ -54,6 +54,18 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not result.stdout
 
 
+@pytest.mark.parametrize("verb", ["check", "eval", "report", "explain", "compare"])
+def test_commands_whose_arguments_differ_in_order_show_each_other(verb: str) -> None:
+    printed = " ".join(run(verb, "--help").stdout.split())
+    for usage in ("check MODEL PHOTOS", "eval DATA --models A,B --out RUN", "explain RUN", "compare RUN NEW_RUN"):
+        assert usage in printed
+
+
+def test_the_package_runs_as_a_module() -> None:
+    answer = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("holdfast ")
+
+
 def test_an_unknown_verb_and_a_missing_option() -> None:
     assert "No such command" in run("evla", code=2).stderr
     assert "--models" in run("eval", "here", "--out", "x", code=2).stderr

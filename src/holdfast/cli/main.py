@@ -117,13 +117,23 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Maintain": (doctor, plan.app_of(PLANNED)),
 }  # fmt: skip
 NAMES = {runs.evaluate: "eval", list_names: "ls", share.open_: "open"}
+SIDE_BY_SIDE = """The commands of one answer, side by side:
+
+holdfast check MODEL PHOTOS: masks, eval and report in one go
+
+holdfast eval DATA --models A,B --out RUN: the table of any number of models
+
+holdfast report RUN; explain RUN; compare RUN NEW_RUN: what reads it"""
+"""Stands below the help of each of them, since they take their arguments in different orders."""
+TOGETHER = (findings.check, runs.evaluate, findings.report, findings.explain, findings.compare)
 
 for _title, _commands in GROUPS.items():
     for _command in _commands:
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, rich_help_panel=_title)
         else:
-            app.command(NAMES.get(_command), rich_help_panel=_title)(_command)
+            _below = SIDE_BY_SIDE if _command in TOGETHER else None
+            app.command(NAMES.get(_command), rich_help_panel=_title, epilog=_below)(_command)
 
 
 _INTERRUPTED = 130

@@ -6,16 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import ceil
 from random import Random
 from typing import Any
 
+import numpy as np
 from sqlalchemy import ColumnElement, Connection, Row, case, func, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import VoteQuestion, parse_rule
 from holdfast.people.identity import is_id, new_token, one_line
-from holdfast.people.tables import campaigns, images, items, people, places, tasks
+from holdfast.people.tables import campaigns, images, items, people, places, tasks, votes
 
 STATUSES = ("open", "paused", "closed")
 ROLES = ("positive", "negative", "training")
@@ -398,6 +400,29 @@ def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[st
 
 
 _TASK_STATUSES = ("open", "finished", "discarded", "expired")
+
+
+def administrators(connection: Connection) -> list[str]:
+    """Return the names of those who look after the server and so ask for judgements."""
+    return list(
+        connection.scalars(select(people.c.name).where(people.c.role == "admin", people.c.name != "").distinct())
+    )
+
+
+def usual_minutes(connection: Connection, campaign_id: int, *, least: int = 3) -> tuple[int, int] | None:
+    """Return the minutes that the middle half of the sent sets took; None while fewer than ``least`` were sent."""
+    spent = (
+        select(func.sum(votes.c.seconds))
+        .join(places, places.c.id == votes.c.place_id)
+        .join(tasks, tasks.c.id == places.c.task_id)
+        .where(tasks.c.campaign_id == campaign_id, tasks.c.status == "finished")
+        .group_by(tasks.c.id)
+    )
+    seconds = [float(value) for value in connection.scalars(spent)]
+    if len(seconds) < least:
+        return None
+    first, third = np.quantile(seconds, [0.25, 0.75])
+    return max(1, round(float(first) / 60)), max(1, ceil(float(third) / 60))
 
 
 def _people(connection: Connection, campaign_id: int, now: float) -> list[dict[str, Any]]:

@@ -22,6 +22,14 @@ router = APIRouter(tags=["review"])
 
 _Word = Annotated[str, Field(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _DAY_S = 86_400.0
+_WHY = {
+    "quality": "A program made or picked these pictures to test vision models with; those that people recognise stay.",
+    "oracle": "A program let these pictures pass. Your answers show how often it was right.",
+    "naturalness": "A program changed these pictures. Your answers show how natural it left them.",
+    "single": "Vision models are tested with these pictures; one that shows two of the things would be unfair.",
+    "custom": "Vision models are tested with these pictures. Your answers decide which of them are kept.",
+}
+"""Why a person is asked, by kind of campaign."""
 
 
 class QuestionShown(BaseModel):
@@ -111,7 +119,13 @@ def review_list(request: Request, server: Server, person: Member) -> HTMLRespons
 def review_page(request: Request, campaign_id: Identity, server: Server, person: Member) -> HTMLResponse:
     """Show the page on which a person works on one campaign."""
     campaign = _campaign(server, campaign_id)
-    return page(request, "review_task.html", campaign=campaign, judged=campaign.settings.images_per_task)
+    with server.database.reading() as connection:
+        asking = [name for name in campaigns.administrators(connection) if name != person.name]
+        minutes = campaigns.usual_minutes(connection, campaign_id)
+    return page(
+        request, "review_task.html", campaign=campaign, judged=campaign.settings.images_per_task,
+        asking=asking, why=_WHY[campaign.kind], minutes=minutes,
+    )  # fmt: skip
 
 
 @router.get("/api/review/campaigns/{campaign_id}")

@@ -234,6 +234,7 @@ async function open(wanted) {
   setTimeout(() => (waiting.textContent = "The picture still does not come. If you leave, others get this set after a while."), LONG_MS);
   render();
   show("picture");
+  scrollTo(0, 0); // a long question may have been scrolled to
   if (!one.right) ahead(place());
   const image = await fetched(one.url);
   if (step !== one) return;

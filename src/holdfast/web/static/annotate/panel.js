@@ -59,7 +59,7 @@ export class Panel {
   }
 
   showImage(drawing) {
-    this.find("name").textContent = drawing?.name ?? "";
+    this.find("name").textContent = this.find("name").parentElement.title = drawing?.name ?? "";
     this.find("facts").textContent = drawing ? `${drawing.label} · ${drawing.width} × ${drawing.height}` : "";
     this.#root.dataset.image = drawing?.id ?? "";
     if (drawing) document.title = `${drawing.name} · Holdfast`;

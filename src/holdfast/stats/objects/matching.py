@@ -56,7 +56,7 @@ class MatchTable:
     """Which predictions met an object, in the order of class, then score.
 
     Attributes:
-        image, label: (predictions,) codes.
+        image, label, score: (predictions,) codes, codes, and 0..1.
         inside: (predictions, sizes) whether the predicted box itself is of that size.
         near: (candidates,) places of the predictions that overlap an object of their class by half or more.
         met: (candidates, sizes, overlaps) 0: no object, 1: an object that counts, 2: an ignored one.
@@ -67,6 +67,7 @@ class MatchTable:
 
     image: Codes
     label: Codes
+    score: Floats
     inside: Bools
     near: Codes
     met: NDArray[np.int8]
@@ -74,6 +75,16 @@ class MatchTable:
     truth_label: Codes
     counted: Bools
     classes: int
+
+    def among(self, images: Codes) -> MatchTable:
+        """Return the table of some images only."""
+        kept, own = np.isin(self.image, images), np.isin(self.truth_image, images)
+        near = kept[self.near]
+        place = np.cumsum(kept) - 1
+        return MatchTable(
+            self.image[kept], self.label[kept], self.score[kept], self.inside[kept], place[self.near[near]],
+            self.met[near], self.truth_image[own], self.truth_label[own], self.counted[own], self.classes,
+        )  # fmt: skip
 
 
 def match(
@@ -100,8 +111,8 @@ def match(
     met = _taken_in_turn(cell[near], place, objects, overlap, counted, truth.crowd)
     area = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
     return MatchTable(
-        predicted.image[order], predicted.label[order], _within(area, bounds), near, met, truth.image, truth.label,
-        counted, classes,
+        predicted.image[order], predicted.label[order], predicted.score[order], _within(area, bounds), near, met,
+        truth.image, truth.label, counted, classes,
     )  # fmt: skip
 
 

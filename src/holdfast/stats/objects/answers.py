@@ -1,0 +1,160 @@
+"""The tables of a run of detectors as frames and arrays: pictures, true objects, and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.conditions import condition_names
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import Codes, Floats
+from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DETECT = "detect"
+"""The task of such rows in the one table."""
+
+_WORDS = ("model", "condition", "variant", "parameters", "status", "label", "predicted", "size")
+_SETTING = ["condition", "variant", "parameters"]
+
+
+@dataclass(frozen=True)
+class DetectorAnswers:
+    """What detectors answered.
+
+    Attributes:
+        pictures: a row per picture × condition × model that was answered, with the columns of ``core.objects.IMAGES``;
+            ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
+        objects: a row per object of these pictures, with the columns of ``core.objects.OBJECTS``; ``picture`` is the
+            place of its picture, ``wrong_class``: another class was seen in its place.
+        failed: pictures without an answer.
+        guess_picture, guess_label: (predictions,) places of pictures, codes into ``labels``; sorted by picture.
+        guess_corners: (predictions, 4).
+        guess_score: (predictions,).
+        labels: classes of the dataset, sorted.
+    """
+
+    pictures: pd.DataFrame
+    objects: pd.DataFrame
+    failed: pd.DataFrame
+    guess_picture: Codes
+    guess_label: Codes
+    guess_corners: Floats
+    guess_score: Floats
+    labels: list[str]
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Names of the models, sorted."""
+        return sorted(self.pictures["model"].unique())
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        """Names of the conditions, the original first."""
+        return sorted(self.pictures["condition"].unique(), key=lambda name: (name != ORIGINAL, name))
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Photos, sorted."""
+        return sorted(self.pictures["source_id"].unique())
+
+    @cached_property
+    def counted(self) -> pd.DataFrame:
+        """Objects that recall counts: no crowds, none taken out; the objects meant, where a condition is about some."""
+        rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["found"].notna()]
+        about_some = rows.groupby(["model", "condition"], sort=False)["target"].transform("any")
+        return rows[rows["target"] | ~about_some]
+
+    def span(self, model: str, condition: str) -> slice:
+        """Return the places of the pictures of a model under a condition; they lie together."""
+        here = ((self.pictures["model"] == model) & (self.pictures["condition"] == condition)).to_numpy()
+        places = np.flatnonzero(here)
+        return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
+
+    def matched(self, model: str, condition: str, *, sizes: tuple[str, ...] = ("all",)) -> MatchTable:
+        """Return the predictions of a model under a condition matched to the objects, with photos as images."""
+        from dataclasses import replace
+
+        span = self.span(model, condition)
+        objects = self.objects
+        own = objects[
+            (objects["picture"] >= span.start) & (objects["picture"] < span.stop) & (objects["status"] == "ok")
+        ]
+        label = {name: place for place, name in enumerate(self.labels)}
+        truth = TrueBoxes(
+            own["picture"].to_numpy(np.intp) - span.start, own["label"].map(label).to_numpy(np.intp),
+            own[["x1", "y1", "x2", "y2"]].to_numpy(np.float64), own["area"].to_numpy(np.float64),
+            own["crowd"].to_numpy(bool),
+        )  # fmt: skip
+        first, last = np.searchsorted(self.guess_picture, [span.start, span.stop])
+        said = PredictedBoxes(
+            self.guess_picture[first:last] - span.start, self.guess_label[first:last], self.guess_corners[first:last],
+            self.guess_score[first:last],
+        )  # fmt: skip
+        table = match(truth, said, classes=len(self.labels), sizes=sizes)
+        number = {name: place for place, name in enumerate(self.sources)}
+        photo = self.pictures["source_id"].iloc[span].map(number).to_numpy(np.intp)
+        return replace(table, image=photo[table.image], truth_image=photo[table.truth_image])
+
+
+def detector_answers(
+    objects: pa.Table, images: pa.Table, detections: pa.Table, *, row_ids: Collection[str] | None = None
+) -> DetectorAnswers:
+    """Return the tables of a run as frames.
+
+    Args:
+        objects: with the columns of ``core.objects.OBJECTS``.
+        images: with those of ``IMAGES``.
+        detections: with those of ``DETECTIONS``.
+        row_ids: of the rows in force; others were replaced by later ones.
+    """
+    pictures = _frame(images).drop_duplicates("row_id")
+    if row_ids is not None:
+        pictures = pictures[pictures["row_id"].isin(set(row_ids))]
+    keys = list(zip(*(pictures[name] for name in _SETTING), strict=True))
+    names = condition_names(keys)
+    pictures = pictures.assign(condition=[names[key] for key in keys])
+    fine = pictures["status"] == "ok"
+    failed = pictures[~fine].reset_index(drop=True)
+    pictures = pictures[fine].sort_values(["model", "condition", "source_id", "sample_id", "seed"], ignore_index=True)
+    place = {row_id: number for number, row_id in enumerate(pictures["row_id"])}
+    frame = _frame(objects)
+    frame = frame.assign(picture=[place.get(row_id, -1) for row_id in frame["row_id"]])
+    frame = frame[frame["picture"] >= 0].drop_duplicates(["row_id", "object_id"]).reset_index(drop=True)
+    frame["condition"] = pictures["condition"].to_numpy()[frame["picture"]]
+    seen = frame["found"].fillna(False).astype(bool)
+    frame["wrong_class"] = ~seen & (frame["predicted"] != "") & (frame["predicted"] != frame["label"])
+    labels = sorted({*frame["label"], *pc.unique(detections["label"]).to_pylist()} - {None, ""})
+    return DetectorAnswers(pictures, frame, failed, *_guesses(detections, place, labels), labels)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    for name in _WORDS:
+        if name in frame:
+            frame[name] = frame[name].astype(object).fillna("").astype(str)
+    return frame
+
+
+def _guesses(table: pa.Table, place: dict[str, int], labels: list[str]) -> tuple[Codes, Codes, Floats, Floats]:
+    """Return picture, class, corners and score of every prediction of an answered picture, sorted by picture."""
+    from holdfast.stats.core.columns import coded
+
+    row, row_ids = coded(table["row_id"])
+    number, names = coded(table["label"])
+    at = {name: code for code, name in enumerate(labels)}
+    picture = np.array([*(place.get(name, -1) for name in row_ids), -1], np.intp)[row]
+    label = np.array([*(at[name] for name in names), -1], np.intp)[number]
+    corners = np.stack([table[name].to_numpy().astype(np.float64) for name in ("x1", "y1", "x2", "y2")], axis=1)
+    score = table["score"].to_numpy().astype(np.float64)
+    usable = np.flatnonzero((picture >= 0) & (label >= 0) & np.isfinite(score) & np.isfinite(corners).all(axis=1))
+    order = usable[np.argsort(picture[usable], kind="stable")]
+    return picture[order], label[order], corners[order], score[order]

@@ -1,0 +1,325 @@
+"""What a condition does to a detector: recall, wrong classes, false alarms, predictions and average precision.
+
+Each is paired: the same objects, or the same photos, under the condition and in the original. Photos are independent,
+objects of one photo are not, and neither are pictures with one donor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.answers import numbered_column
+from holdfast.stats.core.bootstrap import (
+    RESAMPLES,
+    Codes,
+    Floats,
+    codes,
+    deviations,
+    interval,
+    resampled_sums,
+)
+from holdfast.stats.core.cells import design_effects, wilson
+from holdfast.stats.effects.drops import Effect, Pairs, effect_of
+from holdfast.stats.objects.answers import DetectorAnswers
+from holdfast.stats.objects.matching import SIZES, MatchTable
+from holdfast.stats.objects.precision import MEASURES, average_precision, change_interval, resampled_precision
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEYS = ["model", "condition"]
+SCORE_BINS = 10
+
+
+def object_effect(
+    first: pd.DataFrame, second: pd.DataFrame, column: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Effect:
+    """Return the difference of a share on the objects that both frames have, first − second.
+
+    Every object weighs the same. Resampled are photos, and donors where there are some.
+
+    Args:
+        first: objects of one model under one condition.
+        second: under another.
+        column: of truths, such as ``found``.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    both = pd.concat([first, second], ignore_index=True)
+    name = both["sample_id"].astype(str) + "\0" + both["object_id"].astype(str)
+    thing, photo = (codes(values.to_numpy(object))[0] for values in (name, both["source_id"]))
+    cluster = np.zeros(int(thing.max(initial=-1)) + 1, np.intp)
+    cluster[thing] = photo
+    cells = Pairs(
+        np.repeat([0, 1], [len(first), len(second)]), thing, np.zeros(len(both), np.intp),
+        numbered_column(both, "label")[0], numbered_column(both, "donor_id")[0], np.ones(len(both)),
+        both[column].fillna(False).to_numpy(np.float64),
+    )  # fmt: skip
+    return effect_of(cells, average="micro", resamples=resamples, seed=seed, cluster=cluster)
+
+
+def objects_under_conditions(
+    answers: DetectorAnswers, *, resamples: int = RESAMPLES, seed: int = 0, precision: bool = True
+) -> pd.DataFrame:
+    """Return a row per model × condition: every number with ``…_low`` and ``…_high`` (95 %).
+
+    Columns: ``pictures``, ``photos``, ``objects``; ``recall``: objects that were found at the frozen threshold;
+    ``wrong_class``: objects in whose place another class was seen; ``still_seen``: objects taken out of the picture
+    that were found all the same; ``false_alarms`` and ``predictions`` per picture; ``ap``, ``ap50``, ``ap75`` and,
+    without an interval, ``ap_small``, ``ap_medium``, ``ap_large``; ``ece``: by how much scores are off, on average.
+    Against the original, on what both have: ``recall_drop`` (first − second), ``lost`` and ``gained`` objects;
+    ``wrong_class_change``, ``false_alarms_change``, ``predictions_change``, ``ap_change`` … (second − first);
+    ``predictions_ratio``. ``ap_hides``: the interval of AP's change holds zero, that of recall's does not.
+
+    Args:
+        answers: of a run.
+        resamples: of the bootstrap; average precision has its own number.
+        seed: of the bootstrap.
+        precision: whether average precision and calibration are wanted, which take longest.
+    """
+    import pandas as pd
+
+    options = {"resamples": resamples, "seed": seed}
+    rows = []
+    for model in answers.models:
+        own = answers.counted[answers.counted["model"] == model]
+        pictures = answers.pictures[answers.pictures["model"] == model]
+        before, before_pictures = (frame[frame["condition"] == ORIGINAL] for frame in (own, pictures))
+        reference = _Precision.of(answers, model, ORIGINAL, seed) if precision else None
+        for condition in [name for name in answers.conditions if name in set(pictures["condition"])]:
+            after, shown = (frame[frame["condition"] == condition] for frame in (own, pictures))
+            row: dict[str, object] = {"model": model, "condition": condition}
+            row |= {"pictures": len(shown), "photos": shown["source_id"].nunique(), "objects": len(after)}
+            row |= _share(after, "found", "recall") | _share(after, "wrong_class", "wrong_class")
+            row |= _still_seen(answers, model, condition)
+            for column, name in (("false_alarms", "false_alarms"), ("n_predictions", "predictions")):
+                row |= _level(shown, column, name, **options)
+                row |= _change(before_pictures, shown, column, name, condition, **options)
+            row |= _drops(before, after, condition, **options)
+            if reference is not None:
+                table = reference if condition == ORIGINAL else _Precision.of(answers, model, condition, seed)
+                row |= table.numbers() | table.changes(reference, condition) | table.calibration(shown, **options)
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    if precision and len(frame):
+        holds_zero = {
+            name: (frame[f"{name}_low"] <= 0) & (frame[f"{name}_high"] >= 0) for name in ("ap_change", "recall_drop")
+        }
+        frame["ap_hides"] = holds_zero["ap_change"] & ~holds_zero["recall_drop"] & frame["recall_drop"].notna()
+    return frame
+
+
+def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
+    """Return a share of objects, with Wilson's interval for as many independent objects as these are worth."""
+    n = len(objects)
+    if not n:
+        return _named(name, (np.nan, np.nan, np.nan))
+    hits = objects[column].fillna(False).to_numpy(np.float64)
+    effect = design_effects(
+        hits, np.ones(n), np.zeros(n, np.intp), 1, source=codes(objects["source_id"].to_numpy(object))[0],
+        donor=numbered_column(objects, "donor_id")[0],
+    )[0]  # fmt: skip
+    low, high = (float(bound) for bound in wilson(hits.sum() / effect, n / effect))
+    return _named(name, (float(hits.mean()), low, high))
+
+
+def _still_seen(answers: DetectorAnswers, model: str, condition: str) -> dict[str, float]:
+    objects = answers.objects
+    gone = objects[(objects["model"] == model) & (objects["condition"] == condition) & (objects["status"] == "removed")]
+    return {"removed": len(gone), **_share(gone[~gone["crowd"]], "found", "still_seen")}
+
+
+def _drops(before: pd.DataFrame, after: pd.DataFrame, condition: str, *, resamples: int, seed: int) -> dict[str, float]:
+    """Return the recall that is lost and the wrong classes that are added, on the objects that both have."""
+    numbers: dict[str, float] = {"lost": 0, "gained": 0, "recall_drop_p": np.nan, "compared": 0}
+    for column, name, sign in (("found", "recall_drop", 1), ("wrong_class", "wrong_class_change", -1)):
+        numbers |= _named(name, (np.nan, np.nan, np.nan))
+        if condition == ORIGINAL or before.empty or after.empty:
+            continue
+        effect = object_effect(before, after, column, resamples=resamples, seed=seed)
+        ends = (effect.value, effect.low, effect.high) if sign > 0 else (-effect.value, -effect.high, -effect.low)
+        numbers |= _named(name, ends)
+        if column == "found":
+            pairs = _pairs_of(before, after)
+            numbers |= {"lost": int((pairs["x"] > pairs["y"]).sum()), "gained": int((pairs["x"] < pairs["y"]).sum())}
+            numbers |= {"recall_drop_p": effect.p, "compared": len(pairs)}
+    return numbers
+
+
+def _pairs_of(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """Return how often each object that both have was found in the first (x) and in the second (y)."""
+    keys = ["sample_id", "object_id"]
+    shares = [
+        frame.assign(share=frame["found"].astype(float)).groupby(keys)["share"].mean() for frame in (before, after)
+    ]
+    return shares[0].rename("x").to_frame().join(shares[1].rename("y"), how="inner")
+
+
+def _level(pictures: pd.DataFrame, column: str, name: str, *, resamples: int, seed: int) -> dict[str, float]:
+    """Return a mean per picture with its interval, never below zero."""
+    values = pictures[column].to_numpy(np.float64)
+    value, low, high = _mean(values, pictures, resamples, seed)
+    return _named(name, (value, max(low, 0.0), high))
+
+
+def _change(
+    before: pd.DataFrame, after: pd.DataFrame, column: str, name: str, condition: str, *, resamples: int, seed: int
+) -> dict[str, float]:
+    """Return after − before per picture on the samples that both have, and after over before for predictions."""
+    empty = _named(f"{name}_change", (np.nan, np.nan, np.nan)) | {f"{name}_ratio": np.nan}
+    if condition == ORIGINAL or before.empty:
+        return empty
+    first = before.groupby("sample_id")[column].mean()
+    shared = after[after["sample_id"].isin(first.index)]
+    if shared.empty:
+        return empty
+    earlier = shared["sample_id"].map(first).to_numpy(np.float64)
+    later = shared[column].to_numpy(np.float64)
+    ends = _mean(later - earlier, shared, resamples, seed)
+    return _named(f"{name}_change", ends) | {
+        f"{name}_ratio": later.mean() / earlier.mean() if earlier.any() else np.nan
+    }
+
+
+def _mean(values: Floats, pictures: pd.DataFrame, resamples: int, seed: int) -> tuple[float, float, float]:
+    """Return a mean with its interval by photo and donor; one imagined picture has one more, one has one less.
+
+    The imagined ones keep a width where no picture differs, as in ``stats.effects.drops``.
+    """
+    n, value = len(values), float(values.mean())
+    donor = numbered_column(pictures, "donor_id")[0]
+    photo = codes(pictures["source_id"].to_numpy(object))[0]
+    lender = np.where(donor >= 0, donor, donor.max() + 1 + photo) if (donor >= 0).any() else None
+    shrunk = value * n / (n + 2)
+    strayed = deviations(
+        (values - value) / n, photo, lender, extra=[(1 - shrunk) / n, (-1 - shrunk) / n], resamples=resamples, seed=seed
+    )
+    low, high = (float(bound) for bound in interval(shrunk + strayed * n / (n + 2)))
+    return value, min(low, value), max(high, value)
+
+
+def _named(name: str, ends: tuple[float, float, float]) -> dict[str, float]:
+    return {name: ends[0], f"{name}_low": ends[1], f"{name}_high": ends[2]}
+
+
+@dataclass(frozen=True)
+class _Precision:
+    """Average precision of a model under a condition, whole and in resamples of photos."""
+
+    table: MatchTable
+    photos: Codes
+    values: dict[str, float]
+    drawn: Floats
+    images: int
+    seed: int
+
+    @classmethod
+    def of(cls, answers: DetectorAnswers, model: str, condition: str, seed: int) -> _Precision:
+        table = answers.matched(model, condition, sizes=tuple(SIZES))
+        photos = np.unique(answers.pictures["source_id"].iloc[answers.span(model, condition)].to_numpy(object))
+        places = np.searchsorted(np.array(answers.sources, object), photos)
+        return cls.from_table(table, places, len(answers.sources), seed)
+
+    @classmethod
+    def from_table(cls, table: MatchTable, photos: Codes, images: int, seed: int) -> _Precision:
+        numbers = average_precision(table).numbers()
+        drawn = resampled_precision(table, images, seed=seed)
+        return cls(table, photos, numbers, drawn, images, seed)
+
+    def numbers(self) -> dict[str, float]:
+        """Return average precision and its intervals."""
+        named: dict[str, float] = dict(self.values)
+        for place, name in enumerate(MEASURES):
+            low, high = change_interval(self.values[name], self.drawn[:, place], len(self.photos))
+            named |= {f"{name}_low": max(low, 0.0), f"{name}_high": min(high, 1.0)}
+        return named
+
+    def changes(self, reference: _Precision, condition: str) -> dict[str, float]:
+        """Return how far it is from the reference on the photos that both have."""
+        shared = np.intersect1d(self.photos, reference.photos)
+        named: dict[str, float] = {}
+        if condition == ORIGINAL or not len(shared):
+            for name in MEASURES:
+                named |= _named(f"{name}_change", (np.nan, np.nan, np.nan))
+            return named
+        first, second = reference._among(shared), self._among(shared)
+        most = min(len(first.drawn), len(second.drawn))
+        for place, name in enumerate(MEASURES):
+            change = second.values[name] - first.values[name]
+            drawn = second.drawn[:most, place] - first.drawn[:most, place]
+            named |= _named(f"{name}_change", (change, *change_interval(change, drawn, len(shared))))
+        return named
+
+    def _among(self, photos: Codes) -> _Precision:
+        if len(photos) == len(self.photos):
+            return self
+        return _Precision.from_table(self.table.among(photos), photos, self.images, self.seed)
+
+    def calibration(self, pictures: pd.DataFrame, *, resamples: int, seed: int) -> dict[str, float]:
+        """Return ECE over the predictions at the threshold, and their number."""
+        sums = self._bins(float(pictures["threshold"].max()))
+        if not len(sums):
+            return _named("ece", (np.nan, np.nan, np.nan)) | {"scored": 0}
+        drawn = resampled_sums(sums, np.arange(len(sums)), resamples=resamples, seed=seed)
+        value = float(_calibration_error(sums.sum(axis=0)[None])[0])
+        # squares of noise add to every resample once more than to the truth: move by as much
+        values = _calibration_error(drawn)
+        low, high = (float(bound) for bound in interval(values))
+        shift = float(np.nanmean(values)) - value
+        return _named("ece", (value, max(min(low - shift, value), 0.0), min(max(high - shift, value), 1.0))) | {
+            "scored": int(sums[:, :SCORE_BINS].sum())
+        }
+
+    def _bins(self, threshold: float) -> Floats:
+        """Return per photo and bin of score: predictions, right ones, and the sum of their scores; side by side."""
+        right, chosen = _right(self.table, threshold)
+        photo, count = codes(self.table.image[chosen])
+        score = self.table.score[chosen]
+        cell = photo * SCORE_BINS + np.minimum((score * SCORE_BINS).astype(np.intp), SCORE_BINS - 1)
+        size = count * SCORE_BINS
+        parts = [np.bincount(cell, values, size) for values in (np.ones(len(score)), right[chosen], score)]
+        return np.concatenate([part.reshape(count, SCORE_BINS) for part in parts], axis=1)
+
+
+def _right(table: MatchTable, threshold: float) -> tuple[Floats, Codes]:
+    """Return which predictions met an object at an overlap of one half, and the places of those that count."""
+    state = np.zeros(len(table.image), np.int8)
+    state[table.near] = table.met[:, 0, 0]
+    # thresholds are stored in 32 bits, scores too
+    return (state == 1).astype(np.float64), np.flatnonzero((state != 2) & (table.score >= threshold - 1e-7))
+
+
+def _calibration_error(sums: Floats) -> Floats:
+    n, right, score = (sums[:, place : place + SCORE_BINS] for place in range(0, 3 * SCORE_BINS, SCORE_BINS))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(right - score).sum(axis=1) / n.sum(axis=1))
+
+
+def score_reliability(answers: DetectorAnswers, model: str, condition: str) -> pd.DataFrame:
+    """Return how often predictions are right by their score, in ten bins that are not empty.
+
+    Columns: mean ``score``, the share that is ``right`` with ``low`` and ``high``, ``n``. Predictions at the frozen
+    threshold; on crowds they count as neither right nor wrong.
+    """
+    import pandas as pd
+
+    table = answers.matched(model, condition)
+    pictures = answers.pictures.iloc[answers.span(model, condition)]
+    right, chosen = _right(table, float(pictures["threshold"].max()) if len(pictures) else 0.0)
+    place = np.minimum((table.score[chosen] * SCORE_BINS).astype(np.intp), SCORE_BINS - 1)
+    n, hits, score = (
+        np.bincount(place, values, SCORE_BINS) for values in (np.ones(len(chosen)), right[chosen], table.score[chosen])
+    )
+    effect = design_effects(
+        right[chosen], np.ones(len(chosen)), place, SCORE_BINS, source=codes(table.image[chosen])[0]
+    )
+    low, high = wilson(hits / effect, n / effect)
+    with np.errstate(invalid="ignore"):
+        frame = pd.DataFrame({"score": score / n, "right": hits / n, "low": low, "high": high, "n": n.astype(int)})
+    return frame[frame["n"] > 0].reset_index(drop=True)

@@ -1,0 +1,188 @@
+"""What a detector holds on to, in words: the two questions of every verdict, asked of recall.
+
+A detector that finds an object in its place on a background from elsewhere cannot have guessed it: so recall there is
+the answer to whether it sees the object, and needs no rate of guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.core.conditions import condition_words
+from holdfast.core.types import ORIGINAL
+from holdfast.stats.core.bootstrap import RESAMPLES
+from holdfast.stats.effects.drops import NO_EFFECT, Effect
+from holdfast.stats.effects.verdict import (
+    MARGIN,
+    NEEDED,
+    NO_EXCESS,
+    ONLY,
+    RANDOM,
+    SAME,
+    Excess,
+    Reason,
+    VerdictEvidence,
+    VerdictSteps,
+    decide,
+)
+from holdfast.stats.effects.verdict_words import HEADLINES
+from holdfast.stats.objects.answers import DetectorAnswers
+from holdfast.stats.objects.effects import object_effect, objects_under_conditions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def what_detectors_hold(
+    answers: DetectorAnswers,
+    table: pd.DataFrame | None = None,
+    *,
+    margin: float = MARGIN,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return a row per model: ``verdict``, ``headline``, ``rests_on``, ``small_print``, ``warnings`` and the numbers.
+
+    ``background_effect`` = recall(same_class_background) − recall(random_background), same objects; ``paste_effect`` =
+    recall(original) − recall(same_class_background); ``recall_elsewhere``: recall on random backgrounds. Each has
+    ``…_low`` and ``…_high``.
+
+    Args:
+        answers: of a run.
+        table: from ``objects_under_conditions``, where it is known already.
+        margin: a difference of recall up to this is nothing to speak of, 0..1.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    if table is None:
+        table = objects_under_conditions(answers, resamples=resamples, seed=seed)
+    rows = []
+    for model in answers.models:
+        numbers = {str(row["condition"]): row for row in table[table["model"] == model].to_dict("records")}
+        evidence = _evidence(answers, model, numbers, resamples, seed)
+        steps = decide(evidence, margin)
+        row: dict[str, Any] = {"model": model, "verdict": steps.verdict, "leans": steps.leans, "sees": steps.sees}
+        row |= {"n": evidence.background.n, "headline": HEADLINES[steps.leans, steps.sees]}
+        row |= {"rests_on": _rests_on(evidence, numbers), "small_print": _small_print(evidence, steps, margin)}
+        row["warnings"] = _warnings(evidence, numbers, margin)
+        row["sentence"] = f"{row['headline']}: {row['rests_on']} {row['small_print']}".strip().replace(":  ", ": ")
+        for name, effect in (
+            ("background_effect", evidence.background),
+            ("paste_effect", evidence.paste),
+            ("recall_elsewhere", evidence.object),
+        ):
+            row |= {name: effect.value, f"{name}_low": effect.low, f"{name}_high": effect.high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _evidence(
+    answers: DetectorAnswers, model: str, numbers: Mapping[str, Mapping[str, Any]], resamples: int, seed: int
+) -> VerdictEvidence:
+    own = answers.counted[answers.counted["model"] == model]
+    under = {name: own[own["condition"] == name] for name in NEEDED}
+
+    def effect(first: str, second: str) -> Effect:
+        if under[first].empty or under[second].empty:
+            return NO_EFFECT
+        return object_effect(under[first], under[second], "found", resamples=resamples, seed=seed)
+
+    def recall(name: str) -> Excess:
+        row = numbers.get(name)
+        if row is None or not row["objects"]:
+            return NO_EXCESS
+        value, low, high = (row[key] for key in ("recall", "recall_low", "recall_high"))
+        return Excess(int(row["objects"]), value, 0.0, value, low, high, float("nan"))
+
+    elsewhere = recall(RANDOM)
+    seen = NO_EFFECT
+    if elsewhere.n:
+        ends = (elsewhere.value, elsewhere.low, elsewhere.high)
+        seen = Effect(elsewhere.n, elsewhere.value, 0.0, *ends, 0, 0, float("nan"))
+    return VerdictEvidence(
+        missing=tuple(name for name in NEEDED if under[name].empty), background=effect(SAME, RANDOM), object=seen,
+        paste=effect(ORIGINAL, SAME), capture=NO_EFFECT, original=recall(ORIGINAL), pasted=recall(SAME),
+        replaced=elsewhere, only_background=NO_EXCESS, silhouette=NO_EXCESS,
+    )  # fmt: skip
+
+
+def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[str, Any]]) -> str:
+    parts = []
+    background = evidence.background
+    if background.n:
+        falls = "rises" if background.value < 0 else "falls"
+        parts.append(
+            f"Its recall {falls} by {_plus_minus(background)} points when only the background changes (0 is best)"
+        )
+    if evidence.object.n:
+        parts.append(
+            f"it finds {_plus_minus(evidence.object)} of 100 objects on backgrounds from elsewhere (100 is best)"
+        )
+    after = numbers.get(RANDOM)
+    if after and np.isfinite(after["false_alarms_change"]):
+        before = after["false_alarms"] - after["false_alarms_change"]
+        parts.append(f"false alarms per picture go from {before:.2f} to {after['false_alarms']:.2f} there")
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _small_print(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> str:
+    questions = [
+        ("whether it leans on the background", steps.why_leans, evidence.background),
+        ("whether it sees the object", steps.why_sees, evidence.object),
+    ]
+    if steps.why_leans == steps.why_sees and steps.why_leans not in ("", "interval"):
+        return f"Both questions are open: {_reason(steps.why_leans, evidence, evidence.object, margin)}."
+    texts = [f"{text} ({_reason(why, evidence, effect, margin)})" for text, why, effect in questions if why]
+    return f"Open: {', and '.join(texts)}." if texts else ""
+
+
+def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: float) -> str:
+    match why:
+        case "missing":
+            names = [condition_words(name) for name in evidence.missing]
+            return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not run"
+        case "guessing" | "perhaps guessing":
+            return f"on the originals it finds {_percent(evidence.original)} of the objects, too few to lose any"
+        case "pasting" | "perhaps pasting":
+            return f"of the pasted objects it finds {_percent(evidence.pasted)}, too few to lose any"
+        case "unpaired":
+            return "no object was shown on both kinds of background"
+    ends = f"{100 * effect.low:.0f} to {100 * effect.high:.0f}".replace("-", "−")
+    return f"{effect.n} photos do not tell: {ends} points include the margin of {100 * margin:.0f}"
+
+
+def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[str, Any]], margin: float) -> list[str]:
+    """Return what a reader should know before believing the verdict."""
+    warnings = []
+    if evidence.paste.n and evidence.paste.low > margin:
+        warnings.append(
+            f"Paste artefact: it loses {_plus_minus(evidence.paste)} points of recall when objects are only pasted "
+            "onto a background of their own class, so part of any drop on pasted scenes is the pasting."
+        )
+    alone = numbers.get(ONLY)
+    if alone and alone["predictions_low"] > 0.1:
+        warnings.append(
+            f"On backgrounds with nothing on them it reports {alone['predictions']:.2f} objects per picture."
+        )
+    hidden = [condition_words(name) for name, row in numbers.items() if row.get("ap_hides")]
+    if hidden:
+        warnings.append(
+            f"AP hides it under {', '.join(hidden)}: the interval of AP's change holds zero, that of recall's does not."
+        )
+    return warnings
+
+
+def _plus_minus(effect: Effect) -> str:
+    return f"{100 * abs(effect.value):.0f} ± {50 * (effect.high - effect.low):.0f}"
+
+
+def _percent(excess: Excess) -> str:
+    return f"{100 * excess.accuracy:.0f} %" if excess.n else "none"

@@ -101,7 +101,7 @@ class DetectorAnswers:
         )  # fmt: skip
         table = match(truth, said, classes=len(self.labels), sizes=sizes)
         number = {name: place for place, name in enumerate(self.sources)}
-        photo = self.pictures["source_id"].iloc[span].map(number).to_numpy(np.intp)
+        photo: Codes = np.array([number[name] for name in self.pictures["source_id"].iloc[span]], np.intp)
         return replace(table, image=photo[table.image], truth_image=photo[table.truth_image])
 
 

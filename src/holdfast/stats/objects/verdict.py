@@ -82,7 +82,7 @@ def what_detectors_hold(
 
 
 def _evidence(
-    answers: DetectorAnswers, model: str, numbers: Mapping[str, Mapping[str, Any]], resamples: int, seed: int
+    answers: DetectorAnswers, model: str, numbers: Mapping[str, Mapping[Any, Any]], resamples: int, seed: int
 ) -> VerdictEvidence:
     own = answers.counted[answers.counted["model"] == model]
     under = {name: own[own["condition"] == name] for name in NEEDED}
@@ -111,7 +111,7 @@ def _evidence(
     )  # fmt: skip
 
 
-def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[str, Any]]) -> str:
+def _rests_on(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]]) -> str:
     parts = []
     background = evidence.background
     if background.n:
@@ -159,7 +159,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect, margin: floa
     return f"{effect.n} photos do not tell: {ends} points include the margin of {100 * margin:.0f}"
 
 
-def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[str, Any]], margin: float) -> list[str]:
+def _warnings(evidence: VerdictEvidence, numbers: Mapping[str, Mapping[Any, Any]], margin: float) -> list[str]:
     """Return what a reader should know before believing the verdict."""
     warnings = []
     if evidence.paste.n and evidence.paste.low > margin:

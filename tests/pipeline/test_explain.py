@@ -109,7 +109,7 @@ def test_the_mask_is_taken_as_the_picture_is() -> None:
     assert not subject.see_mask(left).any()  # cropped away
     options = ExplainSpec()
     looking = MapMaker(subject, options, parse_methods("occlusion?window=32&stride=32"), Path())
-    made = looking.rows([Item("1", classifier.labels.names[0], seen, subject.see_mask(left), False)], set())
+    made = looking.rows([Item("1", classifier.labels.names[0], seen, subject.see_mask(left), False)])
     assert made[0]["status"] == "skipped" and "nothing of the mask" in made[0]["error"]
 
 
@@ -122,9 +122,7 @@ def test_segmenters_are_explained_inside_a_mask() -> None:
     item = Item("1", sample.label, subject.see(image), subject.see_mask(mask), False)
     for target in ("label", "prediction"):
         options = ExplainSpec(target=target, randomise=True)
-        made = MapMaker(subject, options, parse_methods("gradcam,integrated_gradients?steps=4"), Path()).rows(
-            [item], set()
-        )
+        made = MapMaker(subject, options, parse_methods("gradcam,integrated_gradients?steps=4"), Path()).rows([item])
         assert [row["status"] for row in made] == ["ok", "ok"], made
         assert made[1]["share"] > 1.5 * made[1]["area"]  # it reads the object
         assert made[0]["layer"].startswith("encoder") and made[1]["rank_correlation"] < 0.5

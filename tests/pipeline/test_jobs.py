@@ -12,7 +12,7 @@ import pytest
 import commands
 from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.store import Run
 
 FAULTY = '''

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow.compute as pc
 
-from holdfast.core.fingerprint import fingerprint
+from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.schema import KEY, SCHEMA_VERSION
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
-from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template
+from holdfast.pipeline.jobs.rows import sample_key
 from holdfast.pipeline.samples import (
     BackgroundPainter,
     DataSpec,
@@ -25,6 +29,46 @@ from holdfast.pipeline.samples import (
 )
 from holdfast.scenarios import Condition
 from holdfast.store import Parts
+
+OPEN = ("image", "model", "sample_id", "source_id", "mask", "fingerprint")
+"""The places of a ``row_template``, in the order in which they are filled."""
+
+quoted = encode_basestring
+"""Return a string as canonical JSON spells it; templates are filled with quoted strings."""
+
+
+def template(value: Any, open_places: Sequence[str]) -> str:
+    """Return the canonical JSON of a value as a %-template.
+
+    Args:
+        value: holds the string ``place(name)`` wherever a string is still open.
+        open_places: the names, in the order in which canonical JSON has them.
+    """
+    pieces = re.split(r'"\\u0000(\w+)\\u0000"', canonical_json(value))
+    assert tuple(pieces[1::2]) == tuple(open_places), "canonical JSON is sorted"
+    return "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
+
+
+def place(name: str) -> str:
+    """Return the string that marks an open place of a template."""
+    return f"\0{name}\0"
+
+
+def row_template(key: Mapping[str, Any]) -> str:
+    """Return the text whose hash is ``core.schema.row_id``, with the places ``OPEN``.
+
+    Filling and hashing it takes a tenth of the time of ``row_id``.
+    The key's own ``sample_id``, ``source_id`` and ``model`` are not used.
+    """
+    named = {name: place(name) if name in OPEN else key[name] for name in KEY.names}
+    whole = {"key": named, "image": place("image"), "mask": place("mask"), "model": place("fingerprint")}
+    return template(whole | {"schema": SCHEMA_VERSION}, OPEN)
+
+
+def hashed(text: str) -> str:
+    """Return the row id of a filled template: 32 hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
 
 Part = tuple[Condition, int]
 """A condition, and the position of a model in the command's list."""
@@ -38,34 +82,18 @@ DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accept
 def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
     """Return the key columns of one row."""
     rendered_here = sample.condition == ORIGINAL
-    return {
-        "task": CLASSIFY.name,
-        "kind": _kind(sample, condition),
-        "dataset": dataset,
-        "sample_id": sample.sample_id,
-        "source_id": sample.source_id,
-        "split": sample.split,
-        "fold": sample.fold,
-        "condition": condition.scenario if rendered_here else sample.condition,
-        "variant": condition.variant if rendered_here else stored_variant(sample),
-        "parameters": condition.parameters_json,
-        "seed": spec.seed,
-        "model": model,
-        "trained_on": "",
-        "protocol": CLASSIFY.protocol,
-    }
+    kind = "attack" if condition.definition.attack else "generated" if condition.definition.paints else sample.kind
+    return sample_key(
+        sample, dataset=dataset, kind=kind, condition=condition.scenario if rendered_here else sample.condition,
+        variant=condition.variant if rendered_here else stored_variant(sample), parameters=condition.parameters_json,
+        seed=spec.seed, model=model,
+    )  # fmt: skip
 
 
 def shared_key(sample: Sample, condition: Condition) -> tuple[Any, ...]:
     """Return a value that is equal for rows whose keys are equal, except for the sample's names and the model."""
     variant = "" if sample.condition == ORIGINAL else stored_variant(sample)
     return condition, sample.kind, sample.split, sample.fold, sample.condition, variant
-
-
-def _kind(sample: Sample, condition: Condition) -> str:
-    if condition.definition.attack:
-        return "attack"
-    return "generated" if condition.definition.paints else sample.kind
 
 
 def stored_details(sample: Sample) -> dict[str, Any]:

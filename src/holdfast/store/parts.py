@@ -234,8 +234,10 @@ Halves = NDArray[np.uint64]
 class StoredIds:
     """The sorted ids of a table; each id has a place, counted from 0."""
 
-    def __init__(self, rows: ds.Dataset) -> None:
-        parts = [_halves(batch["row_id"].to_pylist()) for batch in _batches(rows)]
+    def __init__(self, rows: ds.Dataset, key: Sequence[str] = ("row_id",)) -> None:
+        """Read the ids of a dataset; where several columns name a row, its id is their values with | between them."""
+        columns = ([batch[name].to_pylist() for name in key] for batch in _batches(rows, key))
+        parts = [_halves(own[0] if len(own) == 1 else list(map("|".join, zip(*own, strict=True)))) for own in columns]
         halves = np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
         self._ids = halves[np.lexsort((halves[:, 1], halves[:, 0]))]
 
@@ -261,13 +263,13 @@ class StoredIds:
         return places
 
 
-def _batches(rows: ds.Dataset) -> Iterator[pa.RecordBatch]:
+def _batches(rows: ds.Dataset, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if not isinstance(rows, ds.FileSystemDataset):
-        yield from rows.to_batches(columns=["row_id"])
+        yield from rows.to_batches(columns=list(key))
         return
     for path in rows.files:  # a dataset would remember what each says of itself: 200 MB for two thousand of them
         with pq.ParquetFile(path, filesystem=rows.filesystem) as file:
-            yield from file.iter_batches(columns=["row_id"], use_threads=False)
+            yield from file.iter_batches(columns=list(key), use_threads=False)
 
 
 def _halves(ids: Sequence[str]) -> Halves:

@@ -14,7 +14,7 @@ from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Image
 from holdfast.engine import core_count
 from holdfast.models.loading import is_vlm, load_vlm
-from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskIds, AskJob, AskJobs, details, row_key
+from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskJob, AskJobs, ask_ids, details, row_key
 from holdfast.pipeline.ask.wording import (
     AskSpec,
     Distractors,
@@ -27,9 +27,9 @@ from holdfast.pipeline.ask.wording import (
 )
 from holdfast.pipeline.classifiers import check_names, load_models
 from holdfast.pipeline.jobs.execute import Row, execute
-from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.jobs.plan import plan
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.rows import answer_each, answered
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.store import Run, writing
@@ -102,7 +102,7 @@ class Questioning:
             for picture in pictured:
                 for protocol, row_id in picture.owed(position):
                     if protocol in picture.failed:
-                        yield self._row(picture, protocol, model, row_id) | _failed(picture.failed[protocol])
+                        yield self._row(picture, protocol, model, row_id) | answered(picture.failed[protocol])
                     else:
                         owed.append((picture, picture.questions[protocol], row_id))
             yield from self._scored(model, owed) if model.classifier is not None else self._told(model, owed)
@@ -139,7 +139,7 @@ class Questioning:
         for picture, asked, row_id in owed:
             row, scores = self._row(picture, asked.protocol, model, row_id), answers[id(picture)]
             if isinstance(scores, SampleError):
-                yield row | _failed(scores)
+                yield row | answered(scores)
                 continue
             outcome = self._reader.scored(asked, scores[None], tested, picture.job.item.label)
             yield self._whole(row, picture, outcome)
@@ -159,7 +159,7 @@ class Questioning:
                 for (picture, asked, row_id), text in zip(batch, texts, strict=bool(texts)):
                     row = self._row(picture, asked.protocol, model, row_id)
                     if isinstance(text, SampleError):
-                        yield row | _failed(text)
+                        yield row | answered(text)
                     else:
                         yield self._whole(row, picture, self._reader.in_words(asked, text))
             if stopped is not None:
@@ -204,10 +204,6 @@ def _result(
         return [], stopped or error
 
 
-def _failed(error: SampleError) -> Row:
-    return {"status": "error", "error": str(error)[:500]}
-
-
 _SAME = ("verb", "dataset", "classes", "seed", "template", "letters", "distractor")
 
 
@@ -229,7 +225,7 @@ def ask(spec: AskSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, 
         begin_run(run, recorded, prepared, summary, same=_SAME)
         jobs = AskJobs(spec, collection.samples, len(loaded.models))
         scope = jobs.scope([model.name for model in loaded.models])
-        ids = AskIds(spec, prepared, loaded.models, loaded.distractors)
+        ids = ask_ids(spec, prepared, loaded.models, loaded.distractors)
         owed = plan(
             run.predictions, jobs, ids, scope=scope, retry=spec.retry_errors,
             details={QUESTION.details: details(out)}, progress=progress,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Refusal, VisionLanguageModel
-from holdfast.core.schema import ANSWERS, PREDICTIONS
+from holdfast.core.schema import ANSWERS, PREDICTIONS, row_id
 from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Sample
-from holdfast.data.labels import outcomes
 from holdfast.pipeline.ask.wording import (
     FULL_LIST,
     AskSpec,
@@ -30,9 +29,8 @@ from holdfast.pipeline.ask.wording import (
     read_answer,
 )
 from holdfast.pipeline.classifiers import Tested
-from holdfast.pipeline.jobs.execute import Row
 from holdfast.pipeline.jobs.plan import Job, Scope
-from holdfast.pipeline.jobs.row_ids import hashed, quoted, row_template
+from holdfast.pipeline.jobs.rows import Row, outcome_rows, sample_key
 from holdfast.pipeline.samples import Prepared
 from holdfast.store import Parts, Run
 
@@ -84,55 +82,29 @@ class AskJobs:
 
 def row_key(spec: AskSpec, dataset: str, sample: Sample, protocol: str, model: str) -> dict[str, Any]:
     """Return the key columns of one row."""
-    return {
-        "task": QUESTION.name,
-        "kind": sample.kind,
-        "dataset": dataset,
-        "sample_id": sample.sample_id,
-        "source_id": sample.source_id,
-        "split": sample.split,
-        "fold": sample.fold,
-        "condition": sample.condition,
-        "variant": "as_stored",
-        "parameters": spec.parameters(protocol),
-        "seed": spec.seed,
-        "model": model,
-        "trained_on": "",
-        "protocol": protocol,
-    }
+    return sample_key(
+        sample, task=QUESTION.name, dataset=dataset, condition=sample.condition, variant="as_stored",
+        parameters=spec.parameters(protocol), seed=spec.seed, model=model, protocol=protocol,
+    )  # fmt: skip
 
 
-class AskIds:
-    """Gives row ids as ``core.schema.row_id`` does. Synonyms are no part of them: they change only the reading."""
+def ask_ids(
+    spec: AskSpec, prepared: Prepared, models: Sequence[Asked], distractors: Distractors
+) -> Callable[[AskJob], list[str]]:
+    """Return a function from a job to its row ids. Synonyms are no part of them: they change only the reading."""
+    dataset, classes = prepared.collection.name, list(prepared.collection.classes)
 
-    def __init__(self, spec: AskSpec, prepared: Prepared, models: Sequence[Asked], distractors: Distractors) -> None:
-        self._spec, self._prepared, self._distractors = spec, prepared, distractors
-        self._models = [(quoted(model.name), quoted(model.fingerprint)) for model in models]
-        self._classes = list(prepared.collection.classes)
-        self._templates: dict[Any, str] = {}
-
-    def __call__(self, job: AskJob) -> list[str]:
-        """Return the ids of a job's rows."""
-        sample = job.item
-        name, source, mask = quoted(sample.sample_id), quoted(sample.source_id), quoted("")
-        images: dict[str, str] = {}
-        ids = []
+    def ids(job: AskJob) -> list[str]:
+        sample, row_ids = job.item, []
         for protocol, position in job.parts:
-            if protocol not in images:
-                distractor = "" if protocol == FULL_LIST else self._distractors.fingerprint(sample)
-                image = [self._prepared.images[sample.sample_id], sample.label, self._classes, distractor]
-                images[protocol] = quoted(fingerprint(image))
-            model, identity = self._models[position]
-            filled = self._template(sample, protocol) % (images[protocol], model, name, source, mask, identity)
-            ids.append(hashed(filled))
-        return ids
+            distractor = "" if protocol == FULL_LIST else distractors.fingerprint(sample)
+            image = fingerprint([prepared.images[sample.sample_id], sample.label, classes, distractor])
+            model = models[position]
+            key = row_key(spec, dataset, sample, protocol, model.name)
+            row_ids.append(row_id(key, image=image, mask="", model=model.fingerprint))
+        return row_ids
 
-    def _template(self, sample: Sample, protocol: str) -> str:
-        shared = protocol, sample.kind, sample.split, sample.fold, sample.condition
-        if shared not in self._templates:
-            key = row_key(self._spec, self._prepared.collection.name, sample, protocol, "")
-            self._templates[shared] = row_template(key)
-        return self._templates[shared]
+    return ids
 
 
 class AnswerReader:
@@ -149,8 +121,7 @@ class AnswerReader:
 
     def scored(self, asked: Question, scores: NDArray[np.float32], model: Tested, label: str) -> Row:
         """Return the outcome of a classifier, with its details; ``scores``: its probabilities, (1, outputs)."""
-        columns = outcomes(scores, model.labels, [label])
-        outcome: Row = {name: values[0] for name, values in columns.items()}
+        (outcome,) = outcome_rows(scores, model.labels, [label])
         if outcome["status"] != "ok":
             return outcome
         if asked.protocol != FULL_LIST:

@@ -21,7 +21,7 @@ from holdfast.core.protocols import Refusal
 from holdfast.core.types import Collection, Image, Sample
 from holdfast.data.labels import LabelMap, normalised
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.pipeline.specs import AskSpec as AskSpec
 from holdfast.pipeline.specs.rows import FULL_LIST as FULL_LIST
 from holdfast.pipeline.specs.rows import QUESTIONS, TEMPLATE, TWO_WAY

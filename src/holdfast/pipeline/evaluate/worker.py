@@ -18,14 +18,12 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import array_sha256, seed_from
 from holdfast.core.protocols import StagedClassifier
 from holdfast.core.types import Image, Rendered
-from holdfast.data.labels import outcomes
 from holdfast.engine import core_count
 from holdfast.models import attacks
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.generate.backgrounds import Painter
-from holdfast.pipeline.jobs.execute import Row
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.thumbnails import keep_thumbnail
 from holdfast.scenarios import Condition
@@ -159,8 +157,7 @@ class Evaluation:
         model = resources.tested[position]
         answers = answer_each(lambda some: self._ask(model, some), batch)
         for (ready, row_id, _), answer in zip(batch, answers, strict=True):
-            row = self._row(ready, model, row_id)
-            yield row | ({"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer)
+            yield self._row(ready, model, row_id) | answered(answer)
         _stop_if_silent(model.classifier.name, answers, resources.first_errors)
 
     def _ask(self, model: Tested, batch: Sequence[_Waiting]) -> list[dict[str, Any]]:
@@ -186,8 +183,7 @@ class Evaluation:
             probabilities = model.classifier.predict(inputs)
         if probabilities.shape != (len(batch), len(model.classifier.labels)):
             raise SampleError(f"the model answered with an array of shape {probabilities.shape}")
-        columns = outcomes(probabilities, model.labels, [sample.label for sample in samples])
-        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        rows = outcome_rows(probabilities, model.labels, [sample.label for sample in samples])
         return [ready.facts | own | row for (ready, _, _), own, row in zip(batch, seen, rows, strict=True)]
 
     def _row(self, ready: _Ready, model: Tested, row_id: str) -> Row:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from holdfast.core.conditions import WITHOUT_OBJECT
 from holdfast.core.errors import HoldfastError, MachineError, SampleError, UserError
 from holdfast.core.fingerprint import array_sha256
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL, Collection, Sample
-from holdfast.explain import AttributionMethod, parse_methods
+from holdfast.explain import parse_methods
 from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.evaluation_rows import EvaluationIds, row_key
 from holdfast.pipeline.explain.maps import ExplainedModel, Item, MapMaker, evaluated, segmented, trained
+from holdfast.pipeline.jobs.execute import Made, execute
+from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.rows import Row
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import (
     Prepared,
@@ -45,8 +51,15 @@ _COLUMNS = [
     "row_id", "task", "kind", "sample_id", "condition", "variant", "parameters", "model", "trained_on", "fold",
     "label", "image_sha256",
 ]  # fmt: skip
-_PART = 256
-"""Rows of a part file, about: what a kill may cost."""
+_SHOWN = ("sample_id", "condition", "variant", "parameters")
+_TOGETHER = 64
+"""Pictures per part file, about: what a kill may cost."""
+
+ModelKey = tuple[str, str, int]
+"""A model's name, what it was trained on, and the fold that tests it; '' and -1 where it was not trained in the run."""
+ExplainPart = tuple[Condition, Row, str]
+"""A condition, the run's row of its picture, and the text of a method."""
+ExplainJob = Job[tuple[ModelKey, Sample], ExplainPart]
 
 
 def details(run: Path) -> Parts:
@@ -67,7 +80,7 @@ class Explained:
 
 def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Explained:
     """Make the maps that are not there yet, write where they lie, and measure all of them."""
-    run, methods = Run.open(path), parse_methods(spec.methods)
+    run = Run.open(path)
     verb = str(run.spec().get("verb", ""))
     if verb not in VERBS:
         what = f"of holdfast {verb}" if verb else "of something else"
@@ -83,10 +96,15 @@ def explain(path: Path, spec: ExplainSpec, *, progress: Progress = silent) -> Ex
         rows = _rows(run, {sample.sample_id for sample in chosen})
         if not rows:
             raise UserError(f"{path} has no answered row for these images and conditions; run holdfast eval first")
-        parts = details(path)
-        parts.drop_ids(sorted(parts.stored_ids() - run.predictions.stored_ids()))
-        work = _Work(run, spec, again, prepared, conditions, chosen, rows, methods, parts)
-        work.all(summary, progress)
+        worker = ExplainWorker(run, spec, again, prepared, conditions, chosen)
+        parts, jobs = details(path), worker.jobs(rows)
+        lost = parts.stored_ids() - run.predictions.stored_ids()
+        parts.drop(pc.field("row_id").isin(pa.array(lost, pa.string())) | worker.lacking(jobs))
+        todo = plan(parts, jobs, worker.row_ids)
+        count = partial(Summary.count, key="row_id")
+        summary.merge(execute(todo, worker, step="explain", size=_TOGETHER, count=count, progress=progress))
+        if worker.failed and not summary.rows and not summary.already:
+            raise UserError(worker.failed[0])
         return _measured(run, parts, summary, spec.seed)
 
 
@@ -147,175 +165,137 @@ def _rows(run: Run, samples: set[str]) -> list[dict[str, Any]]:
     return [row for row in table.to_pylist() if row["sample_id"] in samples and row["kind"] != "attack"]
 
 
-Key = tuple[str, str, str, str]
-
-
 @dataclass
-class _Work:
-    run: Run
+class ExplainWorker:
+    """Makes the pictures of a run again and maps what its models look at, model after model."""
+
+    opened: Run
     spec: ExplainSpec
     again: EvaluateSpec
     prepared: Prepared
     conditions: list[Condition]
     chosen: list[Sample]
-    rows: list[dict[str, Any]]
-    methods: list[AttributionMethod]
-    parts: Parts
-    stale: set[tuple[str, str]] = field(default_factory=set)
+    name: str = "explain"
 
-    def all(self, summary: Summary, progress: Progress) -> None:
-        """Explain model after model."""
-        done = self._done()
-        models: dict[tuple[str, str, int], dict[Key, dict[str, Any]]] = {}
-        for row in self.rows:
-            fold = int(row["fold"]) if row["trained_on"] else -1
-            key = (row["sample_id"], row["condition"], row["variant"], row["parameters"])
-            models.setdefault((row["model"], row["trained_on"], fold), {})[key] = row
-        reached = {id(row) for own in models.values() for _, _, row in self._planned(own)}
-        owed = len(reached) * len(self.methods)
-        finished, failed = 0, []
-        progress("explain", 0, owed)
-        for (model, trained_on, fold), own in models.items():
-            planned = self._planned(own)
-            summary.already += sum(
-                (row["row_id"], method.text) in done for _, _, row in planned for method in self.methods
-            )
-            left = [
-                job for job in planned if any((job[2]["row_id"], method.text) not in done for method in self.methods)
-            ]
-            if not left:
-                continue
-            try:
-                subject = self._subject(model, trained_on, fold)
-                for method in self.methods:
-                    method.check(subject.network)
-            except MachineError:
-                raise
-            except HoldfastError as error:
-                failed.append(str(error))
-                summary.add(left[0][0].sample_id, f"error: {model} is not explained: {error}", len(left))
-                continue
-            for written in self._explain(subject, model, left, done, summary):
-                finished += written
-                progress("explain", finished + summary.already, owed)
-        if failed and not finished and not summary.already:
-            raise UserError(failed[0])
+    def __post_init__(self) -> None:
+        self.methods = parse_methods(self.spec.methods)
+        self.failed: list[str] = []  # why models could not be explained
+        sources = list(dict.fromkeys(sample.source_id for sample in self.chosen))
+        self._kept = set(sources[: self.spec.pictures])
 
-    def _done(self) -> set[tuple[str, str]]:
-        """Return what is stored; errors, and maps without a randomised twin that is asked for, are made again."""
-        columns = ["row_id", "method", "target", "status", "share_randomised", "cascade"]
-        cascaded = {row["row_id"] for row in self.rows if self.spec.cascade and self._cascaded(row)}
-        done: set[tuple[str, str]] = set()
-        for row in self.parts.rows(columns).to_pylist():
-            if row["target"] == self.spec.target:
-                randomise = self.spec.randomise or self.spec.cascade
-                lacking = (randomise and row["share_randomised"] is None) or (
-                    row["row_id"] in cascaded and row["cascade"] is None
-                )
-                again = row["status"] == "error" or (row["status"] == "ok" and lacking)
-                (self.stale if again else done).add((row["row_id"], row["method"]))
-        return done
+    def jobs(self, rows: Sequence[Row]) -> list[ExplainJob]:
+        """Return a job per model and sample, with conditions × methods, for the rows that can be explained."""
+        models: dict[ModelKey, dict[tuple[str, ...], Row]] = {}
+        for row in rows:
+            model = (row["model"], row["trained_on"], int(row["fold"]) if row["trained_on"] else -1)
+            models.setdefault(model, {})[tuple(row[name] for name in _SHOWN)] = row
+        stored, jobs = stored_conditions(self.prepared.collection.samples), []
+        for model, own in models.items():
+            for sample in self.chosen:
+                parts: list[ExplainPart] = []
+                for condition in applicable(sample, self.conditions, stored):
+                    key = row_key(self.again, self.prepared.collection.name, sample, condition, "")
+                    if (found := own.get(tuple(key[name] for name in _SHOWN))) is not None:
+                        parts += [(condition, found, method.text) for method in self.methods]
+                jobs += [Job((model, sample), parts)] if parts else []
+        return jobs
 
-    def _cascaded(self, row: dict[str, Any]) -> bool:
+    def row_ids(self, job: ExplainJob) -> list[str]:
+        """Return the keys of a job's maps."""
+        return ["|".join((row["row_id"], method, self.spec.target)) for _, row, method in job.parts]
+
+    def lacking(self, jobs: Sequence[ExplainJob]) -> ds.Expression:
+        """Return which stored maps are made again: errors, and maps without a randomised twin that is asked for."""
+        rows = {row["row_id"]: row for job in jobs for _, row, _ in job.parts}
+        is_ok, again = pc.field("status") == "ok", pc.field("status") == "error"
+        if self.spec.randomise or self.spec.cascade:
+            again |= is_ok & pc.field("share_randomised").is_null()
+        if self.spec.cascade:
+            cascaded = [name for name, row in rows.items() if self._cascaded(row)]
+            again |= is_ok & pc.field("cascade").is_null() & pc.field("row_id").isin(pa.array(cascaded, pa.string()))
+        methods = pc.field("method").isin([method.text for method in self.methods])
+        asked = pc.field("row_id").isin(pa.array(list(rows), pa.string()))
+        return (pc.field("target") == self.spec.target) & methods & asked & again
+
+    def _cascaded(self, row: Row) -> bool:
         """Return whether a row is cascaded: originals, or every picture where there are no originals."""
         return row["condition"] == ORIGINAL or ORIGINAL not in {condition.name for condition in self.conditions}
 
-    def _write(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, in the place of those that they were made again for."""
-        for method in self.methods:
-            old = [row["row_id"] for row in rows if (row["row_id"], method.text) in self.stale]
-            if old:
-                here = (pc.field("target") == self.spec.target) & (pc.field("method") == method.text)
-                self.parts.drop(here & pc.field("row_id").isin(pa.array(old, pa.string())))
-        self.parts.write(pa.Table.from_pylist(rows, schema=ATTRIBUTIONS))
+    def load(self) -> dict[ModelKey, MapMaker | HoldfastError]:
+        """Return no models: each is loaded when its first job comes, and makes room for the next."""
+        return {}
 
-    def _planned(self, rows: dict[Key, dict[str, Any]]) -> list[tuple[Sample, Condition, dict[str, Any]]]:
-        stored = stored_conditions(self.prepared.collection.samples)
-        planned = []
-        for sample in self.chosen:
-            for condition in applicable(sample, self.conditions, stored):
-                key = row_key(self.again, self.prepared.collection.name, sample, condition, "")
-                row = rows.get((key["sample_id"], key["condition"], key["variant"], key["parameters"]))
-                if row is not None:
-                    planned.append((sample, condition, row))
-        return planned
+    def fingerprints(self, resources: dict[ModelKey, MapMaker | HoldfastError]) -> list[str]:
+        """Return nothing: every picture's row id tells whether its model is still the same."""
+        return []
+
+    def run(self, resources: dict[ModelKey, MapMaker | HoldfastError], jobs: Sequence[ExplainJob]) -> Iterator[Made]:
+        """Yield a row per map, and what could not be explained."""
+        for model, alike in groupby(jobs, key=lambda job: job.item[0]):
+            own, notes = list(alike), Summary()
+            maker = self._maker(resources, model)
+            if isinstance(maker, HoldfastError):
+                notes.add(own[0].item[1].sample_id, f"error: {model[0]} is not explained: {maker}", len(own))
+            else:
+                for items in _batches(self._items(maker.subject, own, notes), self.spec.batch_size):
+                    yield from maker.rows(items)
+            yield notes
+
+    def _maker(self, resources: dict[ModelKey, MapMaker | HoldfastError], model: ModelKey) -> MapMaker | HoldfastError:
+        if model not in resources:
+            for other in [key for key, held in resources.items() if isinstance(held, MapMaker)]:
+                del resources[other]
+            try:
+                subject = self._subject(*model)
+                for method in self.methods:
+                    method.check(subject.network)
+                resources[model] = MapMaker(subject, self.spec, self.methods, self.opened.path)
+            except MachineError:
+                raise
+            except HoldfastError as error:
+                self.failed.append(str(error))
+                resources[model] = error
+        return resources[model]
 
     def _subject(self, model: str, trained_on: str, fold: int) -> ExplainedModel:
         if trained_on:
-            return trained(self.run, model, trained_on, fold, self.spec.device)
-        recorded = self.run.spec()
+            return trained(self.opened, model, trained_on, fold, self.spec.device)
+        recorded = self.opened.spec()
         if recorded["verb"] == "segment":
-            return segmented(self.run, self.prepared.collection, model, self.spec.device)
+            return segmented(self.opened, self.prepared.collection, model, self.spec.device)
         names = dict(zip(recorded.get("model_names", ()), recorded.get("models", ()), strict=False))
         if model not in names:
             raise UserError(f"{model} is not among the models of this run's last eval; run that again with it")
         return evaluated(self.again, self.prepared.collection, names[model])
 
-    def _explain(
-        self,
-        subject: ExplainedModel,
-        model: str,
-        left: Sequence[tuple[Sample, Condition, dict[str, Any]]],
-        done: set[tuple[str, str]],
-        summary: Summary,
-    ) -> Iterator[int]:
-        """Write the rows of one model as they come; yield how many."""
-        shown = [sample.source_id for sample in self.chosen]
-        kept = set(list(dict.fromkeys(shown))[: self.spec.pictures])
-        looking = MapMaker(subject, self.spec, self.methods, self.run.path)
-        waiting: list[dict[str, Any]] = []
-        for items in _batches(self._items(subject, model, left, kept, summary), self.spec.batch_size):
-            rows = looking.rows(items, done)
-            summary.count(rows, key="row_id")
-            waiting += rows
-            if len(waiting) >= _PART:
-                self._write(waiting)
-                waiting = []
-            yield len(rows)
-        if waiting:
-            self._write(waiting)
-
-    def _items(
-        self,
-        subject: ExplainedModel,
-        model: str,
-        left: Sequence[tuple[Sample, Condition, dict[str, Any]]],
-        kept: set[str],
-        summary: Summary,
-    ) -> Iterator[Item]:
+    def _items(self, subject: ExplainedModel, jobs: Sequence[ExplainJob], notes: Summary) -> Iterator[Item]:
         """Yield the pictures, made again and checked, in the model's view."""
-        by_sample: dict[str, list[tuple[Sample, Condition, dict[str, Any]]]] = {}
-        for job in left:
-            by_sample.setdefault(job[0].sample_id, []).append(job)
-        for group in by_sample.values():
-            sample, rows = group[0][0], {condition: row for _, condition, row in group}
+        ids = EvaluationIds(self.again, self.prepared, [subject.tested]) if subject.tested else None
+        for job in jobs:
+            (model, _, _), sample = job.item
+            rows = {condition: row for condition, row, _ in job.parts}
             for rendering in render_conditions(
                 sample, list(rows), self.prepared.pool, seed=self.again.seed, max_pixels=self.again.max_pixels
             ):
-                row = rows[rendering.condition]
-                if not self._same(subject, sample, rendering.condition, row):
-                    summary.add(sample.sample_id, f"skipped: {model} or what it saw changed since the run")
+                condition, rendered, row = rendering.condition, rendering.rendered, rows[rendering.condition]
+                if ids is not None and ids.of(sample, condition, [0]) != [row["row_id"]]:
+                    notes.add(sample.sample_id, f"skipped: {model} or what it saw changed since the run")
                     continue
-                rendered = rendering.rendered
                 if rendered is None or rendered.mask is None:
-                    summary.add(sample.sample_id, f"skipped: {rendering.error or 'there is no mask for this picture'}")
+                    notes.add(sample.sample_id, f"skipped: {rendering.error or 'there is no mask for this picture'}")
                     continue
                 image = over_matte(rendered.image, self.again.matte)
                 if row["image_sha256"] and array_sha256(image) != row["image_sha256"]:
-                    summary.add(sample.sample_id, "skipped: the picture is no longer what the models saw")
+                    notes.add(sample.sample_id, "skipped: the picture is no longer what the models saw")
                     continue
                 try:
                     view, mask = subject.see(image), subject.see_mask(rendered.mask)
                 except SampleError as error:
-                    summary.add(sample.sample_id, f"error: {error}")
+                    notes.add(sample.sample_id, f"error: {error}")
                     continue
-                yield Item(row["row_id"], row["label"], view, mask, sample.source_id in kept, self._cascaded(row))
-
-    def _same(self, subject: ExplainedModel, sample: Sample, condition: Condition, row: dict[str, Any]) -> bool:
-        """Return whether the row id is still that of this picture and these weights."""
-        if subject.tested is None:
-            return True
-        return EvaluationIds(self.again, self.prepared, [subject.tested]).of(sample, condition, [0]) == [row["row_id"]]
+                methods = [method for other, _, method in job.parts if other == condition]
+                kept = sample.source_id in self._kept
+                yield Item(row["row_id"], row["label"], view, mask, kept, self._cascaded(row), methods)
 
 
 def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

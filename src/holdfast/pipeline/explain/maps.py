@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.segment import networks
+from holdfast.pipeline.specs import ExplainSpec
 from holdfast.store import Run
 
 if TYPE_CHECKING:
@@ -175,24 +176,12 @@ ALL_FOREGROUND = "the mask covers all that the model sees"
 EMPTY = "the map is zero everywhere"
 
 
-class Options(Protocol):
-    """Of ``ExplainSpec``, what concerns maps."""
-
-    @property
-    def target(self) -> str: ...  # noqa: D102
-    @property
-    def randomise(self) -> bool: ...  # noqa: D102
-    @property
-    def cascade(self) -> bool: ...  # noqa: D102
-    @property
-    def seed(self) -> int: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Item:
     """A picture in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as pictures.
 
-    ``cascaded`` says whether its maps are made again layer by layer where that is asked for.
+    ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the texts
+    of those that are owed, None: all.
     """
 
     row_id: str
@@ -201,13 +190,14 @@ class Item:
     mask: Mask
     kept: bool
     cascaded: bool = True
+    methods: Sequence[str] | None = None
 
 
 class MapMaker:
     """One model's maps. What is costly (a layer, shuffled weights) is found once."""
 
     def __init__(
-        self, subject: ExplainedModel, options: Options, methods: Sequence[AttributionMethod], run: Path
+        self, subject: ExplainedModel, options: ExplainSpec, methods: Sequence[AttributionMethod], run: Path
     ) -> None:
         self.subject, self.options, self.methods, self.run = subject, options, methods, run
         self._layers: dict[str, str] = {}
@@ -216,21 +206,21 @@ class MapMaker:
         wanted = (options.randomise or options.cascade) and module is not None
         self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
-    def rows(self, items: Sequence[Item], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Return the rows of pictures of one shape that are not done."""
+    def rows(self, items: Sequence[Item]) -> list[dict[str, Any]]:
+        """Return the rows that pictures of one shape owe."""
         rows: list[dict[str, Any]] = []
-        usable = []
-        for item in items:
-            share = float(item.mask.mean())
-            if 0 < share < 1:
-                usable.append(item)
-                continue
-            reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
-            about = {"status": "skipped", "error": reason}
-            left = [method for method in self.methods if (item.row_id, method.text) not in done]
-            rows += [self._row(item, method) | about for method in left]
         for method in self.methods:
-            rows += self._method(method, [item for item in usable if (item.row_id, method.text) not in done])
+            usable = []
+            for item in items:
+                share = float(item.mask.mean())
+                if item.methods is not None and method.text not in item.methods:
+                    continue
+                if 0 < share < 1:
+                    usable.append(item)
+                    continue
+                reason = NO_FOREGROUND if share == 0 else ALL_FOREGROUND
+                rows.append(self._row(item, method) | {"status": "skipped", "error": reason})
+            rows += self._method(method, usable)
         return rows
 
     def _method(self, method: AttributionMethod, items: Sequence[Item]) -> list[dict[str, Any]]:

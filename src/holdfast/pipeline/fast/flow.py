@@ -22,7 +22,7 @@ from holdfast.pipeline.fast.decoding import Facts, Group, Unit
 from holdfast.pipeline.fast.networks import Network
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.fast.views import blank, see
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import Compiled, on_device, render_batch
 
@@ -290,7 +290,7 @@ class Flow:
         self._fetch(packed, numbers)
 
     def _answer_each(self, subject: Subject, batch: Tensor, truths: Tensor, rows: NDArray[np.int64]) -> None:
-        """Ask about smaller and smaller parts of a batch that failed: ``jobs.failures`` says what becomes a row."""
+        """Ask about smaller and smaller parts of a batch that failed: ``jobs.rows`` says what becomes a row."""
         import torch
 
         network = subject.network

@@ -17,14 +17,9 @@ from holdfast.core.types import Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.jobs.plan import Job, Plan
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.rows import Row as Row
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import Parts
-
-Row = dict[str, Any]
-"""A row of the table; under the name of a details table, it carries the list of its rows there.
-
-``run_id`` and ``schema_version`` are filled in, where the table has these columns.
-"""
 
 Made = Any
 """What a worker yields: a Row, a pa.Table of many rows, or a Summary with notes for the user."""
@@ -55,7 +50,7 @@ class Worker(Protocol[Resources]):
         """Return one hash per loaded model. A process whose hashes differ from the planner's is refused."""
 
     def run(self, resources: Resources, jobs: Any) -> Iterator[Made]:
-        """Yield a row per part of each job, in any order; ``failures`` says which errors become rows.
+        """Yield a row per part of each job, in any order; ``jobs.rows`` says which errors become rows.
 
         ``jobs`` is a list of jobs, or what the verb's ``pack`` made of it.
         """

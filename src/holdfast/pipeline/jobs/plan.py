@@ -131,7 +131,7 @@ def plan(
         progress: told about every job, where rows are stored.
     """
     beside = dict(details or {})
-    stored = StoredIds(table.dataset())
+    stored = StoredIds(table.dataset(), table.key)
     planned = np.zeros(len(stored), np.bool_)
     failed = _failed(table, stored, retried) if retry and len(stored) else None
     owed = already = count = 0

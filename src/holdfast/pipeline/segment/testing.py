@@ -19,8 +19,7 @@ from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ClassKeys, Collection, Image, LabelSpace, Mask, Sample
 from holdfast.data.labels import map_labels
 from holdfast.data.writers import encode_image
-from holdfast.pipeline.jobs.execute import Row
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered
 from holdfast.pipeline.train.pictures import Tensors
 from holdfast.pipeline.train.train import Answers
 from holdfast.stats.effects.segments import BACKGROUND
@@ -188,7 +187,7 @@ def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answe
         for at, answer in enumerate(answers(tested, images)):
             sample, facts = pictures.samples[at], dict(pictures.facts[at])
             if isinstance(answer, SampleError):
-                yield sample, facts | {"status": "error", "error": str(answer)}
+                yield sample, facts | answered(answer)
                 continue
             truth, row_id = truth_map(masks[at], places[at]), ids[sample.sample_id]
             if sample.sample_id in shown:

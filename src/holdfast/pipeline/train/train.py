@@ -16,16 +16,16 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import Name
 from holdfast.core.schema import JOBS
 from holdfast.core.types import Collection, LabelSpace, Sample
-from holdfast.data.labels import map_labels, outcomes
+from holdfast.data.labels import map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
 from holdfast.models import local_dir, python
 from holdfast.models.torch_classifier import TorchClassifier, resolve_device
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.jobs.execute import Row, execute
-from holdfast.pipeline.jobs.failures import answer_each
+from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Plan, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import begin_run, prepare, read
 from holdfast.pipeline.train import architectures
@@ -207,12 +207,10 @@ class TrainingWorker:
             def ask(places: Sequence[int]) -> list[Row]:
                 probabilities = model.predict_prepared(list(_as_loaded(pictures.images[list(places)], model)))
                 labels = [pictures.samples[place].label for place in places]
-                columns = outcomes(probabilities, label_map, labels)
-                return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+                return outcome_rows(probabilities, label_map, labels)
 
             for place, answer in enumerate(answer_each(ask, range(len(pictures)))):
-                outcome = {"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer
-                yield pictures.samples[place], dict(pictures.facts[place]) | outcome
+                yield pictures.samples[place], dict(pictures.facts[place]) | answered(answer)
 
         return classified
 

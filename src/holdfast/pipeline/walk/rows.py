@@ -11,21 +11,17 @@ from typing import Any
 import cv2
 import numpy as np
 
-from holdfast.core.errors import SampleError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import array_sha256, fingerprint
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Oracle
 from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
-from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Image, Sample
-from holdfast.data.labels import outcomes
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.files import file_name
-from holdfast.pipeline.jobs.execute import Row
-from holdfast.pipeline.jobs.failures import answer_each
 from holdfast.pipeline.jobs.plan import Job
+from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows, sample_key
 from holdfast.pipeline.walk.resources import PerturbSpec, WalkSetting, seen
 from holdfast.pipeline.walk.walk import Frame, WalkResult
 from holdfast.store import Parts, write_json
@@ -193,22 +189,10 @@ def walk_key(
     spec: PerturbSpec, dataset: str, setting: WalkSetting, sample: Sample, condition: str, model: Tested
 ) -> dict[str, Any]:
     """Return the key columns of one row."""
-    return {
-        "task": CLASSIFY.name,
-        "kind": KIND,
-        "dataset": dataset,
-        "sample_id": sample.sample_id,
-        "source_id": sample.source_id,
-        "split": sample.split,
-        "fold": sample.fold,
-        "condition": condition,
-        "variant": "",
-        "parameters": setting.parameters_json(condition),
-        "seed": spec.seed,
-        "model": model.classifier.name,
-        "trained_on": "",
-        "protocol": CLASSIFY.protocol,
-    }
+    return sample_key(
+        sample, kind=KIND, dataset=dataset, condition=condition, variant="",
+        parameters=setting.parameters_json(condition), seed=spec.seed, model=model.classifier.name,
+    )  # fmt: skip
 
 
 class WalkRecorder:
@@ -262,13 +246,11 @@ class WalkRecorder:
 
         def ask(part: Sequence[tuple[Sample, str, Image]]) -> list[Row]:
             probabilities = seen(model.classifier, [image for _, _, image in part])
-            columns = outcomes(probabilities, model.labels, [sample.label for sample, _, _ in part])
-            return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+            return outcome_rows(probabilities, model.labels, [sample.label for sample, _, _ in part])
 
         answers = {}
         for (sample, name, image), answer in zip(asked, answer_each(ask, asked), strict=True):
-            outcome = {"status": "error", "error": str(answer)} if isinstance(answer, SampleError) else answer
-            answers[sample.sample_id, name] = outcome | {"image_sha256": array_sha256(image)}
+            answers[sample.sample_id, name] = answered(answer) | {"image_sha256": array_sha256(image)}
         return answers
 
     def _verdict(self, walked: WalkResult, condition: str) -> Row:

@@ -11,8 +11,11 @@ import pytest
 
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
+from holdfast.pipeline.classifiers import Unloaded, know_models, load_models
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
+from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import parse_matte
+from holdfast.scenarios import parse_conditions
 from holdfast.store import Run
 
 Table = Callable[..., list[dict[str, object]]]
@@ -65,6 +68,15 @@ def test_batches_and_workers_do_not_change_the_table(
     one, _ = evaluate(spec, tmp_path / "one")
     other, _ = evaluate(replace(spec, **change), tmp_path / "other")
     assert table_of(one) == table_of(other)
+
+
+def test_workers_load_the_models_and_their_sizes_are_recorded_all_the_same() -> None:
+    """Reports and choose read sizes from spec.json; with several workers it had none."""
+    spec = EvaluateSpec("diorama:test?n=2", models=("embedded:resnet_rho0",), scenarios="original", device="cpu")
+    collection = read(spec)
+    (loaded,) = load_models(spec, collection)
+    (known,) = know_models(spec, collection, parse_conditions("original"))
+    assert isinstance(known.classifier, Unloaded) and known.parameters == loaded.parameters > 0
 
 
 def test_the_folder_may_move_and_the_ids_stay(spec: EvaluateSpec, tmp_path: Path, photos: Path) -> None:

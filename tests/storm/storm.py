@@ -31,9 +31,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
 
 from storm_contents import contents, difference, volatile_names
+from storm_people import ask_people
 from storm_process import Ended, aside, command, import_everything
 from storm_troubles import TROUBLES
-from storm_verbs import TABLE, VERBS, WORLD
+from storm_verbs import INFO, TABLE, VERBS, WORLD
 
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST_KEPT = 20_000
@@ -76,6 +77,9 @@ class Storm:
             if part == "scenes":
                 self._choose_photos()
         (self.world / "table.csv").write_text(TABLE)
+        (self.world / "Linf").mkdir()
+        (self.world / "Linf" / "paper.json").write_text(INFO)
+        aside(lambda: ask_people(self.world), self.folder)
         self._first_files()
         shutil.copytree(self.world, self._spare, symlinks=True)
 

@@ -28,6 +28,8 @@ def contents(folder: Path) -> dict[str, str]:
             parts[table] += pq.read_table(path, partitioning=None).to_pylist()
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
+        elif path.name == "spec.json":
+            hashes[name] = _request(path)
         else:
             hashes[name] = _hash(path.read_bytes()) if path.stat().st_size else "empty"
     for table, rows in parts.items():
@@ -77,6 +79,14 @@ def _weights(path: Path) -> str:
 
     tensors = sorted(load_file(path).items())
     return _hash(repr([(name, t.shape, f"{np.abs(t.astype(np.float64)).mean():.2g}") for name, t in tensors]).encode())
+
+
+def _request(path: Path) -> str:
+    """Return a hash of what was asked for, without the number of workers: a storm draws it."""
+    try:
+        return _hash(json.dumps(json.loads(path.read_bytes()) | {"workers": 1}, sort_keys=True).encode())
+    except (ValueError, TypeError):
+        return _hash(path.read_bytes()) if path.stat().st_size else "empty"
 
 
 def _key(row: dict[str, Any]) -> str:

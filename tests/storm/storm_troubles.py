@@ -129,7 +129,8 @@ def damaged_output(storm: Storm, verb: str, draw: random.Random) -> str:
 def damaged_input(storm: Storm, verb: str, draw: random.Random) -> str:
     """Damage what a command reads: its result stays, or a sentence says what is wrong."""
     words = storm.words(verb)
-    part = storm.out / "run" if VERBS[verb].begins_with else storm.world / VERBS[verb].reads
+    begin = VERBS[verb].begins_with
+    part = storm.out / begin if begin else storm.world / VERBS[verb].reads
     files = [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
     files = [path for path in files if path.name != ".lock" and path.suffix != ".md"]
     names = [damaged(path, draw) for path in draw.sample(files, 1)]

@@ -20,8 +20,18 @@ WORLD = {
     "hard": f"mine {{world}}/pool {MINE} --out {{world}}/hard -q",
     "board": f"board add {{world}}/run --models {MODEL} --out {{world}}/board",
     "bundle": "bundle {world}/run --out {world}/run.zip -q",
+    "dense": f"perturb {DATA} --models {SECOND} --generator embedded:vqgan --oracle clip:embedded --steps 2 "
+             "--step-size 0.1 --keep-latents --out {world}/dense -q",
+    "drawn": f"annotate {DATA} --export {{world}}/drawn.json --state {{world}}/drawn -q",
 }
 """Commands that make the world, in this order; ``photos`` are some of the scenes with their masks."""
+
+INFO = (
+    '{"link": "https://example.org", "name": "A paper", "authors": "Somebody", "venue": "Nowhere 2024", '
+    '"architecture": "WideResNet-28-10", "dataset": "cifar10", "eps": "8/255", "clean_acc": "93.68", '
+    '"reported": "75.71", "autoattack_acc": "73.71", "additional_data": true, "number_forward_passes": 1}'
+)
+"""What RobustBench publishes of a model; ``board import`` reads it."""
 
 TABLE = "model,standard_accuracy,perturbed_accuracy,fmr\nLeNet,99.09,27.78,28.04\nResNet18,95.38,52.34,54.88\n"
 
@@ -73,9 +83,16 @@ VERBS = {
     "export huggingface": Verb("export {world}/run --to huggingface --out {out} -q", reads="run", goes_on=False),
     "export model-index": Verb("export {world}/run --to model-index --out {out} -q", reads="run", goes_on=False),
     "export fiftyone": Verb("export {world}/run --to fiftyone --out {out} -q", reads="run", goes_on=False),
-    "split": Verb("split {world}/photos/images --folds 2 --out {out}/split.csv"),
+    "sparse": Verb("sparse {world}/dense --strength 0.5 --out {out}/mask.safetensors", reads="dense"),
+    "study": Verb("study greyscale --quick -q --out {out}"),
+    "annotate import": Verb(f"annotate {DATA} --masks {{out}}/masks --import {{world}}/drawn.json --state {{out}}/state "
+                            "-q", reads="drawn.json"),
+    "annotate export": Verb(f"annotate {DATA} --export {{out}}/coco.json --state {{out}}/state -q"),
+    "review export": Verb("review --export {out}/votes --state {out}/people", begins_with="people"),
+    "board import": Verb("board import {world}/Linf/paper.json --out {out}", reads="Linf/paper.json"),
+    "split": Verb("split {out}/photos --folds 2 --out {out}/photos/split.csv", begins_with="photos"),
     "leaks": Verb("leaks {world}/photos/images {world}/pool -q"),
     "check": Verb(f"check {MODEL} {DATA} --out {{out}} -q"),
     "audit": Verb("audit {world}/table.csv"),
-    "plan": Verb(f"plan --seconds 1 eval {DATA} --models {MODEL} --limit 6"),
+    "plan": Verb(f"plan --seconds 1 eval {DATA} --models {MODEL} --scenarios original --out {{out}}/planned"),
 }  # fmt: skip

@@ -16,6 +16,7 @@ from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.models import attacks, load_classifier
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
+from holdfast.pipeline.speed import parameter_count
 from holdfast.scenarios import Condition
 from holdfast.scenarios.tensors import supports
 
@@ -32,6 +33,7 @@ class Tested:
     labels: LabelMap
     fingerprint: str
     fast: str = ""
+    parameters: int = 0  # 0 where the model does not show its network
 
     def named(self, condition: Condition) -> str:
         """Return the fingerprint that goes into the row ids under a condition."""
@@ -71,7 +73,8 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
         labels = map_labels(collection.classes, keys, classifier.labels)
         exact = fingerprint([classifier.fingerprint, labels.fingerprint])
         tensors = isinstance(classifier, TorchClassifier) and classifier.preprocessing.geometry is not None
-        tested.append(Tested(classifier, labels, exact, fingerprint([exact, "fast"]) if spec.fast and tensors else ""))
+        fast = fingerprint([exact, "fast"]) if spec.fast and tensors else ""
+        tested.append(Tested(classifier, labels, exact, fast, parameter_count(classifier)))
     check_names([model.classifier.name for model in tested])
     return tested
 

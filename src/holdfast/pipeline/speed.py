@@ -126,10 +126,9 @@ def _times(model: Classifier, batch_size: int) -> list[float]:
     return times
 
 
-def parameter_counts(models: Iterable[Any]) -> dict[str, int]:
-    """Return model → learned numbers, of loaded models that show their networks."""
-    counts = {model.name: _size(model, "")[0] for model in models}
-    return {name: count for name, count in counts.items() if count}
+def parameter_count(model: Any) -> int:
+    """Return how many numbers a loaded model has learned; 0 where it does not show its network."""
+    return _size(model, "")[0] or 0
 
 
 def _size(model: Any, text: str) -> tuple[int | None, int | None]:

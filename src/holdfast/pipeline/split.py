@@ -71,6 +71,7 @@ def _relative(path: str | Path, home: str, manifest: Path) -> str:
     real = os.path.realpath(path)
     if not real.startswith(home.rstrip(os.sep) + os.sep):
         raise UserError(
-            f"{manifest} must lie in the dataset's folder or above it: readers refuse paths that leave its folder"
+            f"{manifest} must lie in a folder that holds every file of the dataset, as readers refuse paths that leave "
+            f"its folder, and {path} is outside"
         )
     return real[len(home.rstrip(os.sep)) + 1 :].replace(os.sep, "/")

@@ -21,7 +21,6 @@ from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, begin_run, check_applicable, prepare, read
-from holdfast.pipeline.speed import parameter_counts
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.store import Run, writing
 
@@ -67,7 +66,8 @@ def evaluate(
             recorded["classes"] = list(collection.classes)
             recorded["model_names"] = [model.classifier.name for model in tested]
             before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
-            recorded["model_parameters"] = before | parameter_counts(model.classifier for model in tested)
+            counts = {model.classifier.name: model.parameters for model in tested if model.parameters}
+            recorded["model_parameters"] = before | counts
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, _jsonable(recorded), prepared, summary, same=("verb", "dataset", "classes", "seed"))
             setup = _Setup(spec, prepared, tested, run, summary, progress, fast)

@@ -21,7 +21,7 @@ WORLD = {
     "board": f"board add {{world}}/run --models {MODEL} --out {{world}}/board",
     "bundle": "bundle {world}/run --out {world}/run.zip -q",
     "dense": f"perturb {DATA} --models {SECOND} --generator embedded:vqgan --oracle clip:embedded --steps 2 "
-             "--step-size 0.1 --keep-latents --out {world}/dense -q",
+    "--step-size 0.1 --keep-latents --out {world}/dense -q",
     "drawn": f"annotate {DATA} --export {{world}}/drawn.json --state {{world}}/drawn -q",
 }
 """Commands that make the world, in this order; ``photos`` are some of the scenes with their masks."""
@@ -85,8 +85,8 @@ VERBS = {
     "export fiftyone": Verb("export {world}/run --to fiftyone --out {out} -q", reads="run", goes_on=False),
     "sparse": Verb("sparse {world}/dense --strength 0.5 --out {out}/mask.safetensors", reads="dense"),
     "study": Verb("study greyscale --quick -q --out {out}"),
-    "annotate import": Verb(f"annotate {DATA} --masks {{out}}/masks --import {{world}}/drawn.json --state {{out}}/state "
-                            "-q", reads="drawn.json"),
+    "annotate import": Verb(f"annotate {DATA} --masks {{out}}/masks --import {{world}}/drawn.json "
+                            "--state {out}/state -q", reads="drawn.json"),
     "annotate export": Verb(f"annotate {DATA} --export {{out}}/coco.json --state {{out}}/state -q"),
     "review export": Verb("review --export {out}/votes --state {out}/people", begins_with="people"),
     "board import": Verb("board import {world}/Linf/paper.json --out {out}", reads="Linf/paper.json"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from holdfast.core.objects import ObjectsSource
 
 DEFAULT_MAX_PIXELS = 100_000_000
 """Larger images are refused before they are decoded."""
@@ -73,7 +76,8 @@ class Sample:
     """One image with its label and, if it has one, its mask.
 
     ``sample_id`` is unique in its collection and survives moving the folder; ``source_id`` names the original
-    photo, so that several renderings of one photo share it: the cluster of every paired statistic.
+    photo, so that several renderings of one photo share it: the cluster of every paired statistic. ``objects`` are
+    known where the dataset has boxes.
     """
 
     sample_id: str
@@ -87,6 +91,7 @@ class Sample:
     condition: str = ORIGINAL
     licence: str = ""
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    objects: ObjectsSource | None = None
 
     def __post_init__(self) -> None:
         if not self.source_id:
@@ -103,13 +108,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A dataset: an ordered list of samples and the classes they can have."""
+    """A dataset: an ordered list of samples and the classes they can have.
+
+    ``empty`` are images without any object: they have no label, and only detectors are asked about them.
+    """
 
     name: str
     classes: tuple[str, ...]
     samples: tuple[Sample, ...]
     keys: Mapping[str, ClassKeys] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    empty: tuple[Sample, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -60,7 +60,7 @@ def render(scene: Scene, size: int = 64) -> RenderedScene:
     add_clutter(canvas, scene)
     layer = paint_object(scene, side)
     add_shadow(canvas, scene, layer)
-    _composite(canvas, layer)
+    composite(canvas, layer)
     in_front = add_occluder(canvas, scene, layer)
     visible = np.zeros((side, side), np.uint8)
     height, width = layer.cover.shape
@@ -69,12 +69,12 @@ def render(scene: Scene, size: int = 64) -> RenderedScene:
         left_over = visible.astype(np.uint16) * (255 - in_front)
         visible = np.maximum(left_over // 255, left_over > 0).astype(np.uint8)
     image = cast(Image, cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA))
-    coverage = _averaged(visible)
-    image = _expose(image, scene)
+    coverage = averaged(visible)
+    image = expose(image, scene)
     return RenderedScene(image, coverage > 127, coverage, scene.caption)
 
 
-def _averaged(visible: Grey) -> Grey:
+def averaged(visible: Grey) -> Grey:
     """Return the coverage of each 2 × 2 pixels; 0 only without any object, 255 only with nothing else."""
     rows = visible[::2].astype(np.uint16) + visible[1::2]
     total = rows[:, ::2] + rows[:, 1::2]
@@ -82,7 +82,8 @@ def _averaged(visible: Grey) -> Grey:
     return share
 
 
-def _composite(canvas: Image, layer: Layer) -> None:
+def composite(canvas: Image, layer: Layer) -> None:
+    """Paint a layer over a canvas, in place."""
     height, width = layer.cover.shape
     box = canvas[layer.top : layer.top + height, layer.left : layer.left + width]
     alpha = layer.cover.astype(np.float32) / np.float32(255)  # exactly 1 where all is object
@@ -96,7 +97,7 @@ def _composite(canvas: Image, layer: Layer) -> None:
     cv2.merge(planes, dst=box)
 
 
-def _expose(image: Image, scene: Scene) -> Image:
+def expose(image: Image, scene: Scene) -> Image:
     """Apply the light's warmth and brightness, then the camera's noise."""
     warm = 0.09 * scene.warmth
     gains = np.array([1 + warm, 1 + 0.15 * warm, 1 - warm]) * scene.brightness

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.fingerprint import fingerprint, seed_from
+from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.names import Name
 from holdfast.core.types import DEFAULT_MAX_PIXELS, Collection, Image, Mask, Sample
 from holdfast.diorama.render import MAX_SIZE, MIN_SIZE, RENDERER_VERSION, render
 from holdfast.diorama.scene import Contexts, Scene, draw_scene
+from holdfast.diorama.several import MOST_MEMBERS, SeveralImage, SeveralMask, SeveralObjects, draw_several
 from holdfast.diorama.vocabulary import CLASSES, KEYS, SPLITS, Split
 from holdfast.registry import unknown
 
@@ -24,7 +26,7 @@ _CONTEXTS = {
     "material_context": "material",
     "colour_context": "colour",
 }
-_OPTIONS = ("n", "size", "seed", *_CONTEXTS)
+_OPTIONS = ("n", "size", "seed", "objects", *_CONTEXTS)
 
 # Image and mask of a sample are asked for one after the other, by several threads at once.
 _rendered = lru_cache(maxsize=16)(render)
@@ -77,7 +79,9 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     larger ``n`` adds scenes and changes none, and another ``context`` changes nothing but the factor it ties.
 
     Options: ``n`` scenes (240), ``size`` in pixels (64), ``seed`` (0), ``context`` of the background (0), and
-    ``texture_context`` (0), ``material_context`` (0), ``colour_context`` (0.3), all in 0..1.
+    ``texture_context`` (0), ``material_context`` (0), ``colour_context`` (0.3), all in 0..1. ``objects=1..5`` draws
+    scenes of one to five objects with a box and a mask each, 128 pixels wide where no size is given; ``objects=0..5``
+    has pictures without any, too.
     """
     if masks is not None:
         raise UserError("diorama scenes have exact masks of their own; leave the mask folder out")
@@ -88,11 +92,13 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
             raise unknown("option of diorama", option, _OPTIONS)
     split: Split = name.name
     count = _whole(name, "n", 240, 1, MAX_SCENES)
-    size = _whole(name, "size", 64, MIN_SIZE, MAX_SIZE)
+    size = _whole(name, "size", 128 if "objects" in name.options else 64, MIN_SIZE, MAX_SIZE)
     seed = _whole(name, "seed", 0, 0, 2**53)
     contexts = Contexts(
         **{factor: _number(name, option) for option, factor in _CONTEXTS.items() if option in name.options}
     )
+    if "objects" in name.options:
+        return _several(name, split, seed, count, size, contexts)
     samples = tuple(_sample(split, seed, index, size, contexts) for index in range(count))
     return Collection(f"diorama-{split}", CLASSES, samples, KEYS)
 
@@ -107,6 +113,36 @@ def _sample(split: Split, seed: int, index: int, size: int, contexts: Contexts) 
         mask=SceneMask(scene, size), split=split, licence=LICENCE,
         attributes=scene.factors() | {"caption": scene.caption},
     )  # fmt: skip
+
+
+def _several(name: Name, split: Split, seed: int, count: int, size: int, contexts: Contexts) -> Collection:
+    """Return scenes of several objects; the label of a picture is the class of its largest object."""
+    low, high = _range(name.options["objects"])
+    samples, empty = [], []
+    for index in range(count):
+        scene_seed = seed_from("diorama several", split, seed, index) >> 11
+        number = low + int(generator("diorama number of objects", scene_seed).integers(high - low + 1))
+        scene = draw_several(scene_seed, split=split, context=contexts, count=number)
+        largest = max(scene.members, key=lambda member: member.scale, default=None)
+        sample = Sample(
+            sample_id=f"{split}/objects/{seed}-{index:06d}", label=largest.label if largest else "",
+            image=SeveralImage(scene, size), mask=SeveralMask(scene, size) if largest else None, split=split,
+            licence=LICENCE, attributes={"background": scene.place.background, "objects": number},
+            objects=SeveralObjects(scene, size),
+        )  # fmt: skip
+        (samples if largest else empty).append(sample)
+    if not samples:
+        raise UserError("these scenes have no object at all; ask for objects=0..5, say")
+    return Collection(f"diorama-{split}-objects", CLASSES, tuple(samples), KEYS, empty=tuple(empty))
+
+
+def _range(value: Any) -> tuple[int, int]:
+    """Read ``3`` or ``1..5``."""
+    match = re.fullmatch(r"(\d{1,2})(?:\.\.(\d{1,2}))?", str(value))
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if not 0 <= low <= high <= MOST_MEMBERS:
+        raise UserError(f"diorama's objects are a number or a range such as 1..5, up to {MOST_MEMBERS}, not {value!r}")
+    return low, high
 
 
 def _whole(name: Name, option: str, default: int, low: int, high: int) -> int:

@@ -197,8 +197,7 @@ class SeveralMask:
         if (height, width) != (self.size, self.size):
             raise SampleError(f"the mask is {self.size}×{self.size}, the image {width}×{height}")
         masks = _rendered(self.scene, self.size).masks
-        mask: Mask = masks.any(0) if self.number < 0 else masks[self.number].copy()
-        return mask
+        return np.asarray(masks.any(0) if self.number < 0 else masks[self.number].copy(), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

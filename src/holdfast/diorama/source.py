@@ -118,7 +118,8 @@ def _sample(split: Split, seed: int, index: int, size: int, contexts: Contexts) 
 def _several(name: Name, split: Split, seed: int, count: int, size: int, contexts: Contexts) -> Collection:
     """Return scenes of several objects; the label of a picture is the class of its largest object."""
     low, high = _range(name.options["objects"])
-    samples, empty = [], []
+    samples: list[Sample] = []
+    empty: list[Sample] = []
     for index in range(count):
         scene_seed = seed_from("diorama several", split, seed, index) >> 11
         number = low + int(generator("diorama number of objects", scene_seed).integers(high - low + 1))

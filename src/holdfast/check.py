@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from holdfast import api
 from holdfast.annotate import load_annotator
 from holdfast.api import live, live_data
+from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.conditions import condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
@@ -23,6 +24,7 @@ from holdfast.data.inventory import take_inventory
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
+from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
 from holdfast.report.page.words import estimate, percent, plural
 from holdfast.report.static.front import step_list
 from holdfast.report.study import about_world
@@ -68,6 +70,7 @@ class Check:
             where these photos do not tell.
         lines: the answer in words.
         findings: what is wrong with the photos, gravest first.
+        looks: what was known after each round, where it asked in rounds.
     """
 
     results: api.Results
@@ -78,6 +81,7 @@ class Check:
     more_photos: tuple[int, int] | None
     lines: list[str]
     findings: tuple[DataFinding, ...] = ()
+    looks: tuple[Look, ...] = ()
 
 
 def check(
@@ -93,6 +97,9 @@ def check(
     workers: int = 1,
     transform: Any = None,
     class_names: Sequence[str] | None = None,
+    stop: Literal["never", "when-decided"] = "never",
+    budget: str = "",
+    on_look: Callable[[str], None] = lambda line: None,
     progress: Progress = in_notebook,
 ) -> Check:
     """Test one model on one set of photos under every condition, and judge it.
@@ -110,6 +117,11 @@ def check(
         workers: number of processes that make masks; 0 starts one per core.
         transform: for a network given as an object: turns a PIL image into the tensor that it takes.
         class_names: for a model given as an object: the names of its outputs, in order.
+        stop: ``when-decided`` asks in rounds, only the conditions that the verdict rests on, and stops as soon as the
+            verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
+        budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
+            Asks in rounds, too.
+        on_look: called with a line after each round.
         progress: called with the name of a step, how much of it is done, and its total.
     """
     if not live_data.is_name(photos):
@@ -126,6 +138,17 @@ def check(
     folder = Path(out) if out else Path("checks") / _file_name(collection.name)
     _check_outside(folder, photos)
     run = folder / _file_name(model)
+    if stop == "when-decided" or budget:
+        allowed = parse_budget(budget)
+        spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
+        masking = MaskSpec(photos, masks=masks, limit=limit, annotator=_annotator(), keep=True, workers=workers)
+        early = check_in_rounds(
+            spec, folder / f"{_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
+            outcome=outcome, budget=allowed, on_look=on_look, progress=progress,
+        )  # fmt: skip
+        return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
+    if stop != "never":
+        raise UserError(f"stop is never or when-decided, not {stop!r}")
     options: dict[str, Any] = {"models": [model], "labels": labels, "limit": limit, "device": device, "out": run}
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
     originals = api.evaluate(
@@ -152,6 +175,33 @@ def check(
     answer = Check(results, page, verdict, made_masks, sure, more, [], findings)
     answer.lines.extend(_lines(answer, collection, outcome, about_masks, folder / "masks"))
     return answer
+
+
+def _answer_early(
+    early: EarlyCheck, collection: Collection, outcome: Outcome, annotator: str, folder: Path, progress: Progress
+) -> Check:
+    """Return the answer of a check in rounds."""
+    results = api.Results(early.run)
+    verdict, last = early.looks[-1].row, early.looks[-1]
+    made_masks = _masks(early.mask_rows, annotator) if early.mask_rows else None
+    doubtful = f" {plural(made_masks.doubtful, 'mask')} doubtful." if made_masks and made_masks.doubtful else ""
+    note = f"{early.note}{doubtful}"
+    progress("report", 0, 1)
+    page = results.report(
+        outcome=outcome, resamples=RESAMPLES, steps=_mask_steps(made_masks, folder),
+        note=f"{verdict['sentence']} {note} The intervals of the tables and charts are for a number of photos that was "
+        "fixed beforehand: after an early stop they are too narrow.",
+    )  # fmt: skip
+    progress("report", 1, 1)
+    lines = [
+        f"{verdict['model']} on {collection.name} ({plural(last.photos, 'photo')} of {len(collection.samples)}, "
+        f"{plural(last.answers, 'answer')}):",
+        f"{verdict['headline']}.",
+        *(text for text in (verdict["rests_on"], verdict["small_print"]) if text),
+        note,
+        "Next: every condition and all photos: the same command without --stop and --budget",
+    ]
+    return Check(results, page, verdict, made_masks, None, None, lines, looks=tuple(early.looks))
 
 
 def _check_classes(collection: Collection) -> None:
@@ -202,12 +252,21 @@ def _name_of(run: Run, collection: Collection) -> str:
 
 
 def _make_masks(photos: str, out: Path, progress: Progress, **options: Any) -> Masks:
+    annotator = _annotator()
+    rows = api.mask(photos, out=out, annotator=annotator, keep=True, progress=progress, **options)
+    return _masks(rows, annotator)
+
+
+def _annotator() -> str:
+    """Return the better mask maker of those that are installed."""
     try:
         load_annotator("u2netp")
-        annotator = "u2netp"
     except UserError:  # its network is not installed
-        annotator = "grabcut"
-    rows = api.mask(photos, out=out, annotator=annotator, keep=True, progress=progress, **options)
+        return "grabcut"
+    return "u2netp"
+
+
+def _masks(rows: Sequence[Mapping[str, Any]], annotator: str) -> Masks:
     new_rows = [row for row in rows if row["annotator"] != KEPT]
     failed = sum(row["status"] != "ok" for row in rows)
     sure = frozenset(row["sample_id"] for row in rows if row["status"] == "ok" and row["confidence"] >= DOUBTFUL)

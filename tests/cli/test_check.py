@@ -245,3 +245,31 @@ def test_a_check_shows_the_gravest_findings_about_the_photos(photos: Path, toy_m
     assert [finding.kind for finding in answer.findings][:2] == ["two-classes", "twice"]
     assert len(lines) == 4 and "two labels" in lines[0]
     assert lines[3] == "Data: 1 other finding; holdfast data PHOTOS lists them all"
+
+
+def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path) -> None:
+    photos = make(tmp_path / "squares", 60)
+    seen = run("check", f"{readers}:background_reader", photos, "-q", "--stop", "when-decided")
+    assert "Leans on the background." in seen.stdout
+    looks = [line for line in seen.stdout.splitlines() if line.startswith("Round ")]
+    assert len(looks) == 1 and "going on" not in looks[-1] and "decided after" in seen.stdout
+    page = Path(seen.stdout.splitlines()[-1])
+    assert page.is_file() and "hold whenever one stops" in page.read_text(encoding="utf8")
+    answer = check(f"{readers}:object_reader", str(photos), stop="when-decided")
+    assert answer.verdict["verdict"] == "foreground" and len(answer.looks) < 7
+    assert answer.looks[-1].photos < 180 and answer.looks[-1].answers == 3 * answer.looks[-1].photos
+
+
+def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(readers: str, tmp_path: Path) -> None:
+    photos = make(tmp_path / "squares", 20, masks=False)
+    seen = run("check", f"{readers}:object_reader", photos, "-q", "--budget", "100", "--out", "answer")
+    assert "the budget was used after 24 photos" in seen.stdout
+    assert len(list((tmp_path / "answer" / "masks").rglob("*.png"))) == 24
+    assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 25
+    for options, words in (
+        (["--budget", "5"], "a round of squares takes 72 answers, more than the budget"),
+        (["--budget", "5 apples"], "is no budget"),
+        (["--stop", "soon"], "soon"),
+    ):
+        refused = run("check", f"{readers}:object_reader", photos, "-q", "--out", "other", *options, code=2)
+        assert words in refused.stderr and "Traceback" not in refused.stderr

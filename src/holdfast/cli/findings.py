@@ -25,6 +25,7 @@ from holdfast.cli.verb import (
     Resamples,
     Runs,
     Seed,
+    choice,
     verb,
 )
 from holdfast.core.errors import UserError
@@ -33,7 +34,16 @@ from holdfast.core.types import RESAMPLES
 from holdfast.pipeline.specs import ChooseSpec, ExplainSpec
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from holdfast.stats.models.gate import Verdict
+
+    Stop: TypeAlias = str
+else:
+    Stop = choice(
+        "never", "when-decided", flag="--stop",
+        help="Ask everything (never), or in rounds until the verdict is sure (when-decided).",
+    )  # fmt: skip
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3
 FLOORS = ("score", "accuracy")
@@ -50,6 +60,15 @@ def check(
     limit: Limit = 0,
     accuracy: Outcome = "full",
     device: Device = "auto",
+    stop: Stop = "never",
+    budget: Annotated[
+        str,
+        Option(
+            metavar="AMOUNT",
+            show_default=False,
+            help="Stop at the latest after 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).",
+        ),
+    ] = "",
     quiet: Quiet = False,
 ) -> None:
     """Say whether this model sees the object in these photos: masks, every condition, a report and a verdict."""
@@ -59,7 +78,7 @@ def check(
         answer = run_check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
             labels=None if labels is None else str(labels), outcome=accuracy, workers=0,  # type: ignore[arg-type]
-            progress=progress,
+            stop=stop, budget=budget, on_look=typer.echo, progress=progress,  # type: ignore[arg-type]
         )  # fmt: skip
     for line in answer.lines:
         typer.echo(line)

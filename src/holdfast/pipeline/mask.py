@@ -13,7 +13,7 @@ from holdfast.annotate import load_annotator
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
-from holdfast.core.types import Sample
+from holdfast.core.types import Collection, Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import check_apart, file_name, write_csv
@@ -44,14 +44,20 @@ KEPT = "the dataset's own"
 
 
 def make_masks(
-    spec: MaskSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None
+    spec: MaskSpec,
+    out: Path,
+    *,
+    progress: Progress = silent,
+    executor: Executor | None = None,
+    collection: Collection | None = None,
 ) -> tuple[Summary, list[dict[str, Any]]]:
     """Write ``out/<class>/<stem>.png`` and ``masks.csv``; return the rows, least sure first.
 
-    ``executor`` says where; without it, on ``spec.workers`` processes of this machine.
+    ``executor`` says where; without it, on ``spec.workers`` processes of this machine. ``collection`` holds the photos
+    where only some of the dataset are meant.
     """
     annotator = load_annotator(spec.annotator)
-    collection = read(spec)
+    collection = collection or read(spec)
     check_apart(collection.samples, out)
     prepared = prepare(spec, collection, progress)
     samples = {sample.sample_id: sample for sample in prepared.collection.samples}

@@ -26,9 +26,12 @@ from holdfast.store import Run, writing
 
 __all__ = ["EvaluateSpec", "evaluate"]
 
+SAME_RUN = ("verb", "dataset", "classes", "seed")
+"""What a continued run must share with the command before."""
+
 
 @dataclass(frozen=True)
-class _Setup:
+class RunSetup:
     """What the portions of one run share."""
 
     spec: EvaluateSpec
@@ -62,15 +65,10 @@ def evaluate(
             tested = _models(spec, collection, conditions, executor, fast)
             painter = load_painter(spec, collection, conditions)
             prepared = prepare(spec, collection, progress)
-            recorded = asdict(spec) | {"verb": "evaluate", "dataset": collection.name}
-            recorded["classes"] = list(collection.classes)
-            recorded["model_names"] = [model.classifier.name for model in tested]
-            before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
-            counts = {model.classifier.name: model.parameters for model in tested if model.parameters}
-            recorded["model_parameters"] = before | counts
+            recorded = recorded_spec(spec, collection, tested, run)
             recorded |= {"painter": painter.record()} if painter else {}
-            begin_run(run, _jsonable(recorded), prepared, summary, same=("verb", "dataset", "classes", "seed"))
-            setup = _Setup(spec, prepared, tested, run, summary, progress, fast)
+            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
+            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast)
             _make_rows(setup, conditions, painter, executor)
         finally:
             if fast is not None:
@@ -101,27 +99,27 @@ def _models(
     return [fast.try_out(model) for model in tested] if fast is not None else tested
 
 
-def _make_rows(setup: _Setup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
+def _make_rows(setup: RunSetup, conditions: list[Condition], painter: Painter | None, executor: Executor) -> None:
     """Make all rows that are owed: originals first where their accuracy is checked, painted backgrounds last."""
     plain = [condition for condition in conditions if not condition.definition.paints]
     renderings = True
     if setup.spec.expect_accuracy is not None:
         clean = [condition for condition in plain if condition.scenario == ORIGINAL]
-        _make_portions(setup, clean or parse_conditions(ORIGINAL), step="clean", executor=executor)
+        make_portions(setup, clean or parse_conditions(ORIGINAL), step="clean", executor=executor)
         _check_accuracy(setup.run, setup.spec.expect_accuracy, [model.classifier.name for model in setup.tested])
         plain = [condition for condition in plain if condition.scenario != ORIGINAL]
         renderings = False  # stored renderings were taken as they are, with the originals
     if plain:
-        _make_portions(setup, plain, step="eval", executor=executor, renderings=renderings)
+        make_portions(setup, plain, step="eval", executor=executor, renderings=renderings)
     if painter is not None:
         painter.unread(setup.prepared.collection.samples, setup.summary)
         painting = [condition for condition in conditions if condition.definition.paints]
         # In this process: a generator is too large to be loaded once per worker.
-        _make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
+        make_portions(setup, painting, step="paint", executor=LocalExecutor(1), painter=painter)
 
 
-def _make_portions(
-    setup: _Setup,
+def make_portions(
+    setup: RunSetup,
     conditions: Sequence[Condition],
     *,
     step: str,
@@ -161,8 +159,17 @@ def _check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
         )
 
 
-def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
+def recorded_spec(spec: EvaluateSpec, collection: Collection, tested: Sequence[Tested], run: Run) -> dict[str, Any]:
+    """Return what ``spec.json`` says about an evaluation."""
+    before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}
+    recorded = asdict(spec) | {
+        "verb": "evaluate",
+        "dataset": collection.name,
+        "classes": list(collection.classes),
+        "model_names": [model.classifier.name for model in tested],
+        "model_parameters": before | {model.classifier.name: model.parameters for model in tested if model.parameters},
+    }
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in recorded.items()}
 
 
 def _check_answered(run: Run, models: Sequence[str]) -> None:

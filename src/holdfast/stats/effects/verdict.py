@@ -133,8 +133,6 @@ def what_it_holds(
     """
     import pandas as pd
 
-    from holdfast.stats.effects.verdict_words import in_words
-
     if not 0 <= margin < 1:
         raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
     rows = []
@@ -144,13 +142,17 @@ def what_it_holds(
             evidence = evidence_of(
                 answers, trained_on, classes=counts.classes, average=average, resamples=resamples, seed=seed
             )
-            words = in_words(evidence, margin)
-            rows.append(
-                {"model": model, "trained_on": trained_on, "verdict": words.steps.verdict, "n": evidence.background.n}
-                | _numbers(evidence, margin)
-                | words.columns()
-            )
+            rows.append(verdict_row(model, trained_on, evidence, margin))
     return pd.DataFrame(rows)
+
+
+def verdict_row(model: str, trained_on: str, evidence: VerdictEvidence, margin: float = MARGIN) -> dict[str, object]:
+    """Return the verdict on one model with its numbers and words: a row of ``what_it_holds``."""
+    from holdfast.stats.effects.verdict_words import in_words
+
+    words = in_words(evidence, margin)
+    named = {"model": model, "trained_on": trained_on, "verdict": words.steps.verdict, "n": evidence.background.n}
+    return named | _numbers(evidence, margin) | words.columns()
 
 
 def decide(evidence: VerdictEvidence, margin: float = MARGIN) -> VerdictSteps:

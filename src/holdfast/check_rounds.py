@@ -1,0 +1,190 @@
+"""``holdfast check --stop when-decided``: ask in rounds, and stop as soon as the verdict is sure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from holdfast.core.errors import UserError
+from holdfast.core.types import Collection, Sample
+from holdfast.data.masks import FileMask
+from holdfast.pipeline.evaluate.rounds import Rounds, evaluate_rounds, plan_rounds
+from holdfast.pipeline.jobs.progress import Progress
+from holdfast.pipeline.mask import make_masks
+from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
+from holdfast.report.page.words import plural
+from holdfast.stats.core.answers import from_counts
+from holdfast.stats.core.reduce import Outcome, reduce
+from holdfast.stats.effects.sequential import SequentialEvidence
+from holdfast.stats.effects.verdict import NEEDED, VerdictEvidence, verdict_row
+from holdfast.store import Run
+
+BUDGETS = "300 (answers), 10min, 90s, or 5@0.002 (money, and the price of an answer)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a check may use: answers of the model, or seconds; infinite where neither is limited."""
+
+    answers: float = float("inf")
+    seconds: float = float("inf")
+
+
+def parse_budget(text: str) -> Budget:
+    """Return what a budget allows: answers (``300``), time (``10min``, ``90s``), or money @ price (``5@0.002``)."""
+    if not text:
+        return Budget()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(min|s)|@(\d*\.?\d+))?", text.strip())
+    amount = float(match[1]) if match else 0.0
+    if match is None or amount <= 0 or (match[3] and float(match[3]) <= 0):
+        raise UserError(f"--budget {text!r} is no budget; write {BUDGETS}")
+    if match[2]:
+        return Budget(seconds=amount * (60 if match[2] == "min" else 1))
+    return Budget(answers=float(Decimal(match[1]) // Decimal(match[3])) if match[3] else amount)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known after a round: photos and answers so far, the evidence, and the row of the verdict."""
+
+    photos: int
+    answers: int
+    evidence: VerdictEvidence
+    row: dict[str, Any]
+
+    @property
+    def decided(self) -> bool:
+        """Return whether it leans on the background, or neither question is open: the verdict needs no more."""
+        return self.row["leans"] == "yes" or "open" not in (self.row["leans"], self.row["sees"])
+
+    def line(self, number: int) -> str:
+        """Return the look in a line of the terminal."""
+        effects = {"background": self.evidence.background, "object": self.evidence.object}
+        numbers = [
+            f"{name} effect {100 * effect.value:.0f} [{100 * effect.low:.0f}, {100 * effect.high:.0f}]"
+            for name, effect in effects.items()
+            if effect.n
+        ]
+        state = self.row["headline"] if self.decided else f"{self.row['headline']}; going on"
+        return (
+            f"Round {number}, {plural(self.photos, 'photo')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
+            f"{state}."
+        ).replace("-", "−")
+
+
+@dataclass
+class EarlyCheck:
+    """The outcome of a check in rounds.
+
+    Attributes:
+        run: holds the rows of all rounds that were asked.
+        looks: what was known after each round.
+        rounds: the design.
+        mask_rows: a row per mask that was made, as ``make_masks`` returns them; empty where the dataset has its own.
+        reason: why it stopped.
+    """
+
+    run: Run
+    rounds: Rounds
+    looks: list[Look] = field(default_factory=list)
+    mask_rows: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def note(self) -> str:
+        """Return what a reader of the numbers must know."""
+        last = self.looks[-1]
+        each = "every class equally often" if self.rounds.even else "pairs of a class at random"
+        unused = f" {plural(self.rounds.unused, 'photo')} could not be used." if self.rounds.unused else ""
+        return (
+            f"Asked in rounds ({each}), {self.reason} after {plural(last.photos, 'photo')}. The verdict's intervals "
+            f"hold whenever one stops (95 %, betting).{unused}"
+        )
+
+
+def check_in_rounds(
+    spec: EvaluateSpec,
+    out: Path,
+    collection: Collection,
+    *,
+    masks: MaskSpec,
+    mask_folder: Path,
+    outcome: Outcome,
+    budget: Budget,
+    on_look: Callable[[str], None],
+    progress: Progress,
+) -> EarlyCheck:
+    """Ask in rounds until the verdict is sure, the budget is used, or no photo is left.
+
+    Args:
+        spec: of the evaluation: one model.
+        out: folder of the run; a stopped check goes on with the next round.
+        collection: the dataset.
+        masks: how masks are made for photos that have none.
+        mask_folder: where those masks are written.
+        outcome: which answers count as right.
+        budget: when to stop in any case.
+        on_look: called with a line after each round.
+        progress: called with the name of a step, how much of it is done, and its total.
+    """
+    rounds = plan_rounds(collection, spec.seed)
+    if not rounds.blocks:
+        raise UserError(f"{collection.name} has too few photos for rounds: two classes with two photos each are needed")
+    if budget.answers < len(NEEDED) * len(rounds.blocks[0]):
+        raise UserError(
+            f"a round of {collection.name} takes {len(NEEDED) * len(rounds.blocks[0])} answers, more than the budget"
+        )
+    start = time.monotonic()
+    early = EarlyCheck(Run(out), rounds)
+    sequence = SequentialEvidence(collection.classes, rounds.chance(collection), by_pairs=not rounds.even)
+    pair_of = {
+        sample.source_id: place // 2
+        for place, sample in enumerate(sample for block in rounds.blocks for sample in block)
+    }
+    asked: list[Sample] = []
+
+    def with_masks(photos: Sequence[Sample]) -> list[Sample]:
+        asked.extend(photos)
+        if all(sample.mask is not None for sample in photos):
+            return list(photos)
+        _, rows = make_masks(
+            masks, mask_folder, progress=progress, collection=replace(collection, samples=tuple(photos))
+        )
+        early.mask_rows += rows
+        paths = {row["sample_id"]: mask_folder / row["path"] for row in rows if row["status"] == "ok"}
+        return [
+            replace(sample, mask=FileMask(paths[sample.sample_id])) if sample.sample_id in paths else sample
+            for sample in photos
+        ]
+
+    for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
+        here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
+        counts = reduce(run.predictions.dataset().to_table(filter=here), order=NEEDED)
+        answered = int(counts.cells["n"].sum()) if len(counts.cells) else 0
+        if not answered:
+            reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"
+            raise UserError(f"{spec.models[0]} answered for no photo: {reason}")
+        model = counts.models[0]
+        evidence = sequence.look(from_counts(counts, model, outcome=outcome), pair_of)
+        look = Look(len(asked), answered, evidence, verdict_row(model, "", evidence))
+        early.looks.append(look)
+        on_look(look.line(len(early.looks)))
+        size = len(rounds.blocks[min(len(early.looks), len(rounds.blocks) - 1)])
+        if look.decided:
+            early.reason = "decided"
+        elif answered + len(NEEDED) * size > budget.answers or time.monotonic() - start >= budget.seconds:
+            early.reason = "the budget was used"
+        if early.reason:
+            break
+    else:
+        early.reason = "no photo was left"
+    if early.mask_rows:  # masks.csv of all rounds, not of the last one
+        _, early.mask_rows = make_masks(masks, mask_folder, collection=replace(collection, samples=tuple(asked)))
+    return early

@@ -1,0 +1,180 @@
+"""Evaluate photos in rounds, so that a command can stop as soon as its question is answered.
+
+A round is a small dataset of its own: its photos lend their backgrounds to each other, each one once within its class
+and once to another class. So no background is shared by two answers, rounds share nothing at all, and what is known
+after a round depends on its photos alone. docs/statistics/sequential.md says why that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.fingerprint import fingerprint, generator
+from holdfast.core.types import ORIGINAL, Collection, Sample
+from holdfast.engine import LocalExecutor
+from holdfast.pipeline.classifiers import EvaluateSpec, load_models
+from holdfast.pipeline.donors import DonorPool
+from holdfast.pipeline.evaluate.evaluate import SAME_RUN, RunSetup, make_portions, recorded_spec
+from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.summary import Summary
+from holdfast.pipeline.samples import Prepared, begin_run, prepare, samples_table
+from holdfast.scenarios import parse_conditions
+from holdfast.stats.effects.verdict import NEEDED
+from holdfast.store import Run, writing
+
+FEW_CLASSES = 24
+"""With at most this many classes of like size, every round has two photos of each; else it has pairs at random."""
+
+PAIRS = 12
+"""Pairs of photos in a round, where not every class is in every round."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Which photos are asked in which round.
+
+    Attributes:
+        blocks: the photos of each round, two of a class after each other.
+        even: whether every round holds each class equally often; else pairs are drawn at random.
+        unused: photos that no round can use, because another class has no more of them, or theirs has no second one.
+    """
+
+    blocks: tuple[tuple[Sample, ...], ...]
+    even: bool
+    unused: int
+
+    def chance(self, collection: Collection) -> float:
+        """Return the accuracy of a model that guesses: even classes, or always the largest."""
+        counts = np.unique([sample.label for sample in collection.samples], return_counts=True)[1]
+        return 1 / len(counts) if self.even else float(counts.max() / counts.sum())
+
+
+def plan_rounds(collection: Collection, seed: int) -> Rounds:
+    """Return the photos of a dataset in random rounds; they depend on the seed and the photos' names."""
+    rng = generator(seed, "rounds", *sorted(collection.classes))
+    by_class: dict[str, list[Sample]] = {}
+    for sample in collection.samples:
+        if sample.condition == ORIGINAL:
+            by_class.setdefault(sample.label, []).append(sample)
+    total = sum(map(len, by_class.values()))
+    pairs: dict[str, list[tuple[Sample, ...]]] = {}
+    for label in sorted(by_class):
+        photos = sorted(by_class[label], key=lambda sample: sample.sample_id)
+        photos = [photos[place] for place in rng.permutation(len(photos))]
+        pairs[label] = [tuple(photos[start : start + 2]) for start in range(0, len(photos) - 1, 2)]
+    fewest = min(map(len, pairs.values()))
+    even = len(pairs) <= FEW_CLASSES and 2 * fewest * len(pairs) >= total / 2
+    if even:
+        each = max(1, PAIRS // len(pairs))  # pairs of a class in a round
+        starts = range(0, fewest - fewest % each, each)
+        blocks = [[pair for label in pairs for pair in pairs[label][start : start + each]] for start in starts]
+    else:
+        every = [pair for label in pairs for pair in pairs[label]]
+        every = [every[place] for place in rng.permutation(len(every))]
+        blocks = [every[start : start + PAIRS] for start in range(0, len(every), PAIRS)]
+    rounds = tuple(tuple(sample for pair in block for sample in pair) for block in blocks if len(block) > 1)
+    return Rounds(rounds, even, total - sum(map(len, rounds)))
+
+
+class LentOnce(DonorPool):
+    """The donors of one round: each photo lends its background once within its class, and once to another class.
+
+    Where a class has most of the photos, or an image cannot be read, a donor is drawn as in any other pool.
+    """
+
+    def __init__(self, samples: Sequence[Sample], *, seed: int, max_pixels: int) -> None:
+        super().__init__(samples, max_pixels=max_pixels)
+        rng = generator(seed, "lent once", *(sample.sample_id for sample in samples))
+        self._lender = {
+            (sample.sample_id, same_class): samples[place]
+            for same_class, lenders in ((True, _within_class(samples)), (False, _across_classes(samples, rng)))
+            for sample, place in zip(samples, lenders, strict=True)
+            if place >= 0
+        }
+
+    def fingerprint(self, images: object, masks: object) -> str:
+        """Return the hash of the pool and of who lends to whom."""
+        lent = sorted((name, same, lender.sample_id) for (name, same), lender in self._lender.items())
+        return fingerprint([super().fingerprint(images, masks), lent])  # type: ignore[arg-type]
+
+    def candidates(self, borrower: Sample, rng: np.random.Generator, *, same_class: bool) -> Iterator[Sample]:
+        """Yield the donor that was set aside for this photo, then others as from any pool."""
+        lender = self._lender.get((borrower.sample_id, same_class))
+        if lender is not None:
+            yield lender
+        yield from super().candidates(borrower, rng, same_class=same_class)
+
+
+def _within_class(samples: Sequence[Sample]) -> list[int]:
+    """Return for each photo the place of the next one of its class, in a circle; −1 for a photo alone in its class."""
+    places: dict[str, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(sample.label, []).append(place)
+    lender = [-1] * len(samples)
+    for own in places.values():
+        for place, following in zip(own, [*own[1:], own[0]], strict=True):
+            lender[place] = following if following != place else -1
+    return lender
+
+
+def _across_classes(samples: Sequence[Sample], rng: np.random.Generator) -> list[int]:
+    """Return a random permutation in which nobody borrows from the own class; −1 where there is no such donor left."""
+    labels = [sample.label for sample in samples]
+    lender = rng.permutation(len(samples)).tolist()
+    for place in range(len(samples)):
+        if labels[lender[place]] != labels[place]:
+            continue
+        for other in rng.permutation(len(samples)).tolist():
+            fits = labels[lender[other]] != labels[place] and labels[lender[place]] != labels[other]
+            if fits:
+                lender[place], lender[other] = lender[other], lender[place]
+                break
+    return [donor if labels[donor] != labels[place] else -1 for place, donor in enumerate(lender)]
+
+
+def evaluate_rounds(
+    spec: EvaluateSpec,
+    out: Path,
+    collection: Collection,
+    rounds: Rounds,
+    *,
+    with_masks: Callable[[Sequence[Sample]], Sequence[Sample]],
+    progress: Progress = silent,
+) -> Iterator[tuple[Run, Summary]]:
+    """Yield the run after each round: the originals and both pasted scenes of its photos, as far as not stored yet.
+
+    Args:
+        spec: of the evaluation; its conditions are replaced by those that a verdict needs.
+        out: folder of the run.
+        collection: the dataset.
+        rounds: its photos in rounds.
+        with_masks: returns a round's photos with masks.
+        progress: called with the name of a step, how much of it is done, and its total.
+    """
+    spec = replace(spec, scenarios=",".join(NEEDED), fast=False)
+    conditions = parse_conditions(spec.scenarios)
+    run, summary = Run(out), Summary()
+    tables: list[pa.Table] = []
+    with writing(out):
+        tested = load_models(spec, collection)
+        for number, photos in enumerate(rounds.blocks, start=1):
+            block = replace(collection, samples=tuple(with_masks(photos)), problems=())
+            prepared = _prepare_round(spec, block, progress)
+            recorded = recorded_spec(spec, collection, tested, run) | {"rounds": number}
+            begin_run(run, recorded, prepared, summary, same=SAME_RUN)
+            tables.append(samples_table(prepared))
+            run.write_samples(pa.concat_tables(tables).unify_dictionaries())
+            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast=None)
+            make_portions(setup, conditions, step="eval", executor=LocalExecutor(1))
+            yield run, summary
+
+
+def _prepare_round(spec: EvaluateSpec, block: Collection, progress: Progress) -> Prepared:
+    prepared = prepare(spec, block, progress)
+    pool = LentOnce(block.samples, seed=spec.seed, max_pixels=spec.max_pixels)
+    return replace(prepared, pool=pool, pool_fingerprint=pool.fingerprint(prepared.images, prepared.masks))

@@ -1,0 +1,112 @@
+"""Rounds: who is asked when, who lends to whom, and that a stopped check goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.check_rounds import parse_budget
+from holdfast.core.errors import UserError
+from holdfast.core.types import Collection, Sample
+from holdfast.data import load_collection
+from holdfast.pipeline.evaluate.rounds import LentOnce, evaluate_rounds, plan_rounds
+from holdfast.pipeline.specs import EvaluateSpec
+from holdfast.stats.effects.verdict import NEEDED
+from holdfast.store import Run
+
+
+def collection(**counts: int) -> Collection:
+    """A dataset of names: nothing is decoded."""
+    drawn = load_collection("diorama:test?n=1").samples[0]
+    samples = [Sample(f"{label}/{place}", label, drawn.image) for label, n in counts.items() for place in range(n)]
+    return Collection("made", tuple(counts), tuple(samples))
+
+
+def test_every_round_has_two_photos_of_each_class() -> None:
+    rounds = plan_rounds(collection(cat=20, dog=24, fox=21), seed=0)
+    assert rounds.even and rounds.unused == 65 - sum(map(len, rounds.blocks))
+    for block in rounds.blocks:
+        assert set(Counter(sample.label for sample in block).values()) == {8}  # 12 pairs over 3 classes
+    names = [sample.sample_id for block in rounds.blocks for sample in block]
+    assert len(names) == len(set(names)) == 48
+    assert rounds == plan_rounds(collection(fox=21, cat=20, dog=24), seed=0)
+    assert rounds != plan_rounds(collection(cat=20, dog=24, fox=21), seed=1)
+    assert rounds.chance(collection(cat=20, dog=24, fox=21)) == pytest.approx(1 / 3)
+
+
+def test_uneven_and_many_classes_come_in_random_pairs() -> None:
+    uneven = collection(cat=60, dog=4)
+    rounds = plan_rounds(uneven, seed=0)
+    assert not rounds.even and rounds.chance(uneven) == 60 / 64
+    many = plan_rounds(collection(**{f"class{number}": 2 + number % 2 for number in range(40)}), seed=0)
+    assert not many.even and many.unused == 20  # the third photo of every second class
+    for block in many.blocks:
+        labels = [sample.label for sample in block]
+        assert labels[::2] == labels[1::2]
+
+
+@pytest.mark.parametrize("counts", [{"a": 2, "b": 2}, {"a": 8, "b": 8, "c": 8}, {"a": 12, "b": 6, "c": 6}])
+def test_every_photo_lends_once_within_its_class_and_once_to_another(counts: dict[str, int]) -> None:
+    samples = collection(**counts).samples
+    for seed in range(20):
+        pool = LentOnce(samples, seed=seed, max_pixels=10**6)
+        for same_class in (True, False):
+            rng = np.random.default_rng(0)
+            lenders = [next(iter(pool.candidates(sample, rng, same_class=same_class))) for sample in samples]
+            assert Counter(Counter(lender.sample_id for lender in lenders).values()) == {1: len(samples)}
+            for sample, lender in zip(samples, lenders, strict=True):
+                assert (sample.label == lender.label) is same_class and sample.sample_id != lender.sample_id
+
+
+def test_a_class_with_most_of_the_photos_still_finds_donors() -> None:
+    samples = collection(a=10, b=2).samples
+    pool = LentOnce(samples, seed=0, max_pixels=10**6)
+    for sample in samples:
+        donors = [next(iter(pool.candidates(sample, np.random.default_rng(0), same_class=False)))]
+        assert all(donor.label != sample.label for donor in donors)
+
+
+def test_rows_of_a_round_stay_when_the_next_is_asked_and_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    spec = EvaluateSpec("diorama:test?n=48", models=("embedded:resnet_rho0",))
+    drawn = load_collection(spec.data)
+    rounds = plan_rounds(drawn, spec.seed)
+    assert len(rounds.blocks) > 1
+
+    def go(out: Path, count: int) -> tuple[list[tuple[int, int]], dict[str, tuple[str, str]]]:
+        steps = zip(range(count), evaluate_rounds(spec, out, drawn, rounds, with_masks=list), strict=False)
+        made = [(summary.rows, summary.already) for _, (_, summary) in steps]
+        rows = Run(out).rows(["row_id", "sample_id", "donor_id", "condition", "prediction"]).to_pylist()
+        assert {row["condition"] for row in rows} == set(NEEDED)
+        assert set(Run(out).samples()["sample_id"].to_pylist()) == {row["sample_id"] for row in rows}
+        return made, {row["row_id"]: (row["donor_id"], row["prediction"]) for row in rows}
+
+    _, first = go(tmp_path / "stopped", 1)
+    made, both = go(tmp_path / "stopped", 2)
+    assert made[0] == (0, len(first))
+    assert first.items() <= both.items() and both == go(tmp_path / "whole", 2)[1]
+    lent = Counter(donor for donor, _ in both.values() if donor)
+    assert set(lent.values()) == {2}  # once within the class, once to another
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "seconds"),
+    [
+        ("300", 300, np.inf),
+        ("10min", np.inf, 600),
+        ("90s", np.inf, 90),
+        ("5@0.002", 2500, np.inf),
+        ("", np.inf, np.inf),
+    ],
+)
+def test_budgets(text: str, answers: float, seconds: float) -> None:
+    budget = parse_budget(text)
+    assert (budget.answers, budget.seconds) == (answers, seconds)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "5h", "5@0", "many", "1e9999", "5@-1"])
+def test_what_is_no_budget_is_a_sentence(text: str) -> None:
+    with pytest.raises(UserError, match="is no budget; write 300"):
+        parse_budget(text)

@@ -166,7 +166,7 @@ def check_in_rounds(
 
     for run, _ in evaluate_rounds(spec, out, collection, rounds, with_masks=with_masks, progress=progress):
         here = pc.field("sample_id").isin([sample.sample_id for sample in asked])
-        counts = reduce(run.predictions.dataset().to_table(filter=here), order=NEEDED)
+        counts = reduce(run.predictions.dataset().to_table(filter=here), order=list(NEEDED))
         answered = int(counts.cells["n"].sum()) if len(counts.cells) else 0
         if not answered:
             reason = str(counts.trouble["error"].iloc[0]) if len(counts.trouble) else "there are no rows"

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from made_detections import THRESHOLD, Planted, made_detections
 
 from holdfast.stats.objects.answers import detector_answers
 from holdfast.stats.objects.effects import objects_under_conditions, score_reliability
 from holdfast.stats.objects.verdict import what_detectors_hold
+from made_detections import THRESHOLD, Planted, made_detections
 
 ORIGINAL, SAME, RANDOM, ONLY = "original", "same_class_background", "random_background", "only_background"
 

@@ -14,6 +14,8 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
 from holdfast.core.votes import Votes
 from holdfast.report.attribution.section import looking, read_looks
+from holdfast.report.objects.evidence import DETECTED, DetectorEvidence, read_detectors
+from holdfast.report.objects.section import detector_sections
 from holdfast.report.page.evidence import Analysis, Evidence, ScoreConditions
 from holdfast.report.page.gallery import RunPictures
 from holdfast.report.page.parts import Notice, Section
@@ -126,7 +128,8 @@ class ReadReport:
         whole: evidence of all answers.
         questions: the questions, if there are some.
         segmented: the segmented pictures, if there are some.
-        alone: questions or segments, where the runs hold nothing else; the page then has their title and facts.
+        detectors: the answers of detectors, if there are some.
+        alone: questions, segments or detectors, where the runs hold nothing else; the page then has their title.
     """
 
     runs: Sequence[Run]
@@ -137,7 +140,8 @@ class ReadReport:
     whole: Evidence
     questions: Questions | None
     segmented: Segmented | None
-    alone: Questions | Segmented | None
+    detectors: DetectorEvidence | None
+    alone: Questions | Segmented | DetectorEvidence | None
 
     @property
     def walks(self) -> bool:
@@ -168,10 +172,12 @@ def read_report(
     questions = read_questions(rows)
     resampling = {"resamples": settings["resamples"], "seed": settings["seed"]}
     segmented = read_segments(rows, **resampling, analysis=analysis)
-    # A run with only questions or segments has no rows that verdicts, scores and errors of classification are about.
-    alone = None if rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED) else questions or segmented
+    detectors = read_detectors(rows, **resampling)
+    # A run with only questions, segments or boxes has no rows that verdicts and errors of classification are about.
+    others = rows.dataset.count_rows(filter=~ASKED & ~SEGMENTED & ~DETECTED)
+    alone = None if others else questions or segmented or detectors
     evidence = _evidence(counts, *settings.values(), score_conditions, background_conditions, analysis)
-    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, alone)
+    return ReadReport(runs, rows, static, counts, evidence, whole, questions, segmented, detectors, alone)
 
 
 def report_sections(
@@ -196,6 +202,7 @@ def report_sections(
     sections += [] if looks is None else [looking(looks, **resampling)]
     sections += [] if read.questions is None else [question_section(read.questions, pictures)]
     sections += [] if read.segmented is None else [segmentation(read.segmented)]
+    sections += [] if read.detectors is None else detector_sections(read.detectors, pictures, steps)
     sections += _walk_sections(read.rows, resampling, votes) if read.walks else []
     errors = trouble(read.whole, runs, ended=read.rows.dataset.count_rows(filter=_NO_FAILURE))
     if read.alone is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS, size_class
+from holdfast.core.schema import PREDICTIONS, SAMPLES, SCHEMA_VERSION
+from holdfast.store import Parts, Run
 
 THRESHOLD = 0.5
 
@@ -67,7 +70,8 @@ def made_detections(
                 objects.append(
                     key | box | {
                         "object_id": str(number), "label": label, "area": area, "crowd": False, "target": False,
-                        "size": size_class(area), "mask_made": False, "status": "ok", "error": "", "found": hit,
+                        "size": size_class(area), "mask_made": False,
+                        "status": "removed" if condition == "only_background" else "ok", "error": "", "found": hit,
                         "iou": float(hit), "score": 0.9 if hit else 0.0, "predicted": answer,
                     }
                 )  # fmt: skip
@@ -85,7 +89,7 @@ def made_detections(
             wrong = sum(bool(row["predicted"]) and not row["found"] for row in objects[len(objects) - count :])
             images.append(
                 key | {
-                    "n_objects": count, "n_predictions": kept, "false_alarms": alarms + wrong, "other_classes": 0,
+                    "n_objects": 0 if condition == "only_background" else count, "n_predictions": kept, "false_alarms": alarms + wrong, "other_classes": 0,
                     "threshold": THRESHOLD, "status": "ok", "error": "",
                 }
             )  # fmt: skip
@@ -93,3 +97,32 @@ def made_detections(
         pa.Table.from_pylist(objects, OBJECTS), pa.Table.from_pylist(images, IMAGES),
         pa.Table.from_pylist(detections, DETECTIONS),
     )  # fmt: skip
+
+
+def detector_run(path: Path, *tables: tuple[pa.Table, pa.Table, pa.Table], dataset: str = "made") -> Run:
+    """Return a run directory with these tables of one or several detectors, as ``eval`` writes it."""
+    run = Run(path)
+    objects, images, detections = (pa.concat_tables(parts) for parts in zip(*tables, strict=True))
+    models = sorted(set(images["model"].to_pylist()))
+    spec = {"verb": "evaluate", "task": "detect", "dataset": dataset, "model_names": models}
+    run.begin(spec | {"thresholds": dict.fromkeys(models, THRESHOLD), "classes": ["class 0", "class 1", "class 2"]})
+    Parts(path / "details" / "objects", OBJECTS, ("row_id", "object_id")).write(objects)
+    Parts(path / "details" / "images", IMAGES).write(images)
+    Parts(path / "details" / "detections", DETECTIONS).write(detections)
+    rows = [
+        dict.fromkeys(PREDICTIONS.names)
+        | {name: row[name] for name in ("row_id", "sample_id", "source_id", "condition", "variant", "parameters")}
+        | {"task": "detect", "kind": "static", "dataset": dataset, "split": "", "fold": -1, "seed": 0, "trained_on": ""}
+        | {"model": row["model"], "protocol": "boxes", "label": "", "donor_id": row["donor_id"], "run_id": run.run_id}
+        | {"status": row["status"], "error": row["error"], "schema_version": SCHEMA_VERSION, "correct": True}
+        for row in images.to_pylist()
+    ]
+    run.predictions.write(pa.Table.from_pylist(rows, PREDICTIONS))
+    samples = [
+        {"sample_id": name, "source_id": name, "label": "", "split": "", "fold": -1, "kind": "static"}
+        | {"condition": "original", "image_fingerprint": "a", "mask_fingerprint": "b", "problem": "", "licence": ""}
+        | {"attributes": "{}"}
+        for name in sorted(set(images["sample_id"].to_pylist()))
+    ]
+    run.write_samples(pa.Table.from_pylist(samples, SAMPLES))
+    return run

@@ -1,0 +1,1 @@
+"""Sections on object detectors: verdict, numbers, and pictures with boxes."""

@@ -1,0 +1,422 @@
+"""Sections on detectors: the verdict, the numbers, the same photo with its boxes, lost objects, scores."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.conditions import without_object
+from holdfast.core.types import ORIGINAL
+from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
+from holdfast.report.objects.evidence import DetectorEvidence
+from holdfast.report.page import charts
+from holdfast.report.page.figures import Figure
+from holdfast.report.page.gallery import RunPictures, by_turns, tile
+from holdfast.report.page.parts import (
+    Answer,
+    Gallery,
+    Listing,
+    ModelVerdict,
+    Notice,
+    Part,
+    Photo,
+    Section,
+    Steps,
+    Text,
+    Tile,
+    Verdicts,
+)
+from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.words import class_words, condition_label, listing, number, plural, points, span
+from holdfast.stats.effects.verdict import RANDOM, SAME
+from holdfast.stats.effects.verdict_words import SIGNS
+from holdfast.stats.objects.effects import score_reliability
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PHOTOS, LOST = 3, 8
+"""Photos of the gallery, and objects of the filmstrip."""
+
+LARGE_PICTURE, PICTURE, CROP = 320, 220, 140
+FULL_SIZE = 100_000
+"""Longer side that is asked for: boxes are measured in the picture as the detector saw it."""
+
+Pictures = Mapping[tuple[str, str], bytes]
+
+
+def detector_sections(
+    evidence: DetectorEvidence, pictures: RunPictures | None, steps: Sequence[tuple[str, str]] = ()
+) -> list[Section]:
+    """Return the sections, the first screen first."""
+    if evidence.answers.pictures.empty:
+        notice = Notice("No detector answered for any picture; the reasons are below.")
+        return [Section("verdict", "Verdict", parts=[notice, *_errors(evidence)])]
+    picked = _picked(evidence)
+    lost = lost_objects(evidence)
+    wanted = {*picked, *lost["source_id"].head(LOST)}
+    images: dict[tuple[str, str], bytes] = {}
+    if pictures is not None:
+        for run in evidence.runs:
+            images = pictures(run, wanted, size=FULL_SIZE) | images
+    return [
+        _front(evidence, images, picked, steps),
+        _numbers(evidence),
+        _gallery(evidence, images, picked),
+        _filmstrip(evidence, images, lost),
+        _scores(evidence),
+    ]
+
+
+def _front(
+    evidence: DetectorEvidence, images: Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
+) -> Section:
+    section = Section("verdict", "Verdict", front=True)
+    records: list[dict[Any, Any]] = (
+        evidence.holds.set_index("model").loc[evidence.models].reset_index().to_dict("records")
+    )
+    section.parts = [
+        Verdicts(
+            [
+                ModelVerdict(row["model"], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+                for row in records
+            ]
+        )
+    ]
+    if picked:
+        shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
+        shown = shown if len(shown) > 1 else evidence.conditions[:3]
+        tiles = _tiles(evidence, images, picked[0], shown, LARGE_PICTURE)
+        if any(item.picture for item in tiles):
+            section.parts.append(Gallery([Photo("", "", f"The same photo. {KEY}", tiles)], large=True))
+    section.parts += [_chart(evidence), Steps("What to do next", [*steps, *_next_steps(evidence, records)])]
+    warnings = [f"{evidence.short[row['model']]}: {text}" for row in records for text in row["warnings"]]
+    if warnings:
+        section.parts.append(Listing(f"What to bear in mind ({len(warnings)})", warnings, open=len(warnings) < 4))
+    return section
+
+
+def _next_steps(evidence: DetectorEvidence, records: Sequence[Mapping[Any, Any]]) -> list[tuple[str, str]]:
+    run = shlex.quote(str(evidence.runs[0].path)) if evidence.runs else "RUN"
+    steps: list[tuple[str, str]] = []
+    if any("open" in (row["leans"], row["sees"]) for row in records):
+        steps.append(("Where a question is open, more photos with more backgrounds narrow its interval.", ""))
+    label = _most_lost_class(evidence)
+    if label:
+        steps.append((label, ""))
+    if any(row["leans"] == "yes" for row in records):
+        steps.append(("Train on pictures whose backgrounds do not give the class away: the same objects, pasted.", ""))
+    steps.append(("Before a new version goes out, compare it with this one.", f"holdfast compare {run} NEW_RUN"))
+    return steps
+
+
+def _most_lost_class(evidence: DetectorEvidence) -> str:
+    """Return a sentence on the class that loses most recall; empty where none does."""
+    counted = evidence.answers.counted
+    hits = counted.assign(hit=counted["found"].astype(float), changed=counted["condition"] != ORIGINAL)
+    table = hits.groupby(["label", "changed"])["hit"].mean().unstack()
+    if True not in table or False not in table:
+        return ""
+    drop = (table[False] - table[True]).dropna()
+    if drop.empty or drop.max() <= 0:
+        return ""
+    return (
+        f"Look at {class_words(str(drop.idxmax()))}: over all conditions its recall is {points(drop.max(), 0)} lower "
+        "than on the originals, the most of all classes."
+    )
+
+
+def _chart(evidence: DetectorEvidence) -> Figure:
+    frame = evidence.table[evidence.table["recall"].notna()]
+    tidy = frame.assign(
+        model=frame["model"].map(evidence.short), row=frame["condition"].map(condition_label), estimate=frame["recall"],
+        low=frame["recall_low"], high=frame["recall_high"],
+    )  # fmt: skip
+    rows = [condition_label(name) for name in evidence.conditions if name in set(frame["condition"])]
+    return charts.dot_figure(
+        "recall", "Objects found under each condition, with 95 % intervals", "Recall of each detector by condition.",
+        tidy, models=[evidence.short[name] for name in evidence.models], rows=rows, axis="objects found (recall)",
+        domain=(0, 1),
+    )  # fmt: skip
+
+
+def _numbers(evidence: DetectorEvidence) -> Section:
+    frame = evidence.table.assign(
+        order=evidence.table["condition"].map({name: at for at, name in enumerate(evidence.conditions)}),
+        hides=evidence.table["ap_hides"].map({True: "AP hides it", False: ""}),
+        place=evidence.table["model"].map({name: at for at, name in enumerate(evidence.models)}),
+    ).sort_values(["place", "order"], kind="stable")
+    section = Section("objects", "What each condition does to the detectors")
+    section.lead = [_finding(evidence), *_hidden(evidence)]
+    names = model_column(evidence.short)
+    section.parts = [
+        Table(
+            "detector_numbers", "Recall, wrong classes, false alarms and predictions", frame,
+            [
+                names, CONDITION, _column("recall", "Recall", "percent"),
+                _column("recall_drop", "Lost recall", "points", "recall on the same objects' originals minus this"),
+                Column("lost", "Objects lost", "integer", hint="found in the original, not here"),
+                Column("gained", "gained", "integer"),
+                _column("wrong_class", "Wrong class", "percent", "objects in whose place another class was seen"),
+                _column("false_alarms", "False alarms per picture", "number"),
+                _column("false_alarms_change", "change", "number", "against the same photos' originals"),
+                _column("predictions", "Predictions per picture", "number"),
+                Column("predictions_ratio", "of the originals'", "percent", digits=0),
+                Column("objects", "Objects", "integer"),
+            ],
+            "Each change is on the same objects or photos as in the original. † No object is in the picture.",
+        ),
+        Table(
+            "average_precision", "Average precision, as pycocotools computes it", frame,
+            [
+                names, CONDITION, _column("ap", "AP", "percent"),
+                Column("ap_change", "change", "points", "ap_change_low", "ap_change_high", beside="hides"),
+                _column("ap50", "AP50", "percent"), _column("ap75", "AP75", "percent"),
+                Column("ap_small", "AP small", "percent"), Column("ap_medium", "AP medium", "percent"),
+                Column("ap_large", "AP large", "percent"),
+            ],
+            "AP ranks predictions of all scores, so it cannot see that objects fall below the threshold in use. "
+            "“AP hides it”: the interval of AP's change holds zero, that of recall's does not.",
+        ),
+    ]  # fmt: skip
+    gone = frame[frame["removed"] > 0]
+    if len(gone):
+        columns = [
+            names,
+            CONDITION,
+            _column("still_seen", "Still seen", "percent"),
+            Column("removed", "Objects", "integer"),
+        ]
+        section.parts.append(Table("still_seen", "Objects that were taken out of the picture", gone, columns))
+    section.parts += _errors(evidence)
+    return section
+
+
+def _column(key: str, title: str, kind: Any, hint: str = "") -> Column:
+    return Column(key, title, kind, f"{key}_low", f"{key}_high", digits=2 if kind == "number" else 1, hint=hint)
+
+
+def _finding(evidence: DetectorEvidence) -> str:
+    changed = evidence.table.dropna(subset=["recall_drop"])
+    if changed.empty:
+        return "No condition has the same objects as the originals, so nothing can be compared."
+    row = changed.sort_values("recall_drop", ascending=False, kind="stable").iloc[0]
+    return (
+        f"The most is lost under {condition_label(row['condition'])}: {evidence.short[row['model']]} loses "
+        f"{points(row['recall_drop'])} of recall ({span(row['recall_drop_low'], row['recall_drop_high'])}), "
+        f"{plural(int(row['lost']), 'object')} of {int(row['compared']):,}, and gains {int(row['gained'])}."
+    )
+
+
+def _hidden(evidence: DetectorEvidence) -> list[str]:
+    rows = evidence.table[evidence.table["ap_hides"]].to_dict("records")
+    if not rows:
+        return []
+    texts = [
+        f"{evidence.short[row['model']]} under {condition_label(row['condition'])} (AP {_signed(row['ap_change'])}, "
+        f"recall {_signed(-row['recall_drop'])} points)"
+        for row in rows
+    ]
+    return [f"AP hides it {plural(len(rows), 'time')}: {listing(texts, 6)}."]
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{number(100 * value, 1)}"
+
+
+def _picked(evidence: DetectorEvidence) -> list[str]:
+    """Return the photos of the gallery: where the worst model loses most, of unlike classes where possible."""
+    lost = lost_objects(evidence)
+    own = lost[lost["model"] == evidence.worst_model]
+    if own.empty:
+        pictures = evidence.answers.pictures
+        return list(dict.fromkeys(pictures[pictures["n_objects"] > 0]["source_id"]))[: min(2, PHOTOS)]
+    times = own.groupby("source_id")["times"].sum()
+    photos = own.drop_duplicates("source_id").assign(total=lambda rows: rows["source_id"].map(times))
+    photos = photos.sort_values("total", ascending=False, kind="stable")
+    return [str(name) for name in by_turns(photos, "label", PHOTOS)["source_id"]]
+
+
+def lost_objects(evidence: DetectorEvidence) -> pd.DataFrame:
+    """Return a row per model and object that was found in the original and lost elsewhere, the worst first.
+
+    ``times``: under how many conditions; ``score``: in the original; ``conditions``: their names.
+    """
+    counted = evidence.answers.counted
+    keys = ["model", "sample_id", "object_id"]
+    before = counted[(counted["condition"] == ORIGINAL) & counted["found"].astype(bool)]
+    after = counted[(counted["condition"] != ORIGINAL) & ~counted["found"].astype(bool)]
+    lost = after.merge(before[[*keys, "score"]], on=keys, suffixes=("", "_original"))
+    grouped = lost.groupby(keys, sort=False).agg(
+        source_id=("source_id", "first"), label=("label", "first"), times=("condition", "nunique"),
+        score=("score_original", "first"), conditions=("condition", lambda names: list(dict.fromkeys(names))),
+    )  # fmt: skip
+    order = ["times", "score", *keys]
+    return grouped.reset_index().sort_values(order, ascending=[False, False, True, True, True], ignore_index=True)
+
+
+def _gallery(evidence: DetectorEvidence, images: Pictures, picked: Sequence[str]) -> Section:
+    section = Section("gallery", "The same photo under every condition")
+    name = evidence.short[evidence.worst_model]
+    section.lead = [
+        f"What {name} sees, the detector that loses most. The photos were picked because it loses objects there, so "
+        f"they are not typical. {KEY}"
+    ]
+    if not images:
+        section.parts.append(Notice("The pictures: the photos are not at hand or have changed since the run."))
+    photos = []
+    for source in picked:
+        tiles = _tiles(evidence, images, source, evidence.conditions, PICTURE)
+        labels = evidence.answers.objects[evidence.answers.objects["source_id"] == source]["label"].unique()
+        summary = listing([item.caption for item in tiles if item.wrong and item.caption != ORIGINAL], 6)
+        text = f"Objects are lost or called wrongly, or false alarms raised, under {summary}." if summary else ""
+        photos.append(Photo(source, listing([class_words(label) for label in labels]), text, tiles))
+    section.parts.append(Gallery(photos))
+    return section
+
+
+def _tiles(
+    evidence: DetectorEvidence, images: Pictures, source: str, conditions: Sequence[str], size: int
+) -> list[Tile]:
+    """Return a tile per condition with the boxes of the worst model."""
+    answers, model = evidence.answers, evidence.worst_model
+    frame = answers.pictures[(answers.pictures["model"] == model) & (answers.pictures["source_id"] == source)]
+    tiles = []
+    for condition in conditions:
+        own = frame[frame["condition"] == condition]
+        if own.empty:
+            continue
+        place = int(own.index[0])
+        boxes = boxes_of(answers, place)
+        jpeg = with_boxes(images.get((str(own["sample_id"].iloc[0]), condition), b""), boxes, size)
+        tiles.append(tile(condition_label(condition), jpeg, [_said(evidence.short[model], boxes, condition)]))
+    return tiles
+
+
+def _said(name: str, boxes: Sequence[DrawnBox], condition: str) -> Answer:
+    counts = Counter(box.outcome for box in boxes)
+    total = counts["found"] + counts["lost"] + counts["wrong class"]
+    said = f"{counts['found']} of {total} found" if total else "no object"
+    said += f", {plural(counts['false alarm'], 'false alarm')}" if counts["false alarm"] else ""
+    said += f", {counts['wrong class']} called wrongly" if counts["wrong class"] else ""
+    right = counts["found"] == total and not counts["false alarm"]
+    if without_object(condition):
+        return Answer(name, said, "○", "none")
+    return Answer(name, said, "✓" if right else "✗", "right" if right else "wrong")
+
+
+def _filmstrip(evidence: DetectorEvidence, images: Pictures, lost: pd.DataFrame) -> Section:
+    section = Section("lost", "Lost objects, the worst first")
+    if lost.empty:
+        section.lead = ["No object that was found in an original was lost under any condition."]
+        return section
+    first = lost.iloc[0]
+    section.lead = [
+        f"{plural(len(lost), 'object')} found in the original {'was' if len(lost) == 1 else 'were'} lost under at "
+        f"least one condition (a model and an object count once). First comes {class_words(first['label'])} in "
+        f"{first['source_id']}, lost {plural(int(first['times']), 'time')}, though in the original "
+        f"{evidence.short[first['model']]} gave it a score of {number(first['score'])}."
+    ]
+    photos = []
+    for row in lost.drop_duplicates(["sample_id", "object_id"]).head(LOST).to_dict("records"):
+        tiles = [_crop(evidence, images, row, condition) for condition in [ORIGINAL, *row["conditions"]]]
+        text = f"Lost under {listing([condition_label(name) for name in row['conditions']], 8)}."
+        title = f"{row['source_id']}, object {row['object_id']}"
+        photos.append(Photo(title, class_words(row["label"]), text, [item for item in tiles if item], of="a"))
+    section.parts = [Gallery(photos, steps=True), _lost_table(evidence, lost)]
+    return section
+
+
+def _crop(evidence: DetectorEvidence, images: Pictures, row: Mapping[Any, Any], condition: str) -> Tile | None:
+    """Return the object as it was shown under a condition, with what became of it."""
+    objects = evidence.answers.objects
+    own = objects[
+        (objects["model"] == row["model"]) & (objects["condition"] == condition)
+        & (objects["sample_id"] == row["sample_id"]) & (objects["object_id"] == row["object_id"])
+    ]  # fmt: skip
+    if own.empty:
+        return None
+    shown = own.iloc[0]
+    corners = (float(shown["x1"]), float(shown["y1"]), float(shown["x2"]), float(shown["y2"]))
+    seen, said = bool(shown["found"]), str(shown["predicted"])
+    box = DrawnBox(
+        "found" if seen else "wrong class" if shown["wrong_class"] else "lost", corners, row["label"], said, 0
+    )
+    jpeg = with_boxes(images.get((row["sample_id"], condition), b""), [box], CROP, around=corners)
+    words = f"found, score {number(shown['score'])}" if seen else f"called {class_words(said)}" if said else "lost"
+    answer = Answer(evidence.short[row["model"]], words, "✓" if seen else "✗", "right" if seen else "wrong")
+    return tile(condition_label(condition), jpeg, [answer])
+
+
+def _lost_table(evidence: DetectorEvidence, lost: pd.DataFrame) -> Table:
+    frame = lost.assign(conditions=[", ".join(map(condition_label, names)) for names in lost["conditions"]])
+    columns = [
+        Column("source_id", "Photo"), Column("object_id", "Object"), Column("label", "Class", show=class_words),
+        model_column(evidence.short), Column("times", "Times lost", "integer"),
+        Column("score", "Score in the original", "number", digits=2), Column("conditions", "Lost under"),
+    ]  # fmt: skip
+    return Table("lost_objects", "Objects that were lost, the worst first", frame, columns, folded=True)
+
+
+def _scores(evidence: DetectorEvidence) -> Section:
+    """Return whether scores can be trusted: how often predictions are right, by their score."""
+    import pandas as pd
+
+    section = Section("calibration", "Can the scores be trusted?")
+    frame = evidence.table[evidence.table["scored"] > 0]
+    if frame.empty:
+        section.parts = [Notice("No prediction reached the threshold.")]
+        return section
+    section.lead = [
+        "A score of 0.8 should be right 8 times of 10. The calibration error is how far scores are from that, on "
+        "average, over the predictions at the threshold; right means an object of that class, overlapped by half or "
+        "more."
+    ]
+    curves = []
+    for model in evidence.models:
+        bins = score_reliability(evidence.answers, model, ORIGINAL)
+        curves.append(
+            bins.assign(model=evidence.short[model], estimate=bins["right"], row=bins["score"].map("{:.2f}".format))
+        )
+    curve = pd.concat(curves, ignore_index=True)
+    rows = sorted(set(curve["row"]))
+    columns = [
+        model_column(evidence.short), CONDITION, _column("ece", "Calibration error", "points"),
+        Column("scored", "Predictions", "integer"),
+    ]  # fmt: skip
+    section.parts = [
+        *([charts.dot_figure(
+            "reliability", "Right predictions by their score, on the originals",
+            "The share of right predictions by their score.",
+            curve, models=[evidence.short[name] for name in evidence.models], rows=rows,
+            axis="right predictions; as many as the score says is best", domain=(0, 1),
+        )] if len(curve) else []),
+        Table("score_calibration", "Calibration error of the scores", frame, columns),
+    ]  # fmt: skip
+    return section
+
+
+def _errors(evidence: DetectorEvidence) -> list[Part]:
+    """Return pictures without an answer and objects that could not be asked about, by reason."""
+    import pandas as pd
+
+    failed = evidence.answers.failed
+    objects = evidence.answers.objects
+    odd = objects[~objects["status"].isin(["ok", "removed"])].assign(condition="")
+    odd = odd.drop_duplicates(["model", "sample_id", "object_id"])
+    parts = [failed.assign(what="picture"), odd.assign(what="object")]
+    joined = pd.concat([part[["what", "model", "condition", "status", "error", "sample_id"]] for part in parts])
+    if joined.empty:
+        return []
+    keys = ["what", "model", "condition", "status", "error"]
+    counted = joined.fillna("").groupby(keys, sort=False)["sample_id"].agg(["size", "first"]).reset_index()
+    columns = [
+        Column("what", "What"), model_column(evidence.short if not evidence.answers.pictures.empty else {}), CONDITION,
+        Column("status", "Status"), Column("error", "Reason"), Column("size", "Number", "integer"),
+        Column("first", "For example"),
+    ]  # fmt: skip
+    counted = counted.sort_values("size", ascending=False, kind="stable")
+    text = "These count in no number above; objects of classes that a model does not have are its missing outputs."
+    return [Text([text]), Table("detector_errors", "Pictures and objects without an answer", counted, columns)]

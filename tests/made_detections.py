@@ -89,7 +89,8 @@ def made_detections(
             wrong = sum(bool(row["predicted"]) and not row["found"] for row in objects[len(objects) - count :])
             images.append(
                 key | {
-                    "n_objects": 0 if condition == "only_background" else count, "n_predictions": kept, "false_alarms": alarms + wrong, "other_classes": 0,
+                    "n_objects": 0 if condition == "only_background" else count,
+                    "n_predictions": kept, "false_alarms": alarms + wrong, "other_classes": 0,
                     "threshold": THRESHOLD, "status": "ok", "error": "",
                 }
             )  # fmt: skip

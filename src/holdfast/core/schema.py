@@ -1,4 +1,7 @@
-"""The one table: a row per sample × condition × model."""
+"""The one table, a row per sample × condition × model, and the tables beside it.
+
+A line declares a column: its name, its type, and what it says, which bundles and exports repeat.
+"""
 
 from __future__ import annotations
 
@@ -10,92 +13,201 @@ import pyarrow as pa
 from holdfast.core.fingerprint import fingerprint
 
 SCHEMA_VERSION = 1
+_KINDS = {
+    "word": pa.dictionary(pa.int32(), pa.string()), "text": pa.string(), "flag": pa.bool_(), "int": pa.int32(),
+    "long": pa.int64(), "float": pa.float32(), "texts": pa.list_(pa.string()), "ints": pa.list_(pa.int32()),
+    "floats": pa.list_(pa.float32()),
+}  # fmt: skip
+MEANINGS: dict[str, dict[str, str]] = {}
+"""Table → column → what it says, in words."""
 
-_category = pa.dictionary(pa.int32(), pa.string())
 
-KEY = pa.schema(
-    [
-        ("task", _category),  # classify | segment | question | detect
-        ("kind", _category),  # static | generated | dynamic | attack
-        ("dataset", _category),
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),
-        ("split", _category),
-        ("fold", pa.int32()),
-        ("condition", _category),
-        ("variant", _category),
-        ("parameters", _category),  # canonical JSON
-        ("seed", pa.int64()),
-        ("model", _category),
-        ("trained_on", _category),
-        ("protocol", _category),  # argmax, two_way:truth_first, full_list
-    ]
-)
+def _schema(text: str) -> pa.Schema:
+    """Return the schema that the lines after the table's name declare; note what its columns mean."""
+    table, *columns = text.strip().splitlines()
+    lines = [line.split(None, 2) for line in columns]
+    MEANINGS.setdefault(table, {}).update({name: meaning for name, _, meaning in lines})
+    return pa.schema([(name, _KINDS[kind]) for name, kind, _ in lines])
 
-OUTCOME = pa.schema(
-    [
-        ("label", _category),
-        ("prediction", _category),
-        ("correct", pa.bool_()),
-        ("prediction_restricted", _category),
-        ("correct_restricted", pa.bool_()),
-        ("confidence", pa.float32()),
-        ("confidence_restricted", pa.float32()),
-        ("probability_of_label", pa.float32()),
-        ("topk", pa.list_(pa.string())),
-        ("raw_text", pa.string()),
-        ("donor_id", pa.string()),  # whose background it is: the second cluster of pasted scenes
-        ("donor_label", _category),
-        ("donor_unmasked", pa.bool_()),  # it had no mask, so its own object is still in the scene
-        ("oracle", _category),
-        ("oracle_accepted", pa.bool_()),
-        ("oracle_score", pa.float32()),
-        ("status", _category),  # ok | error | skipped | pending | rejected
-        ("error", pa.string()),
-        ("image_sha256", pa.string()),  # of the rendered pixels as the models saw them
-    ]
-)
 
-BOOKKEEPING = pa.schema([("row_id", pa.string()), ("run_id", _category), ("schema_version", pa.int32())])
-
+KEY = _schema("""
+    predictions
+    task        word  what was asked: classify, segment or question
+    kind        word  where the picture comes from: static (a photo, changed by rule), generated, dynamic, attack
+    dataset     word  name of the dataset
+    sample_id   text  name of the picture that was started from
+    source_id   text  name of the photo behind it; pictures of one photo are not independent of each other
+    split       word  part of the dataset, if it has parts
+    fold        int   fold of the cross-validation, if there is one
+    condition   word  what was done to the picture; "original" is nothing
+    variant     word  which way of doing it
+    parameters  word  all settings of the condition, as JSON
+    seed        long  seed of everything random
+    model       word  name of the model
+    trained_on  word  condition that the model was trained on in this run; empty for a model that came trained
+    protocol    word  how the answer was taken: argmax is the most probable class
+""")
+OUTCOME = _schema("""
+    predictions
+    label                  word   the true class
+    prediction             word   the model's answer among all its outputs
+    correct                flag   whether that is the true class
+    prediction_restricted  word   the model's answer among the dataset's classes only
+    correct_restricted     flag   whether that is the true class
+    confidence             float  probability of the answer among all outputs, 0 to 1
+    confidence_restricted  float  probability of the answer among the dataset's classes, 0 to 1
+    probability_of_label   float  probability of the true class, 0 to 1
+    topk                   texts  the most probable answers, best first, five at most
+    raw_text               text   what a model that talks said
+    donor_id               text   name of the picture whose background was pasted in
+    donor_label            word   its class
+    donor_unmasked         flag   true where that picture had no mask, so that its own object is still in the background
+    oracle                 word   name of the model or the people that judged the picture
+    oracle_accepted        flag   whether they still saw the true class in it
+    oracle_score           float  their probability of the true class, 0 to 1
+    status                 word   ok, error, skipped, pending or rejected; only ok rows have an answer that counts
+    error                  text   why not
+    image_sha256  text  hash of the pixels as the model saw them; equal where the pictures are; none with --fast
+""")
+BOOKKEEPING = _schema("""
+    predictions
+    row_id          text  name of the row, a hash of what was measured
+    run_id          word  name of the run's folder
+    schema_version  int   version of these columns
+""")
 PREDICTIONS = pa.schema([*KEY, *OUTCOME, *BOOKKEEPING])
 
-SAMPLES = pa.schema(
-    [
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),
-        ("label", _category),
-        ("split", _category),
-        ("fold", pa.int32()),
-        ("kind", _category),
-        ("condition", _category),
-        ("image_fingerprint", pa.string()),  # empty where the image cannot be read
-        ("mask_fingerprint", pa.string()),  # empty where there is no mask
-        ("problem", pa.string()),
-        ("licence", _category),
-        ("attributes", pa.string()),  # JSON
-    ]
-)
-
-WALKS = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the row in the one table
-        ("steps", pa.int32()),  # behind the image that was kept: 0 where the original stands
-        ("budget", pa.int32()),
-        ("validated", pa.bool_()),
-        ("stop", _category),  # budget | rejected | first_rejected | fooled | not_finite
-        ("reconstruction_accepted", pa.bool_()),
-        ("oracle_saw", _category),  # at the last image it judged
-        ("oracle_margin", pa.float32()),  # of the image that was kept
-        ("latent_distance", pa.float32()),  # root mean square, between the ends of the walk
-        ("image_distance", pa.float32()),  # root mean square, 0..1, from the reconstruction
-        ("largest_change", pa.float32()),  # of any channel of any pixel, 0..1, from the reconstruction
-        ("perceptual_distance", pa.float32()),  # from the original, in the oracle's features
-        ("colour_shift", pa.float32()),  # mean CIE76 difference from the original
-        ("image", pa.string()),  # file below images/, empty where it was not kept
-    ]
-)
-"""What only a dynamic row has."""
+SAMPLES = _schema("""
+    samples
+    sample_id          text  name of the picture
+    source_id          text  name of the photo behind it
+    label              word  its class
+    split              word  part of the dataset
+    fold               int   fold of the cross-validation
+    kind               word  static or generated
+    condition          word  "original", or what was done to it before this run
+    image_fingerprint  text  hash of the file or the pixels; empty where the picture cannot be read
+    mask_fingerprint   text  hash of the mask; empty where there is none
+    problem            text  why the picture could not be used
+    licence            word  licence of the picture, where the dataset says
+    attributes         text  whatever else the dataset says of it, as JSON
+""")
+WALKS = _schema("""
+    walks
+    row_id                   text   of the row in predictions
+    steps                    int    steps behind the picture that was kept; 0 where the original stands
+    budget                   int    steps that were allowed
+    validated                flag   whether the oracle accepted the kept picture
+    stop                     word   why it ended: budget, rejected, first_rejected, fooled, not_finite
+    reconstruction_accepted  flag   whether the oracle accepts the picture after encoding and decoding alone
+    oracle_saw               word   what the oracle saw in the last picture that it judged
+    oracle_margin            float  how sure it was of the kept picture, over the next class
+    latent_distance          float  root mean square between the ends of the walk
+    image_distance           float  root mean square from the reconstruction, 0 to 1
+    largest_change           float  of any channel of any pixel, 0 to 1
+    perceptual_distance      float  from the original, in the oracle's features
+    colour_shift             float  mean CIE76 difference from the original
+    image                    text   file of the kept picture below images/, empty where it was not kept
+""")
+FRAMES = _schema("""
+    frames
+    row_id        text   of the row in predictions
+    step          int    0 is the reconstruction
+    loss          float  of the model under test
+    probability   float  the model's, of the true class
+    prediction    word   the model's answer
+    oracle_score  float  the oracle's probability of the true class
+    accepted      flag   whether the oracle accepts the picture
+    image         text   file of the picture
+""")
+LATENTS = _schema("""
+    latents
+    row_id           text    of the row in predictions
+    shape            ints    of the three arrays
+    start            floats  latent of the photo, as the encoder gave it, flattened
+    start_quantised  floats  the same after quantisation, where the generator quantises
+    end              floats  latent behind the kept picture
+""")
+ANSWERS = _schema("""
+    answers
+    row_id       text   of the row in predictions
+    strict       flag   whether the answer is right, read strictly
+    lenient      flag   whether it is right, read leniently
+    matched      word   the option that it names
+    refusal      flag   whether the model refused
+    unmatched    flag   whether it is neither an option nor a refusal
+    options      texts  the options, in the order of the question
+    truth_place  int    place of the true class among them, from 1
+    distractor   word   the wrong option of two
+""")
+SEGMENTS = _schema("""
+    segments
+    row_id                  text  of the row in predictions
+    class                   word  class of the dataset, or background
+    intersection            long  pixels of the class in truth and answer
+    union                   long  pixels of the class in either
+    truth                   long  pixels of the class in the truth
+    predicted               long  pixels of the class in the answer
+    truth_boundary          long  pixels of the true boundary
+    truth_boundary_met      long  of these, near the predicted boundary
+    predicted_boundary      long  pixels of the predicted boundary
+    predicted_boundary_met  long  of these, near the true boundary
+""")
+ATTRIBUTIONS = _schema("""
+    attributions
+    row_id                 text    of the row in predictions
+    method                 word    how the map was made
+    target                 word    which answer is explained: label or prediction
+    target_class           word    its class
+    layer                  word    layer that Grad-CAM looked at
+    status                 word    ok, empty (a map of zeros), skipped or error
+    error                  text    why not
+    share                  float   of the map that lies on the object, 0 to 1
+    area                   float   of the model's view that the object covers, 0 to 1
+    ratio                  float   share over area
+    hit                    flag    whether the map's maximum is on the object
+    share_randomised       float   share of the same network with shuffled weights
+    rank_correlation       float   of the two maps, Spearman's
+    structural_similarity  float   of the two maps
+    cascade                floats  rank correlations with the weights shuffled from the last layer down
+    cascade_similarity     floats  structural similarities of the same maps
+    picture                text    file of the map over its picture
+""")
+JOBS = _schema("""
+    jobs
+    job                text   name of the training
+    task               word   classify or segment
+    model              word   the architecture
+    trained_on         word   condition that it was trained on
+    fold               int    fold that it was tested on, so not trained on
+    status             word   ok or error
+    error              text   why not
+    epochs             int    epochs done
+    best_epoch         int    epoch whose weights were kept, from 1
+    validation         float  accuracy or mean IoU of that epoch
+    train_images       int    pictures trained on
+    validation_images  int    pictures that the best epoch was chosen on
+    test_images        int    pictures tested on
+    left_out           int    pictures that could not be made
+    class_balance      text   training pictures of each class, as JSON
+    pieces             int    pieces that a batch was cut into for lack of memory
+    seed               long   seed of the training
+    device             text   where it ran
+    seconds            float  how long it took
+""")
+CURVES = _schema("""
+    curves
+    job         text   name of the training
+    model       word   the architecture
+    trained_on  word   condition that it was trained on
+    fold        int    fold that it was tested on
+    epoch       int    from 1
+    split       word   train or validation
+    loss        float  mean loss
+    accuracy    float  share of right answers; missing where segments are trained
+    miou        float  mean IoU; missing where classes are trained
+    seconds     float  how long the epoch took
+""")
 
 
 def original_picture(sample_id: str) -> str:
@@ -111,127 +223,6 @@ def end_picture(row_id: str) -> str:
 WALK_TIMES = "times"
 """Folder of a run of walks with JSON files: ``row_id`` of a perturbed row → seconds of its steps. Times are no part of
 the tables, which are the same whenever a run is made again."""
-
-FRAMES = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the perturbed row
-        ("step", pa.int32()),  # 0 is the reconstruction
-        ("loss", pa.float32()),  # of the model under test
-        ("probability", pa.float32()),  # the model's, of the true class
-        ("prediction", _category),
-        ("oracle_score", pa.float32()),
-        ("accepted", pa.bool_()),
-        ("image", pa.string()),  # file below the run directory
-    ]
-)
-"""A walk step by step, of the few images it is kept for."""
-
-LATENTS = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the perturbed row
-        ("shape", pa.list_(pa.int32())),
-        ("start", pa.list_(pa.float32())),  # as the encoder gave it
-        ("start_quantised", pa.list_(pa.float32())),  # null where the generator does not quantise
-        ("end", pa.list_(pa.float32())),  # behind the image that was kept; quantised where the generator does
-    ]
-)
-"""The ends of validated walks, which the sparse mask is fitted to."""
-
-ANSWERS = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the row in the one table
-        ("strict", pa.bool_()),  # right, read strictly
-        ("lenient", pa.bool_()),  # right, read leniently
-        ("matched", _category),  # the option it names, read leniently; null where it names none or several
-        ("refusal", pa.bool_()),
-        ("unmatched", pa.bool_()),  # neither an option nor a refusal
-        ("options", pa.list_(pa.string())),  # in the order of the question
-        ("truth_place", pa.int32()),  # of the true class among them, from 1
-        ("distractor", _category),  # null where the whole list is asked
-    ]
-)
-"""What only a question's row has."""
-
-JOBS = pa.schema(
-    [
-        ("job", pa.string()),
-        ("task", _category),
-        ("model", _category),  # the architecture
-        ("trained_on", _category),
-        ("fold", pa.int32()),  # tested, so not trained on
-        ("status", _category),  # ok | error
-        ("error", pa.string()),
-        ("epochs", pa.int32()),  # done
-        ("best_epoch", pa.int32()),  # from 1; whose weights were kept
-        ("validation", pa.float32()),  # accuracy or mIoU of that epoch
-        ("train_images", pa.int32()),
-        ("validation_images", pa.int32()),
-        ("test_images", pa.int32()),
-        ("left_out", pa.int32()),  # images that could not be rendered
-        ("class_balance", pa.string()),  # JSON: training images of each class
-        ("pieces", pa.int32()),  # into how many a batch was cut for lack of memory
-        ("seed", pa.int64()),
-        ("device", pa.string()),
-        ("seconds", pa.float32()),
-    ]
-)
-"""The trainings of a run, ``jobs.parquet``."""
-
-CURVES = pa.schema(
-    [
-        ("job", pa.string()),
-        ("model", _category),
-        ("trained_on", _category),
-        ("fold", pa.int32()),
-        ("epoch", pa.int32()),  # from 1
-        ("split", _category),  # train | validation
-        ("loss", pa.float32()),
-        ("accuracy", pa.float32()),  # null where segments are trained
-        ("miou", pa.float32()),  # null where classes are
-        ("seconds", pa.float32()),
-    ]
-)
-"""How trainings went, ``curves/part-*.parquet``."""
-
-
-SEGMENTS = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the row in the one table
-        ("class", _category),  # of the dataset, or background; only those that are in the truth or the answer
-        ("intersection", pa.int64()),  # pixels of the class in both
-        ("union", pa.int64()),  # in either
-        ("truth", pa.int64()),
-        ("predicted", pa.int64()),
-        ("truth_boundary", pa.int64()),  # pixels of the class with a neighbour that is not
-        ("truth_boundary_met", pa.int64()),  # of these, near the predicted boundary: recall
-        ("predicted_boundary", pa.int64()),
-        ("predicted_boundary_met", pa.int64()),  # of these, near the true boundary: precision
-    ]
-)
-"""What only a segmented row has: a row a class, ``details/segments``."""
-
-ATTRIBUTIONS = pa.schema(
-    [
-        ("row_id", pa.string()),  # of the row in the one table
-        ("method", _category),  # as it was written: gradcam, occlusion?window=16
-        ("target", _category),  # label | prediction: which answer is explained
-        ("target_class", _category),
-        ("layer", _category),  # that Grad-CAM looked at, else empty
-        ("status", _category),  # ok | empty (a map of zeros) | skipped | error
-        ("error", pa.string()),
-        ("share", pa.float32()),  # of the map on the mask, 0..1
-        ("area", pa.float32()),  # of the model's view that the mask covers, 0..1
-        ("ratio", pa.float32()),  # share over area
-        ("hit", pa.bool_()),  # the map's maximum is on the mask
-        ("share_randomised", pa.float32()),  # of the same network with shuffled weights
-        ("rank_correlation", pa.float32()),  # of the two maps, Spearman's
-        ("structural_similarity", pa.float32()),  # of the two maps
-        ("cascade", pa.list_(pa.float32())),  # rank correlations, the weights shuffled from the last layer down
-        ("cascade_similarity", pa.list_(pa.float32())),  # structural similarities of the same maps
-        ("picture", pa.string()),  # file below the run directory, empty where it was not kept
-    ]
-)
-"""Where a model looked: several rows for one of the one table, one a method and target."""
 
 
 def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:

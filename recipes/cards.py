@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.training.saving import card
+from holdfast.training.checkpoint import card
 
 WNIDS = tuple(KEYS[label].wnids[0] for label in CLASSES)
 

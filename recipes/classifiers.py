@@ -14,9 +14,8 @@ import torch
 from cards import WNIDS
 from command import train_several
 
-from holdfast.training.classifiers import FAMILIES, ClassifierRecipe, Size, accuracy, config_of, train
-from holdfast.training.saving import halve, write_model
-from holdfast.training.scenes import rendered
+from holdfast.training.checkpoint import halve, write_model
+from holdfast.training.classifiers import FAMILIES, ClassifierRecipe, Size, accuracy, config_of, rendered, train
 
 RECIPES = {
     recipe.name: recipe

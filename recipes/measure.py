@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from holdfast.core.files import write_atomic
 from holdfast.core.names import parse_name
 from holdfast.diorama import CLASSES, RENDERER_VERSION
-from holdfast.models import embedded, load_classifier
+from holdfast.models import load_classifier, local_dir
 from holdfast.models.segmenters import smp
-from holdfast.training.saving import card
-from holdfast.training.scenes import Scenes, rendered
+from holdfast.training.checkpoint import card
+from holdfast.training.classifiers import Scenes, rendered
 
 SCENES = 4800
 BATCH = 200
@@ -36,7 +36,7 @@ def main() -> None:
     def scenes(split: str, rho: float) -> Scenes:
         return rendered(split, rho, asked.scenes, cache=asked.cache)
 
-    for folder in sorted(embedded.ASSETS.glob("classifiers/*")):
+    for folder in sorted(local_dir.ASSETS.glob("classifiers/*")):
         classifier = load_classifier(f"embedded:{folder.name}")
         places = [classifier.labels.names.index(label) for label in CLASSES]
         rho = json.loads((folder / "config.json").read_text())["holdfast"]["rho"]
@@ -46,7 +46,7 @@ def main() -> None:
             answers = np.concatenate([classifier.predict(part)[:, places].argmax(1) for part in batches(shown)])
             metrics[f"accuracy_{split}_rho{round(100 * context)}"] = round(float((answers == shown.labels).mean()), 4)
         rewrite(folder, metrics, asked.scenes)
-    for folder in sorted(embedded.ASSETS.glob("segmenters/*")):
+    for folder in sorted(local_dir.ASSETS.glob("segmenters/*")):
         segmenter = smp.load_embedded(parse_name(f"embedded:{folder.name}"), device="auto")
         metrics = {}
         for split in ("test", "ood"):

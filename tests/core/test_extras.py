@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from holdfast.core.extras import EXTRAS, missing_extra
+from holdfast.core.errors import EXTRAS, missing_extra
 from shapes import make_photos
 
 ROOT = Path(__file__).parents[2]

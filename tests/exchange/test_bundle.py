@@ -34,7 +34,7 @@ from holdfast.exchange.private import clean_command, clean_values, cleaner
 from holdfast.pipeline.speed import sources
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.store import Parts, Run
-from holdfast.training.saving import write_model
+from holdfast.training.checkpoint import write_model
 
 
 @pytest.fixture(scope="module")

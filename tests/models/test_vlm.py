@@ -13,8 +13,7 @@ from tiny_vlms import save_llava, save_qwen
 
 from holdfast.core.errors import UserError
 from holdfast.core.protocols import VisionLanguageModel
-from holdfast.models import load_classifier
-from holdfast.models.loading import load_vlm
+from holdfast.models import load_classifier, load_vlm
 
 QUESTIONS = [
     "What is the main object in this image? Choose from the following list: fox, whale.",

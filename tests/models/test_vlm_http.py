@@ -18,7 +18,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Refusal, VisionLanguageModel
 from holdfast.core.remote import Patience, retry_after
-from holdfast.models.loading import is_vlm, load_vlm
+from holdfast.models import is_vlm, load_vlm
 
 QUESTION = "What is the main object in this image? Choose from the following list: fox, ice cream."
 Load = Callable[..., VisionLanguageModel]

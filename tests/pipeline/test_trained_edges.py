@@ -25,7 +25,7 @@ from holdfast.pipeline.train.pictures import InMemory, Renderer, showing, tensor
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.scenarios import Condition, parse_conditions
-from holdfast.training.saving import write_model
+from holdfast.training.checkpoint import write_model
 from shapes import CLASSES, make_photos
 
 RESNET, VIT = "timm:test_resnet", "timm:test_vit"

@@ -12,8 +12,9 @@ from scipy.stats import t
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
 from holdfast.core.errors import UserError
+from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, reduce
-from holdfast.stats.effects.drops import corrected_resampled_interval, drops, mcnemar, paired_effect
+from holdfast.stats.effects.drops import corrected_resampled_interval, drops, paired_effect
 
 
 def cells(labels: np.ndarray, right: np.ndarray, donors: np.ndarray | None = None) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from holdfast.models import load_classifier
 from holdfast.studies import augmentation, trainings
 from holdfast.studies.study import run_study
 from holdfast.training import augment, classifiers, robust, small_models
-from holdfast.training.scenes import rendered
+from holdfast.training.classifiers import rendered
 from holdfast.training.small_models import SmallModel
 
 TINY = classifiers.Size(train=24, test=12, epochs=1, batch=12, seconds=None)

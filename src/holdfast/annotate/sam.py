@@ -22,9 +22,9 @@ from holdfast.annotate.confidence import is_flat, nothing, shape_confidence
 from holdfast.annotate.guidance import Box, Point, checked_guidance
 from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
 from holdfast.core.protocols import MaskProposal
+from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image
 from holdfast.registry import unknown
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.api import live
-from holdfast.core.errors import UserError
-from holdfast.core.extras import missing_extra
+from holdfast.core.errors import UserError, missing_extra
 from holdfast.core.names import unknown
 from holdfast.core.options import Declared, Option, Spec, make, options_of
 

@@ -31,7 +31,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.schema import SCHEMA_VERSION
 from holdfast.core.types import ORIGINAL
-from holdfast.data.published.imagenet_d import NUISANCES
+from holdfast.data.nuisances import KINDS as NUISANCES
 from holdfast.engine import few_threads
 from holdfast.stats.core.bootstrap import codes
 from holdfast.stats.core.columns import codes_of

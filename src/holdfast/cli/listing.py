@@ -66,7 +66,7 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
         for name in (*available("packaged"), *available("embedded")):
             yield name, "installed"
     if kind == "segmenters":
-        from holdfast.models.embedded import installed
+        from holdfast.models.local_dir import installed
 
         for name in installed("segmenters"):
             yield f"embedded:{name}", "installed"

@@ -14,10 +14,9 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import read_toml
 from holdfast.core.types import ClassKeys
 from holdfast.data.labels import read_label_file
-from holdfast.data.published.imagenet_d import NUISANCES
 from holdfast.registry import unknown
 
-KINDS = NUISANCES
+KINDS = ("background", "texture", "material")
 PHOTO_TEMPLATES: Mapping[str, str] = {
     "background": "a photo of a {category} in a {nuisance}",
     "texture": "a photo of a {category} with a {nuisance} texture",

@@ -14,8 +14,8 @@ import PIL.Image
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
+from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, Mask
 from holdfast.generate.loading import OFFLINE, checked, place, shown
 from holdfast.generate.torch_parts import (

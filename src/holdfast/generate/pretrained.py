@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
+from holdfast.core.remote import mind_the_hub
 from holdfast.generate.loading import OFFLINE, checked, place, shown
 from holdfast.generate.torch_parts import check_batch, quiet, resolve_device, to_unit, weights_sha256
 

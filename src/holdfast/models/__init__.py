@@ -1,5 +1,76 @@
-"""Adapters: one file a family of models."""
+"""Adapters, one file per family of models; classifiers, segmenters and vision-language models are loaded by name."""
 
-from holdfast.models.loading import available, load_classifier, load_segmenter
+from __future__ import annotations
 
-__all__ = ["available", "load_classifier", "load_segmenter"]
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, cast
+
+from holdfast import registry
+from holdfast.core.errors import UserError
+from holdfast.core.names import Name, parse_name
+from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
+
+
+def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
+    """Load a model by a name such as ``timm:resnet50`` or ``torch:resnet18@best.pth?labels=names.txt``.
+
+    Args:
+        text: ``scheme:name[@tag][?option=value&…]``; every scheme knows ``name=``, which is what the results call
+            the model (two checkpoints called ``best.pth`` need it).
+        device: ``auto`` (the best one available), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        classes: the dataset's classes, for models that answer with class names instead of scores.
+    """
+    name = parse_name(text)
+    if name.scheme in registry.vlms:
+        raise UserError(f"{name.scheme}: answers in words, not with classes; use it with holdfast ask")
+    examples = {".onnx": f"onnx:{text}", ".pt": f"torch:ARCHITECTURE@{text}", ".py": "python:MODULE:ATTRIBUTE"}
+    examples |= dict.fromkeys((".pth", ".safetensors", ".ckpt"), examples[".pt"])
+    example = examples.get(PurePath(name.name).suffix, "timm:resnet50")
+    return cast(Classifier, _load(registry.models, name, "a model", example, device=device, classes=classes))
+
+
+def load_segmenter(text: str, *, device: str = "auto") -> Segmenter:
+    """Load a segmenter by a name such as ``embedded:unet``, ``smp:FPN@FOLDER`` or ``hf:FOLDER``; ``name=`` as above."""
+    return cast(Segmenter, _load(registry.segmenters, parse_name(text), "a segmenter", "embedded:unet", device=device))
+
+
+def load_vlm(text: str, *, device: str = "auto") -> VisionLanguageModel:
+    """Load a vision-language model by a name such as ``vlm:FOLDER`` or ``vlm+http://localhost:8000/v1#llava``."""
+    # An address may hold an @, which is no tag there.
+    name = parse_name(text, tagged=not parse_name(text, tagged=False).scheme.startswith("vlm+http"))
+    return cast(VisionLanguageModel, _load(registry.vlms, name, "a vision-language model", "vlm:FOLDER", device=device))
+
+
+def is_vlm(text: str) -> bool:
+    """Return whether a name means a vision-language model; any other name means a classifier."""
+    scheme = parse_name(text, tagged=False).scheme
+    return scheme.startswith("vlm") or scheme in registry.vlms
+
+
+def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, **given: Any) -> Any:
+    """Call the loader of a scheme with what it takes of ``given``; ``?name=`` renames the model."""
+    if not name.scheme:
+        known = ", ".join(f"{entry.name}:" for entry in loaders.entries())
+        raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")
+    options = dict(name.options)
+    shown = str(options.pop("name", ""))
+    load = loaders.get(name.scheme)
+    if given.get("classes") is None or "classes" not in inspect.signature(load).parameters:
+        given.pop("classes", None)
+    model = load(dataclasses.replace(name, options=options), **given)
+    if shown:
+        model.name = shown
+    return model
+
+
+def available(scheme: str) -> list[str]:
+    """Return the models of a scheme that work as they are (packaged, embedded); none for other schemes."""
+    if scheme not in ("packaged", "embedded"):
+        return []
+    from holdfast.models import checkpoint, local_dir
+
+    names = checkpoint.installed_packages() if scheme == "packaged" else local_dir.installed()
+    return [f"{scheme}:{name}" for name in names]

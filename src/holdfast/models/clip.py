@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
+from holdfast.core.remote import mind_the_hub
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged

@@ -19,9 +19,8 @@ from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import label_spaces, timm
 from holdfast.models.options import checked
-from holdfast.models.python import PythonClassifier, output_count
+from holdfast.models.python import PythonClassifier, output_count, weights_of
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier
-from holdfast.models.weights import weights_of
 from holdfast.registry import unknown
 
 

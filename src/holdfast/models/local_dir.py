@@ -1,21 +1,30 @@
-"""``local-dir:FOLDER``: a classifier as timm saves it, in a folder with ``config.json`` and ``model.safetensors``.
+"""Classifiers as timm saves them, in a folder with ``config.json`` and ``model.safetensors``.
 
-The prefix is timm's own. Holdfast's trainings write such folders; ``timm.models.save_for_hf`` does, too. Where Holdfast
-trained one of torchvision's, the configuration says so (``"library": "torchvision"``), and timm cannot read it.
+``local-dir:FOLDER`` reads a folder of the user's; the prefix is timm's own. Holdfast's trainings write such folders;
+``timm.models.save_for_hf`` does, too. Where Holdfast trained one of torchvision's, the configuration says so
+(``"library": "torchvision"``), and timm cannot read it. ``embedded:NAME`` reads a folder of ``assets/classifiers``: the
+small classifiers that Holdfast carries, trained on scenes of its drawn world. What Holdfast adds stands under
+``holdfast`` in the configuration: WordNet ids, the metrics of the card, and the hash of the weights.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
 from holdfast.models import checkpoint, label_spaces, timm, torchvision
 from holdfast.models.options import checked, display_name, existing_file, untagged
 from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_CONFIG = 4_000_000
 """Bytes of a configuration; the label names of ImageNet-21k fit."""
@@ -120,3 +129,43 @@ def build(config: dict[str, Any]) -> Any:
         raise UserError(
             f"{config.get('library', 'timm')} cannot build {name} as configured: {first_line(error)}"
         ) from error
+
+
+ASSETS = Path(__file__).parents[1] / "assets"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One embedded model: the library's own configuration, Holdfast's facts about it, and verified weights."""
+
+    config: dict[str, Any]
+    facts: dict[str, Any]
+    weights: dict[str, torch.Tensor]
+
+
+def installed(kind: str = "classifiers") -> list[str]:
+    """The names of the embedded models of a kind: the folders of ``assets/KIND``."""
+    return sorted(file.parent.name for file in (ASSETS / kind).glob("*/config.json"))
+
+
+def read_asset(kind: str, name: Name) -> Asset:
+    """Read an embedded model by name; weights that are not those of its card are refused."""
+    checked(name, {})
+    whole = f"{name.name}@{name.tag}" if name.tag else name.name
+    # Only names of the list become paths, so that none leads out of the folder.
+    if whole not in installed(kind):
+        raise unknown(f"embedded model ({kind})", whole, installed(kind))
+    folder = ASSETS / kind / whole
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    facts = config.pop("holdfast")
+    file = folder / "model.safetensors"
+    if bytes_sha256(file.read_bytes()) != facts["sha256"]:
+        raise UserError(f"the weights of embedded:{whole} are not those of its card; install holdfast again")
+    return Asset(config, facts, checkpoint.read_state(file)[0])
+
+
+def load_embedded(name: Name, *, device: str) -> TorchClassifier:
+    """An embedded classifier; takes no options. Images of any size are squeezed to the model's 64 pixels."""
+    asset = read_asset("classifiers", name)
+    labels = LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"]))
+    return assemble(display_name(name, name.name), asset.config, asset.weights, labels, device=device)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
+from holdfast.core.remote import mind_the_hub
 from holdfast.models import label_spaces
 from holdfast.models.options import PREPROCESSING, checked, display_name, preprocessing_overrides, untagged
 from holdfast.models.torch_classifier import Geometry, Preprocessing, TorchClassifier

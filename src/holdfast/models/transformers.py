@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
-from holdfast.core.hub import mind_the_hub
 from holdfast.core.names import Name
+from holdfast.core.remote import mind_the_hub
 from holdfast.models import label_spaces
 from holdfast.models.options import checked, display_name, untagged
 from holdfast.models.timm import OFFLINE

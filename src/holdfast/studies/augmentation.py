@@ -22,8 +22,7 @@ from holdfast.studies import trainings, walks
 from holdfast.studies.study import Setting, Study, StudyOptions, dots_of, evaluate, ranged, world_note
 from holdfast.studies.transfer import swapped
 from holdfast.training import augment, classifiers
-from holdfast.training.classifiers import FAMILIES, SIDE, Size, normalised
-from holdfast.training.scenes import DrawnPictures, squeezed
+from holdfast.training.classifiers import FAMILIES, SIDE, DrawnPictures, Size, normalised, squeezed
 from holdfast.training.small_models import STUDIES, SmallModel, is_complete, write_model
 
 if TYPE_CHECKING:

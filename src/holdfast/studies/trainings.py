@@ -35,8 +35,7 @@ from holdfast.studies.study import (
 )
 from holdfast.studies.walks import FAMILY, counts_of, family, in_points, measured, shared_images, walk_settings
 from holdfast.training import robust
-from holdfast.training.classifiers import SIDE, Size
-from holdfast.training.scenes import OwnPictures, Scenes, squeezed
+from holdfast.training.classifiers import SIDE, OwnPictures, Scenes, Size, squeezed
 from holdfast.training.small_models import RHO, SEEDS, SIZE, SmallModel, facts_of, small_models, train_all
 
 if TYPE_CHECKING:

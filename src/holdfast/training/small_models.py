@@ -25,10 +25,9 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
-from holdfast.training import augment, classifiers, robust, saving
-from holdfast.training.classifiers import FAMILIES, NetworkFamily, Size
+from holdfast.training import augment, checkpoint, classifiers, robust
+from holdfast.training.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size
 from holdfast.training.loop import Epoch
-from holdfast.training.scenes import DrawnPictures, OwnPictures
 
 RHO = 0.8
 """How strongly class and background go together in the training scenes, and in the test scenes of these studies."""
@@ -259,7 +258,7 @@ def write_model(
     import torch
 
     device = next(model.parameters()).device.type
-    weights = saving.halve(model)
+    weights = checkpoint.halve(model)
     drawn = isinstance(pictures, DrawnPictures)
     accuracies = {
         f"accuracy_test_rho{round(100 * rho)}" if drawn else "accuracy_test": round(
@@ -276,8 +275,8 @@ def write_model(
     }
     text = f"# {wanted.name}\n\nA model of the studies that train ({', '.join((DOSE, *STUDIES))})."
     config = classifiers.family_config(wanted.family, model, rho=wanted.rho, classes=pictures.classes)
-    note = saving.DRAWN_WORLD if drawn else ""
-    saving.write_model(out / wanted.name, weights, config, facts, text, note=note)
+    note = checkpoint.DRAWN_WORLD if drawn else ""
+    checkpoint.write_model(out / wanted.name, weights, config, facts, text, note=note)
     return f"{wanted.name}: {accuracies}, {seconds:.0f} s"
 
 

@@ -11,9 +11,9 @@ from holdfast.core.names import Name
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data import reading
 from holdfast.data.images import FileImage, PublishedImage
+from holdfast.data.nuisances import KINDS as NUISANCES
 from holdfast.data.readers.manifest import read_rows, sample_fields
 
-NUISANCES = ("background", "texture", "material")
 _QUESTION_COLUMNS = ("gt_category", "top1_pred_cate", "top2_pred_cate")
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from holdfast.core.fingerprint import generator
 from holdfast.core.types import Image
-from holdfast.diorama.backgrounds import built, nature, open_air, unseen
+from holdfast.diorama.backgrounds import built, nature, unseen
 
 PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
-    "sea": open_air.sea,
-    "reef": open_air.reef,
-    "sky": open_air.sky,
+    "sea": nature.sea,
+    "reef": nature.reef,
+    "sky": nature.sky,
     "grass": nature.grass,
     "forest": nature.forest,
     "sand": nature.sand,
@@ -26,9 +26,9 @@ PAINTERS: dict[str, Callable[[int, np.random.Generator], Image]] = {
     "room": built.room,
     "stage": built.stage,
     "market": built.market,
-    "night sky": open_air.night_sky,
+    "night sky": nature.night_sky,
     "field": nature.field,
-    "shore": open_air.shore,
+    "shore": nature.shore,
     "moon": unseen.moon,
     "volcano": unseen.volcano,
     "kitchen": unseen.kitchen,

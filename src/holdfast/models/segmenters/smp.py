@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name
 from holdfast.core.types import LabelSpace
-from holdfast.models import checkpoint, embedded, label_spaces
+from holdfast.models import checkpoint, label_spaces, local_dir
 from holdfast.models.options import PREPROCESSING, checked, display_name, existing_file, untagged
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, prepared_as, read_config
 from holdfast.registry import unknown
@@ -53,7 +53,7 @@ def load(name: Name, *, device: str) -> TorchSegmenter:
 
 def load_embedded(name: Name, *, device: str) -> TorchSegmenter:
     """Load a segmenter of ``assets/segmenters``; takes no options."""
-    asset = embedded.read_asset("segmenters", name)
+    asset = local_dir.read_asset("segmenters", name)
     return _segmenter(display_name(name, name.name), asset.config, asset.facts, asset.weights, {}, device)
 
 

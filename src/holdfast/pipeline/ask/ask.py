@@ -13,7 +13,7 @@ from holdfast.core.fingerprint import array_sha256
 from holdfast.core.tasks import QUESTION
 from holdfast.core.types import Collection, Image
 from holdfast.engine import core_count
-from holdfast.models.loading import is_vlm, load_vlm
+from holdfast.models import is_vlm, load_vlm
 from holdfast.pipeline.ask.rows import AnswerReader, Asked, AskJob, AskJobs, ask_ids, details, row_key
 from holdfast.pipeline.ask.wording import (
     AskSpec,

@@ -20,7 +20,7 @@ from holdfast.data.writers import encode_image
 from holdfast.diorama import vocabulary
 from holdfast.models import label_spaces
 from holdfast.models.clip import Clip, image_embeddings, load_clip, text_embeddings
-from holdfast.models.embedded import ASSETS, installed
+from holdfast.models.local_dir import ASSETS, installed
 from holdfast.pipeline.generate.prompts import article, spoken
 from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent

@@ -328,7 +328,7 @@ def _objective(text: str) -> str:
 
 def _card(text: str) -> dict[str, Any]:
     """Return Holdfast's own facts about an embedded model; {} for others."""
-    from holdfast.models.embedded import ASSETS, installed
+    from holdfast.models.local_dir import ASSETS, installed
 
     scheme, _, name = text.partition("?")[0].partition(":")
     if scheme != "embedded" or name not in installed():

@@ -18,14 +18,13 @@ from holdfast.core.types import Sample
 from holdfast.data.labels import LabelMap
 from holdfast.engine import core_count
 from holdfast.models import load_classifier
-from holdfast.models.embedded import read_asset
-from holdfast.models.local_dir import read_config
+from holdfast.models.local_dir import read_asset, read_config
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs.training import RemedyRecipe
 from holdfast.training import augment
+from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import Epoch, TrainingOptions, constant, fit, one_cycle
-from holdfast.training.saving import DRAWN_WORLD, write_model
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.files import write_atomic
 from holdfast.core.names import Name, parse_name
 from holdfast.models import load_segmenter, timm
-from holdfast.models.embedded import read_asset
-from holdfast.models.local_dir import LOADING
+from holdfast.models.local_dir import LOADING, read_asset
 from holdfast.models.options import untagged
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, picked, read_config
@@ -21,7 +20,7 @@ from holdfast.models.torch_classifier import weights_sha256
 from holdfast.pipeline.train.architectures import Architecture, transplant
 from holdfast.registry import unknown
 from holdfast.stats.effects.segments import BACKGROUND
-from holdfast.training.saving import write_model
+from holdfast.training.checkpoint import write_model
 
 if TYPE_CHECKING:
     import torch

@@ -43,7 +43,7 @@ from holdfast.pipeline.train.train import (
 from holdfast.scenarios import Condition
 from holdfast.store import Run, writing
 from holdfast.training import augment
-from holdfast.training.saving import DRAWN_WORLD
+from holdfast.training.checkpoint import DRAWN_WORLD
 
 if TYPE_CHECKING:
     import torch

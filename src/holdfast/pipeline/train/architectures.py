@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UserError, first_line
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name, parse_name
-from holdfast.models import load_classifier, local_dir, packaged, python, timm, torchvision
-from holdfast.models.embedded import read_asset
+from holdfast.models import checkpoint, load_classifier, local_dir, python, timm, torchvision
+from holdfast.models.local_dir import read_asset
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier, weights_sha256
 from holdfast.pipeline.specs.training import CROP_SHARE
@@ -136,9 +136,9 @@ def _other(name: Name, size: int) -> Architecture:
         own = torchvision.find_weights(name.name, name.tag).transforms()
         return Architecture("", "torchvision", name.name, {}, tuple(own.mean), tuple(own.std))
     if name.scheme in ("packaged", "torch"):
-        if name.scheme == "packaged" and name.name not in packaged.MODELS:
+        if name.scheme == "packaged" and name.name not in checkpoint.MODELS:
             load_classifier(f"packaged:{name.name}")  # says what there is
-        whole = packaged.MODELS[name.name].architecture if name.scheme == "packaged" else untagged(name).split("@")[0]
+        whole = checkpoint.MODELS[name.name].architecture if name.scheme == "packaged" else untagged(name).split("@")[0]
         library, _, bare = whole.rpartition("/")
         architecture = _timm(Name("timm", bare), size) if library in ("", "timm") else _other(Name(library, bare), size)
         if name.scheme == "torch":

@@ -26,8 +26,8 @@ from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.store import write_table
 from holdfast.training import augment, checkpoint
+from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
-from holdfast.training.saving import DRAWN_WORLD, write_model
 
 if TYPE_CHECKING:
     import torch

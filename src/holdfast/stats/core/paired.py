@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from holdfast.stats.core.bootstrap import RESAMPLES, codes, deviations, interval
 
@@ -52,3 +52,12 @@ def paired_change(
         "gained": int((change > 0).sum()),
         "lost": int((change < 0).sum()),
     }
+
+
+def mcnemar(fell: ArrayLike, rose: ArrayLike) -> NDArray[np.float64]:
+    """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
+    from scipy.special import bdtr
+
+    down, up = np.asarray(fell), np.asarray(rose)
+    tail = bdtr(np.minimum(down, up).astype(np.float64), down + up, 0.5)
+    return np.asarray(np.where(down + up > 0, np.minimum(1.0, 2 * tail), 1.0))

@@ -24,6 +24,7 @@ from holdfast.stats.core.bootstrap import (
     t_quantile,
 )
 from holdfast.stats.core.cells import Average, cluster_codes, ordered
+from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -224,15 +225,6 @@ def effect_of(
         len(np.unique(paired.owner)), paired.first, paired.second, paired.value, low, high, fell, rose,
         float(mcnemar(fell, rose)), paired.wide_class,
     )  # fmt: skip
-
-
-def mcnemar(fell: ArrayLike, rose: ArrayLike) -> Floats:
-    """Return p of the exact McNemar test: was a photo that changed as likely to fall as to rise?"""
-    from scipy.special import bdtr
-
-    down, up = np.asarray(fell), np.asarray(rose)
-    tail = bdtr(np.minimum(down, up).astype(np.float64), down + up, 0.5)
-    return np.asarray(np.where(down + up > 0, np.minimum(1.0, 2 * tail), 1.0))
 
 
 def corrected_resampled_interval(

@@ -14,8 +14,8 @@ from holdfast.core.errors import UserError
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.grid import AnswerGrid, averages, grid, holm, judged
+from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, Outcome
-from holdfast.stats.effects.drops import mcnemar
 from holdfast.stats.models.ranks import clearly_better, ranks_of
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from holdfast.core.objects import box_overlaps
 from holdfast.diorama import CLASSES, Split
 from holdfast.diorama.several import SeveralObjects, draw_several, render_several
 from holdfast.models.detectors.heat_map import STRIDE, build, read_map
-from holdfast.training.saving import halve, write_model
+from holdfast.training.checkpoint import halve, write_model
 
 RHO = {"boxes_rho0": 0.0, "boxes_rho95": 0.95}
 CHANNELS = (24, 40, 80, 128, 160)

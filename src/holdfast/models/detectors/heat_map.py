@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
-from holdfast.models import checkpoint, embedded
+from holdfast.models import checkpoint, local_dir
 from holdfast.models.detectors.batched import Answer, BatchedDetector, Frame, letterboxed, without_doubles
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
@@ -127,7 +127,7 @@ class HeatMapDetector(BatchedDetector):
 
 def load_embedded(name: Name, *, device: str) -> HeatMapDetector:
     """Load a detector of ``assets/detectors``; takes no options."""
-    asset = embedded.read_asset("detectors", name)
+    asset = local_dir.read_asset("detectors", name)
     labels = LabelSpace(tuple(asset.facts["label_names"]), tuple(asset.facts["wnids"]))
     module = build(asset.config["channels"], len(labels))
     shown = display_name(name, name.name)

@@ -21,6 +21,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import take_inventory
+from holdfast.data.reading import DOUBTFUL
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
@@ -35,9 +36,6 @@ from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, writing
-
-DOUBTFUL = 0.5
-"""Automatic masks with a lower confidence are doubtful; ``holdfast mask`` lists the same ones."""
 
 MOST_FINDINGS = 3
 """Findings about the data that the answer shows."""

@@ -16,6 +16,7 @@ from holdfast.core.conditions import condition_name, condition_words
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.types import ORIGINAL
+from holdfast.data.reading import doubtful_masks
 from holdfast.models import available, label_spaces
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.thumbnails import thumbnails
@@ -126,9 +127,11 @@ def _reported(results: api.Results, note: str, progress: Progress) -> Path:
 
 def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     """Return the model and the pictures of the photo whose answer changes most when only its background does."""
-    columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "label"]
+    columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "donor_id"]
     rows = results.rows(columns).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": str, "sample_id": str, "condition": str, "variant": str})
+    doubtful = doubtful_masks(results.run.spec().get("masks"))  # of the photo, or of the one that lends the background
+    rows = rows[~rows["sample_id"].isin(doubtful) & ~rows["donor_id"].astype(object).isin(doubtful)]
     rows["shown"] = [condition_name(*names) for names in zip(rows["condition"], rows["variant"], strict=True)]
     kept = [name for name in background_conditions(results.counts) if name != ORIGINAL]
     right = rows[(rows["shown"] == ORIGINAL) & rows["correct"]]
@@ -200,8 +203,8 @@ def _gate(out: Path, quick: bool, progress: Progress) -> PartCard:
         "May the new model replace the old one?", gate.verdict.capitalize(), "",
         f"{_plain(new)} against {_plain(old)}, photo by photo: under {condition_words(rows.iloc[0]['condition'])} its "
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
-        "A release gate in one command (holdfast compare): passed, failed, or undecided with the number of photos that "
-        "would decide.",
+        "A release gate in one command (holdfast compare): passed, failed, or undecided with how many photos "
+        "more would decide, where these can tell.",
         scenes.path / "report" / "index.html", bars, "change of accuracy, worst conditions",
     )  # fmt: skip
 

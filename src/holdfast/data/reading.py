@@ -318,15 +318,31 @@ def _listed_masks(folder: Path) -> dict[str, str]:
     """Return the mask file of each sample id from the ``masks.csv`` of ``holdfast mask``; other lists are ignored."""
     masks: dict[str, str] = {}
     inside = InsideRoot(folder)
+    for row in _mask_rows(folder):
+        with suppress(SampleError):  # a file that is gone, or lies elsewhere
+            masks[row["sample_id"]] = inside.file(row["path"])
+    return masks
+
+
+def _mask_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of good masks in the ``masks.csv`` of ``holdfast mask``; none where there is no such list."""
     try:
         with (folder / "masks.csv").open(encoding="utf-8-sig", newline="") as stream:
-            for row in csv.DictReader(stream):
-                if row.get("status") == "ok" and row.get("sample_id") and row.get("path"):
-                    with suppress(SampleError):  # a file that is gone, or lies elsewhere
-                        masks[row["sample_id"]] = inside.file(row["path"])
+            rows = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error):
-        return {}
-    return masks
+        return []
+    return [row for row in rows if row.get("status") == "ok" and row.get("sample_id") and row.get("path")]
+
+
+DOUBTFUL = 0.5
+"""Automatic masks with a lower confidence are doubtful."""
+
+
+def doubtful_masks(folder: str | Path | None) -> frozenset[str]:
+    """Return the sample ids whose mask ``holdfast mask`` doubts; nothing where the folder has no list of it."""
+    rows = _mask_rows(Path(folder)) if folder else []
+    known = [(row["sample_id"], row.get("confidence") or "") for row in rows]
+    return frozenset(name for name, text in known if re.fullmatch(r"[\d.e+-]+", text) and float(text) < DOUBTFUL)
 
 
 def wordnet_keys(classes: Iterable[str]) -> dict[str, ClassKeys]:

@@ -18,12 +18,12 @@ from holdfast.core.files import write_atomic
 from holdfast.data.darwin import darwin_document
 from holdfast.data.mask_files import MaskEntry, match_entries, read_mask_files
 from holdfast.data.masks import decode_coco
+from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import coco_document, mask_rle
 from holdfast.people.database import Database
 from holdfast.people.masks import Conflict, Drawing, drawings, drawings_query, get_version, save
 from holdfast.people.tables import images, mask_images, mask_sets, mask_versions, sources
 
-DOUBTFUL = 0.5
 """Automatic masks below this confidence are doubtful."""
 
 SHOWN = ("all", "unfinished", "doubtful", "mine", "done")

@@ -17,7 +17,7 @@ from holdfast.report.page.figures import COLOURS, INK, WIDE, Chart, Figure
 from holdfast.report.page.parts import Notice, Section
 from holdfast.report.page.provenance import what_was_run
 from holdfast.report.page.rows import join_runs
-from holdfast.report.page.tables import Column, Table, model_column
+from holdfast.report.page.tables import CLASS, Column, Table, model_column
 from holdfast.report.page.words import listing, page_facts, percent, plural, points, short_names, span
 from holdfast.report.page.writer import about_runs, write_page
 from holdfast.report.questions import read_questions
@@ -270,7 +270,7 @@ def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
         f"{mean.index[-1]} ({points(mean.iloc[-1])})."
     ]
     columns = [
-        Column("label", "Class"),
+        CLASS,
         model_column(short),
         Column("dataset", "To"),
         Column("reference", lost.reference, "percent"),

@@ -10,7 +10,17 @@ from holdfast.report.page.charts import SIGNED, dashed_line, in_order, records, 
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Text
 from holdfast.report.page.tables import Column, Table
-from holdfast.report.page.words import condition_label, listing, number, percent, plural, points, span
+from holdfast.report.page.words import (
+    class_names,
+    class_words,
+    condition_label,
+    listing,
+    number,
+    percent,
+    plural,
+    points,
+    span,
+)
 from holdfast.stats.regression.fit import Regression
 
 if TYPE_CHECKING:
@@ -160,7 +170,7 @@ def regression_parts(
     frame = _named_terms(fitted, name)
     references = fitted.references
     against = ", ".join(
-        f"{word} {name(references[key]) if key == 'model' else references[key]}"
+        f"{word} {(name if key == 'model' else class_words)(references[key])}"
         for key, word in (("model", "model"), ("condition", "scenario"), ("label", "class")) if key in references
     )  # fmt: skip
     drawn = frame[frame["group"].notna() & frame["low"].notna()].sort_values("estimate", kind="stable")
@@ -189,7 +199,8 @@ def regression_parts(
     notes = list(fitted.notes)
     if len(fitted.outside):
         cells = [
-            f"{name(row['model'])}, {condition_label(row['condition'])}, {row['label']} ({percent(row['fitted'])})"
+            f"{name(row['model'])}, {condition_label(row['condition'])}, {class_words(row['label'])} "
+            f"({percent(row['fitted'])})"
             for row in fitted.outside.to_dict("records")
         ]
         notes.append(
@@ -209,7 +220,8 @@ def _named_terms(fitted: Regression, name: Callable[[str], str]) -> pd.DataFrame
     kind, level = term_parts(frame["term"])
     frame["group"] = kind.map(GROUPS)
     words = level.where(kind != "scenario", level.map(condition_label, na_action="ignore"))
-    frame["row"] = words.where(kind != "model", level.map(name, na_action="ignore"))
+    words = words.where(kind != "model", level.map(name, na_action="ignore"))
+    frame["row"] = words.where(kind != "class", level.map(class_names(level[kind == "class"])))
     frame["row"] = frame["row"].fillna("intercept")
     if fitted.family == "poisson":
         import numpy as np
@@ -258,7 +270,13 @@ def _about_errors(fitted: Regression) -> str:
 
 
 def _sentences(fitted: Regression, measure: str) -> Listing:
+    kind, level = term_parts(fitted.coefficients["term"])
+    classes = [*level[kind == "class"], fitted.references.get("label", "")]
+    renamed = {label: words for label, words in class_names(filter(None, classes)).items() if label != words}
     texts = list(fitted.sentences)
+    if renamed:
+        raw = re.compile("|".join(map(re.escape, renamed)))
+        texts = [raw.sub(lambda match: renamed[match[0]], text) for text in texts]
     if measure != "accuracy":
         texts = [text.replace("an accuracy", f"an {measure}").replace("accuracy", measure) for text in texts]
     return Listing("Every coefficient in a sentence", texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -124,6 +124,12 @@ def class_words(name: str) -> str:
     if ", " in name or re.fullmatch(r"n\d{8}|imagenet[ _]\d{1,3}", name):
         name = _imagenet().get(name.replace("_", " "), name)
     return name.replace("_", " ").strip() or name
+
+
+def class_names(names: Iterable[str]) -> dict[str, str]:
+    """Return class → its words; the names themselves where two classes would get the same words."""
+    words = {str(name): class_words(str(name)) for name in names}
+    return words if len(set(words.values())) == len(words) else {name: name for name in words}
 
 
 def sentence(text: str) -> str:

@@ -12,7 +12,16 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Section
 from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column
-from holdfast.report.page.words import DAGGER, class_words, condition_label, estimate, listing, percent, plural
+from holdfast.report.page.words import (
+    DAGGER,
+    class_names,
+    class_words,
+    condition_label,
+    estimate,
+    listing,
+    percent,
+    plural,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +121,7 @@ def maps(evidence: Evidence) -> Section:
     frame = evidence.classes
     picked, note = _picked(evidence, frame)
     section.lead = [_map_lead(evidence, frame), *([note] if note else [])]
-    words = {name: class_words(name) for name in frame["label"].unique()}
-    words = words if len(set(words.values())) == len(words) else {name: name for name in words}
+    words = class_names(frame["label"].unique())
     picked = [words[name] for name in picked]
     wide = frame.assign(
         row=frame["label"].map(words), column=frame["condition"].map(condition_label), estimate=frame["accuracy"]

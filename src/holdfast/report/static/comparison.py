@@ -12,7 +12,18 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Heading, Notice, Part, Section, Text
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
-from holdfast.report.page.words import DAGGER, condition_label, listing, number, p_value, percent, plural, points, span
+from holdfast.report.page.words import (
+    DAGGER,
+    class_words,
+    condition_label,
+    listing,
+    number,
+    p_value,
+    percent,
+    plural,
+    points,
+    span,
+)
 from holdfast.stats.models.power import donors_of, sample_sizes
 
 if TYPE_CHECKING:
@@ -192,7 +203,8 @@ def drop_parts(evidence: Evidence) -> list[Part]:
     ordered = evidence.in_order(frame, "condition")
     columns = drop_columns(evidence.short)
     if frame["wide_class"].astype(bool).any():
-        columns.append(Column("wide_class", "Wide because of", hint="the class that makes up most of the variance"))
+        hint = "the class that makes up most of the variance"
+        columns.append(Column("wide_class", "Wide because of", show=class_words, hint=hint))
     note = DAGGER if frame["condition"].map(without_object).any() else ""
     table = Table(
         "drops", "Accuracy lost against the original, paired on the photo", ordered, columns, note, folded=True

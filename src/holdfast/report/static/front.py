@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.conditions import condition_words, without_object
 from holdfast.core.types import ORIGINAL
+from holdfast.data.reading import doubtful_masks
 from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence, with_display_names
 from holdfast.report.page.figures import Figure
@@ -45,7 +46,8 @@ def front(
     by_model = {row["model"]: row for row in evidence.holds.to_dict("records")}
     records = [(name, by_model[name]) for name in evidence.models if name in by_model]
     section.parts = [Verdicts(_items(evidence, records))]
-    flip = pick_flip(evidence)
+    doubtful = {name for run in rows.runs for name in doubtful_masks(run.spec().get("masks"))}
+    flip = pick_flip(evidence, doubtful)
     if flip is not None:
         section.parts += _three_pictures(evidence, rows, flip, pictures)
     section.parts.append(answer_figure(evidence))
@@ -88,11 +90,12 @@ class Flip:
     turned: bool
 
 
-def pick_flip(evidence: Evidence) -> Flip | None:
+def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None:
     """Return a photo that the model most given to the background answers rightly until its background changes.
 
     The best example is right on a background of its own class and wrong on one of another class, with that class as the
-    answer. Where no answer turns, it is any photo that is answered rightly.
+    answer. Where no answer turns, it is any photo that is answered rightly. Photos with a ``doubtful`` mask are taken
+    only where there are no others.
     """
     effects = evidence.holds.set_index("model")["background_effect"].reindex(evidence.models)
     model = str(effects.idxmax()) if effects.notna().any() else evidence.models[0]
@@ -107,6 +110,7 @@ def pick_flip(evidence: Evidence) -> Flip | None:
     if ORIGINAL not in right or not shown:
         return None
     right = right[right[ORIGINAL] == 1]
+    right = right[~right.index.isin(list(doubtful))] if not right.index.isin(list(doubtful)).all() else right
     captured = cells[cells["condition"] == RANDOM].groupby("source_id", observed=True)["captured"].max()
     for wrong in shown:
         for kept in [name for name in (SAME, *shown) if name in shown and name != wrong]:
@@ -179,7 +183,7 @@ def answer_figure(evidence: Evidence) -> Figure:
     )  # fmt: skip
     kind = "mean of the classes" if evidence.average == "macro" else "all photos"
     return charts.dot_figure(
-        "answer", f"Right answers ({kind}), with 95 % intervals",
+        "answer", f"Right answers ({kind}), with 95\N{NO-BREAK SPACE}% intervals",
         "Accuracy on the photos, on other backgrounds, and on the background alone.",
         tidy, models=[evidence.short[name] for name in evidence.models], rows=[_words(name) for name in chosen],
         axis="right answers", domain=(0, 1),

@@ -13,7 +13,7 @@ from holdfast.report.page import charts
 from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.report.page.parts import Listing, Part, Section
-from holdfast.report.page.tables import CONDITION, Column, Table, model_column
+from holdfast.report.page.tables import CLASS, CONDITION, Column, Table, model_column
 from holdfast.report.page.words import condition_label, listing, number, plural, points, short_names
 from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.within import within
@@ -300,7 +300,7 @@ def _balance(jobs: pd.DataFrame) -> Table:
     counts = pd.DataFrame([json.loads(text) for text in jobs["class_balance"].dropna()])
     frame = pd.DataFrame({"label": counts.columns, "least": counts.min().to_numpy(), "most": counts.max().to_numpy()})
     columns = [
-        Column("label", "Class"),
+        CLASS,
         Column("least", "Fewest images in a training", "integer"),
         Column("most", "Most images in a training", "integer"),
     ]

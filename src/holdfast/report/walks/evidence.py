@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 from holdfast.core.errors import UserError
 from holdfast.core.schema import FRAMES, WALK_TIMES, WALKS
 from holdfast.report.page.rows import ReportRows
-from holdfast.report.page.tables import Column, model_column
+from holdfast.report.page.tables import CLASS, Column, model_column
 from holdfast.report.page.words import short_names
 from holdfast.stats.walks.walk_rows import COLUMNS, DYNAMIC, PERTURBED, fmr_of_walks, paired
 from holdfast.store import Run
@@ -191,7 +191,7 @@ def first_columns(walks: ReportWalks, *, label: bool = False) -> list[Column]:
     columns = [model_column(walks.short)]
     if walks.several:
         columns.append(Column("walk", "Walk", "integer"))
-    return [*columns, Column("label", "Class")] if label else columns
+    return [*columns, CLASS] if label else columns
 
 
 def share(key: str, title: str, hint: str = "") -> Column:

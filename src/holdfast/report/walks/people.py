@@ -8,7 +8,7 @@ from holdfast.core.votes import Votes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.parts import Notice, Section, Text
-from holdfast.report.page.tables import Column, Table
+from holdfast.report.page.tables import CLASS, Column, Table
 from holdfast.report.page.words import estimate, percent, plural
 from holdfast.report.walks.evidence import ReportWalks
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
@@ -107,7 +107,7 @@ def _table(name: str, frame: pd.DataFrame) -> Table:
     by_class = bool((frame["label"] != "").any())
     columns = [
         Column("row", "Model"),
-        *([Column("label", "Class")] if by_class else []),
+        *([CLASS] if by_class else []),
         Column("measure", "Measure", show=lambda value: words[value]),
         Column("by_oracle", "By the oracle", "percent"),
         Column("estimate", "Confirmed by people", "percent", "low", "high"),

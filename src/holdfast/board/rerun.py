@@ -23,6 +23,7 @@ from holdfast.core.errors import UserError, first_line
 from holdfast.core.names import Name, parse_name
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.adaptation import adaptation_images
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, EvaluationJob, row_key
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
@@ -214,7 +215,9 @@ class Evaluated:
         rows: dict[Key, dict[str, Any]] = {}
         progress("verify", 0, len(chosen))
         for jobs, painter in ((plain, None), (painted, self.painter)):
-            worker, loaded = Evaluation(self.spec, self.prepared, self.folder), Loaded(self.tested, painter)
+            adaptation = adaptation_images(self.spec, self.prepared, self.tested)
+            worker = Evaluation(self.spec, self.prepared, self.folder, adaptation)
+            loaded = Loaded(self.tested, painter)
             waiting = [EvaluationJob(*job) for job in jobs.values()]
             for start in range(0, len(waiting), _SHARD):
                 for row in worker.run(loaded, waiting[start : start + _SHARD]):

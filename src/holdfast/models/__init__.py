@@ -57,10 +57,15 @@ def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, 
         raise UserError(f"{what} is named scheme:name, for example {example}, not {name.name!r}; schemes: {known}")
     options = dict(name.options)
     shown = str(options.pop("name", ""))
+    adapting = {option: options.pop(option) for option in list(options) if option.startswith("adapt")}
     load = loaders.get(name.scheme)
     if given.get("classes") is None or "classes" not in inspect.signature(load).parameters:
         given.pop("classes", None)
     model = load(dataclasses.replace(name, options=options), **given)
+    if adapting:
+        from holdfast.models.adaptation import adapted
+
+        model = adapted(model, adapting)
     if shown:
         model.name = shown
     return model

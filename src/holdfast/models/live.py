@@ -44,13 +44,17 @@ _MODELS: dict[str, LiveModel] = {}
 
 
 def keep(model: Any, name: str = "", *, transform: Any = None, labels: Sequence[str] | None = None) -> str:
-    """Keep a model in this process and return its name, ``live:NAME``; an object of the same name is replaced."""
+    """Keep a model in this process and return its name, ``live:NAME``; an object of the same name is replaced.
+
+    Options may follow the name (``mine?adapt=batchnorm``).
+    """
     if not isinstance(model, LiveModel):
         model = LiveModel(model, transform, labels)
+    name, _, options = name.partition("?")
     shown = name or getattr(model.target, "__name__", "") or type(model.target).__name__
     key = re.sub(r"[^\w.+-]+", "_", shown).strip("_") or "model"
     _MODELS[key] = model
-    return f"live:{key}"
+    return f"live:{key}?{options}" if options else f"live:{key}"
 
 
 def is_live(value: Any) -> bool:

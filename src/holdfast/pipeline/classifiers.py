@@ -48,6 +48,7 @@ class Unloaded:
     labels: LabelSpace
     fingerprint: str
     versioned: bool = True
+    adapt_images: int = 0
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Raise a HoldfastError: the weights are elsewhere."""
@@ -57,9 +58,11 @@ class Unloaded:
 def unloaded(model: Tested) -> Tested:
     """Return the model without its weights."""
     loaded = model.classifier
-    return replace(
-        model, classifier=Unloaded(loaded.name, loaded.labels, loaded.fingerprint, getattr(loaded, "versioned", True))
-    )
+    known = Unloaded(
+        loaded.name, loaded.labels, loaded.fingerprint, getattr(loaded, "versioned", True),
+        getattr(loaded, "adapt_images", 0),
+    )  # fmt: skip
+    return replace(model, classifier=known)
 
 
 def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:

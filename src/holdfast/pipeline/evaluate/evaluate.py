@@ -13,6 +13,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
+from holdfast.pipeline.evaluate.adaptation import AdaptationImages, adaptation_images
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
@@ -41,6 +42,7 @@ class RunSetup:
     summary: Summary
     progress: Progress
     fast: OnePass | None
+    adaptation: AdaptationImages | None = None
 
 
 def evaluate(
@@ -65,10 +67,12 @@ def evaluate(
             tested = _models(spec, collection, conditions, executor, fast)
             painter = load_painter(spec, collection, conditions)
             prepared = prepare(spec, collection, progress)
+            adaptation = adaptation_images(spec, prepared, tested)
+            tested = [adaptation.identified(model) for model in tested] if adaptation else tested
             recorded = recorded_spec(spec, collection, tested, run)
             recorded |= {"painter": painter.record()} if painter else {}
             begin_run(run, recorded, prepared, summary, same=SAME_RUN)
-            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast)
+            setup = RunSetup(spec, prepared, tested, run, summary, progress, fast, adaptation)
             _make_rows(setup, conditions, painter, executor)
         finally:
             if fast is not None:
@@ -143,7 +147,7 @@ def make_portions(
             # hundreds. It also holds enough rows to fill a few batches of each model.
             few = 4 * spec.batch_size // max(1, len(portion.conditions))
             portion_summary = execute(
-                plan, Evaluation(spec, prepared, setup.run.path), executor, step=step,
+                plan, Evaluation(spec, prepared, setup.run.path, setup.adaptation), executor, step=step,
                 size=max(8, plan.count // 500, few), known=Loaded(tested, painter),
                 samples=prepared.collection.samples, donors=prepared.pool.samples, progress=setup.progress,
             )  # fmt: skip

@@ -20,13 +20,14 @@ from holdfast.core.protocols import StagedClassifier
 from holdfast.core.types import Image, Rendered
 from holdfast.engine import core_count
 from holdfast.models import attacks
+from holdfast.models.adaptation import AdaptedClassifier
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.pipeline.evaluate.adaptation import AdaptationImages
 from holdfast.pipeline.evaluation_rows import DETAILS, EvaluationJob, row_key, stored_details
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.rows import Row, answer_each, answered, outcome_rows
 from holdfast.pipeline.samples import Prepared, Rendering, over_matte, render_conditions
 from holdfast.pipeline.thumbnails import keep_thumbnail
-from holdfast.scenarios import Condition
 
 SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
@@ -67,13 +68,17 @@ _Waiting = tuple[_Ready, str, Any]
 class Evaluation:
     """The worker of ``holdfast eval``: renders in threads while the models compute."""
 
-    def __init__(self, spec: EvaluateSpec, prepared: Prepared, run: Path) -> None:
+    def __init__(
+        self, spec: EvaluateSpec, prepared: Prepared, run: Path, adaptation: AdaptationImages | None = None
+    ) -> None:
         self.spec, self.prepared, self.folder = spec, prepared.for_workers(), run
+        self.adaptation = adaptation
         self.name = ", ".join(spec.models)
 
     def load(self) -> Loaded:
         """Load the models."""
-        return Loaded(load_models(self.spec, self.prepared.collection))
+        tested = load_models(self.spec, self.prepared.collection)
+        return Loaded([self.adaptation.identified(model) for model in tested] if self.adaptation else tested)
 
     def fingerprints(self, resources: Loaded) -> list[str]:
         """Return the fingerprints of the models."""
@@ -81,8 +86,9 @@ class Evaluation:
 
     def run(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[Row]:
         """Yield the rows of these jobs, as batches fill."""
-        # An attack is one call for one model and its own images; everything else shares a model's batches.
-        waiting: dict[tuple[int, Condition | None], list[_Waiting]] = {}
+        # An attack is one call for one model and its own images, and a model that adapts is asked about one condition
+        # at a time; everything else shares a model's batches.
+        waiting: dict[tuple[int, Any], list[_Waiting]] = {}
         for ready in self._ahead(resources, jobs):
             if ready.rendering.rendered is None:
                 failed = ready.facts | {"status": ready.rendering.status, "error": ready.rendering.error}
@@ -90,12 +96,13 @@ class Evaluation:
                     yield self._row(ready, resources.tested[position], row_id) | failed
                 continue
             condition = ready.rendering.condition
-            attack = condition if condition.definition.attack else None
             for (position, row_id), prepared in zip(ready.owed, ready.prepared, strict=True):
-                batch = waiting.setdefault((position, attack), [])
+                adapts = isinstance(resources.tested[position].classifier, AdaptedClassifier)
+                apart = (condition, ready.job.item.condition) if adapts or condition.definition.attack else None
+                batch = waiting.setdefault((position, apart), [])
                 batch.append((ready, row_id, prepared))
                 if len(batch) >= self.spec.batch_size:
-                    yield from self._answered(resources, position, waiting.pop((position, attack)))
+                    yield from self._answered(resources, position, waiting.pop((position, apart)))
         for (position, _), batch in waiting.items():
             yield from self._answered(resources, position, batch)
 
@@ -155,17 +162,19 @@ class Evaluation:
     def _answered(self, resources: Loaded, position: int, batch: Sequence[_Waiting]) -> Iterator[Row]:
         """Yield the rows of a batch that one model is asked about; raise a UserError where it never answers."""
         model = resources.tested[position]
-        answers = answer_each(lambda some: self._ask(model, some), batch)
+        answers = answer_each(lambda some: self._ask(model, some, resources.painter), batch)
         for (ready, row_id, _), answer in zip(batch, answers, strict=True):
             yield self._row(ready, model, row_id) | answered(answer)
         _stop_if_silent(model.classifier.name, answers, resources.first_errors)
 
-    def _ask(self, model: Tested, batch: Sequence[_Waiting]) -> list[dict[str, Any]]:
+    def _ask(self, model: Tested, batch: Sequence[_Waiting], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
         inputs = [prepared for _, _, prepared in batch]
         condition = batch[0][0].rendering.condition
         samples = [ready.job.item for ready, _, _ in batch]
         seen: list[dict[str, Any]] = [{}] * len(batch)
+        if self.adaptation is not None and isinstance(model.classifier, AdaptedClassifier):
+            self.adaptation.fit(model.classifier, samples[0], condition, self.spec, self.prepared, painter)
         if condition.definition.attack:
             pictures, probabilities = attacks.run_attack(
                 resolve_name(condition.definition.attack),

@@ -1,0 +1,132 @@
+"""When FMR puts models in the right order: its value for endless images, and chances for as many as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class SimulatedModel:
+    """What decides a model's FMR; every value is a share, 0 to 1.
+
+    Attributes:
+        accuracy: right on originals (SA).
+        survival: right on a changed image that still shows its class. FMR with a perfect oracle is survival / accuracy.
+        intact: changed images that still show their class.
+        stale: answers with the old class where the class is gone.
+    """
+
+    accuracy: float
+    survival: float
+    intact: float = 0.9
+    stale: float = 0.1
+
+
+@dataclass(frozen=True)
+class SimulatedOracle:
+    """How an oracle errs; every value is a share, 0 to 1.
+
+    Attributes:
+        false_acceptance: images without the class that it accepts.
+        false_rejection: images with the class that it rejects.
+        kinship: images on which it judges as the model does, accepting those that the model gets right.
+    """
+
+    false_acceptance: float = 0.0
+    false_rejection: float = 0.0
+    kinship: float = 0.0
+
+
+@dataclass(frozen=True)
+class OrderingForecast:
+    """How FMR orders models.
+
+    Attributes:
+        true_fmr: of each model, with a perfect oracle.
+        limits: FMR with this oracle and endless images.
+        tau_in_the_limit: Kendall's τ between the two; 1 where the oracle changes no order.
+        tau: its mean over simulated samples.
+        right_order: share of the samples in which all models are in the true order.
+    """
+
+    true_fmr: tuple[float, ...]
+    limits: tuple[float, ...]
+    tau_in_the_limit: float
+    tau: float
+    right_order: float
+
+
+def fmr_ordering(
+    models: Sequence[SimulatedModel],
+    oracle: SimulatedOracle | Sequence[SimulatedOracle],
+    *,
+    images: int,
+    samples: int = 2000,
+    seed: int = 0,
+) -> OrderingForecast:
+    """Return how FMR would order models of known robustness.
+
+    Args:
+        models: two or more, with different true FMRs.
+        oracle: one for all models, or one for each (a relative of one of them, say).
+        images: in a sample, the same number for each model; samples of the models are independent.
+        samples: how often they are drawn.
+        seed: of the draws.
+    """
+    oracles = [oracle] * len(models) if isinstance(oracle, SimulatedOracle) else list(oracle)
+    if len(models) < 2 or len(oracles) != len(models):
+        raise UserError("an order needs two models or more, and one oracle for all or one for each")
+    if images < 1 or samples < 1:
+        raise UserError(f"images and samples are 1 or more, not {images} and {samples}")
+    for thing in (*models, *oracles):
+        for field in fields(thing):
+            if not 0 <= (value := getattr(thing, field.name)) <= 1:
+                raise UserError(f"{field.name} of {type(thing).__name__} is a share from 0 to 1, not {value}")
+    if not all(model.accuracy for model in models):
+        raise UserError("a model whose accuracy is 0 has no FMR")
+    truth = [model.survival / model.accuracy for model in models]
+    if len(set(truth)) < len(truth):
+        raise UserError("two of the models have the same true FMR, so no order of them is right")
+    shares = [_accepted(model, judge) for model, judge in zip(models, oracles, strict=True)]
+    limits = [
+        right / (right + wrong) / model.accuracy if right + wrong else float("nan")
+        for model, (right, wrong) in zip(models, shares, strict=True)
+    ]
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for model, (right, wrong) in zip(models, shares, strict=True):
+        counts = rng.multinomial(images, [right, wrong, max(0.0, 1 - right - wrong)], samples)
+        originals = rng.binomial(images, model.accuracy, samples) / images
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drawn.append(counts[:, 0] / (counts[:, 0] + counts[:, 1]) / originals)
+    estimates = np.nan_to_num(np.stack(drawn, 1), nan=0.0, posinf=0.0)
+    taus = [_tau(truth, row) for row in estimates]
+    order = np.argsort(truth)
+    in_order = (np.diff(estimates[:, order], axis=1) > 0).all(1)
+    return OrderingForecast(
+        tuple(truth), tuple(limits), _tau(truth, limits), float(np.mean(taus)), float(in_order.mean())
+    )
+
+
+def _accepted(model: SimulatedModel, oracle: SimulatedOracle) -> tuple[float, float]:
+    """Return the shares of images that are accepted and answered rightly, and accepted and answered wrongly."""
+    right = wrong = 0.0
+    for share, chance, accepted in (
+        (model.intact, model.survival, 1 - oracle.false_rejection),
+        (1 - model.intact, model.stale, oracle.false_acceptance),
+    ):
+        right += share * chance * ((1 - oracle.kinship) * accepted + oracle.kinship)
+        wrong += share * (1 - chance) * (1 - oracle.kinship) * accepted
+    return right, wrong
+
+
+def _tau(truth: Sequence[float], estimates: Sequence[float]) -> float:
+    from scipy.stats import kendalltau
+
+    value = float(kendalltau(truth, estimates).statistic)
+    return 0.0 if np.isnan(value) else value

@@ -40,7 +40,7 @@ class AdaptedClassifier:
         network._module = copy.deepcopy(network.module)  # a plain model may hold the same one
         self.adapt_images, self._prior, self._network = images, prior, network
         kinds = torch.nn.modules.batchnorm._BatchNorm
-        self._layers = [
+        self._layers: list[Any] = [
             layer for layer in network.module.modules() if isinstance(layer, kinds) and layer.running_mean is not None
         ]
         if not self._layers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -83,10 +83,10 @@ def fmr_ordering(
         raise UserError("an order needs two models or more, and one oracle for all or one for each")
     if images < 1 or samples < 1:
         raise UserError(f"images and samples are 1 or more, not {images} and {samples}")
-    for thing in (*models, *oracles):
-        for field in fields(thing):
-            if not 0 <= (value := getattr(thing, field.name)) <= 1:
-                raise UserError(f"{field.name} of {type(thing).__name__} is a share from 0 to 1, not {value}")
+    for values in map(asdict, (*models, *oracles)):
+        for name, value in values.items():
+            if not 0 <= value <= 1:
+                raise UserError(f"{name} is a share from 0 to 1, not {value}")
     if not all(model.accuracy for model in models):
         raise UserError("a model whose accuracy is 0 has no FMR")
     truth = [model.survival / model.accuracy for model in models]

@@ -83,7 +83,7 @@ def fmr_ordering(
         raise UserError("an order needs two models or more, and one oracle for all or one for each")
     if images < 1 or samples < 1:
         raise UserError(f"images and samples are 1 or more, not {images} and {samples}")
-    for values in map(asdict, (*models, *oracles)):
+    for values in [*(asdict(model) for model in models), *(asdict(judge) for judge in oracles)]:
         for name, value in values.items():
             if not 0 <= value <= 1:
                 raise UserError(f"{name} is a share from 0 to 1, not {value}")

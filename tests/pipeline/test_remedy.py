@@ -89,6 +89,8 @@ def test_every_set_is_measured(remedied) -> None:
     assert rows.loc[HARD, "before"] < rows.loc[POOL, "before"] < rows.loc[EASY, "before"]
     assert rows.loc[EASY, "after"] > 0.85 and (rows["low"] <= rows["estimate"]).all()
     assert rows.loc[POOL, "n"] > rows.loc[EASY, "n"] + rows.loc[HARD, "n"] - 1
+    for _, part in remedied.answers.groupby("set"):  # in whatever order the parts of the runs were read
+        assert list(part["sample_id"]) == sorted(part["sample_id"])
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Pr
     )
     answers = rows.pivot(index="sample_id", columns="model", values=said)[names]
     joined: pd.DataFrame = samples.join(answers.set_axis(["said_before", "said_after"], axis=1))
-    return joined
+    return joined.sort_index()  # parts of a run may be read in any order
 
 
 def _painted(

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 240.0
-"""A command that takes longer hangs; the slowest takes some twenty seconds on a busy core."""
+LIMIT_S = 480.0
+"""A command that takes longer hangs; the slowest takes a minute on a machine that others use, too."""
 
 
 @dataclass
@@ -145,7 +145,7 @@ def aside(work: Callable[[], None], folder: Path) -> str:
     return (folder / "stdout").read_text()
 
 
-def _left(session: int, patience: float = 20.0) -> tuple[str, ...]:
+def _left(session: int, patience: float = 60.0) -> tuple[str, ...]:
     """Return the processes of a session that are still there; workers of a killed command get a while to notice."""
     deadline = time.monotonic() + patience
     while True:

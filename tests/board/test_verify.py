@@ -96,9 +96,12 @@ def test_an_honest_entry_agrees(static: Path, tmp_path: Path) -> None:
     assert set(Counter(row.condition for row in found.rows).values()) == {12}
     assert len({(row.sample_id, row.condition) for row in found.rows}) == 60
     assert found.at_most == pytest.approx(1 - 0.05 ** (1 / 60))
+    found.rows.append(replace(found.rows[0], sample_id="=1+1"))
     write_rows(found, tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open() as file:
-        assert [row["agrees"] for row in csv.DictReader(file)] == ["True"] * 60
+        rows = list(csv.DictReader(file))
+    assert [row["agrees"] for row in rows] == ["True"] * 61
+    assert rows[-1]["sample_id"] == "'=1+1"  # a stranger's name is no formula
     # a seed that nobody knew beforehand, each time another
     one, other = (verify(static, DATA, rows=3, device="cpu") for _ in range(2))
     assert one.seed != other.seed

@@ -19,7 +19,7 @@ from made_runs import CONDITIONS, make_run
 from holdfast.core.errors import UserError
 from holdfast.report import build, html_summary
 from holdfast.report.page.provenance import _facts
-from holdfast.report.page.tables import Column, Table, as_csv, as_latex, guarded, latex
+from holdfast.report.page.tables import Column, Table, as_csv, as_latex, latex
 from holdfast.report.page.words import listing, number, p_value, percent, points, sentence, short_names
 from holdfast.stats.core import cells
 from holdfast.stats.core.reduce import reduce
@@ -28,6 +28,7 @@ from holdfast.stats.effects.confidence import calibration
 from holdfast.stats.effects.verdict import what_it_holds
 from holdfast.stats.models.between import pairs, ranking
 from holdfast.store import Run
+from holdfast.store.spreadsheets import guarded
 
 SECTIONS = [
     "verdict", "scores", "scenarios", "classes", "comparison", "regression", "confidence", "gallery", "worst",

@@ -18,12 +18,13 @@ from test_report_browser import HOSTILE, Opened, browser
 from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes
-from holdfast.people.export import as_csv, results
+from holdfast.people.export import results
 from holdfast.report import build
 from holdfast.report.people.votes import build as build_votes
 from holdfast.stats.people.votes import accept, acceptance
 from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 from holdfast.store import Run, write_json, write_table
+from holdfast.store.spreadsheets import table_csv
 from made_votes import NATURAL, QUALITY, make_votes
 
 __all__ = ["browser"]  # the fixture
@@ -177,5 +178,5 @@ def test_votes_about_something_else(tmp_path: Path) -> None:
 
 def test_csv_of_votes_has_every_column() -> None:
     votes = quality()
-    rows = list(csv.DictReader(as_csv(votes.table).decode().splitlines()))
+    rows = list(csv.DictReader(table_csv(votes.table).decode().splitlines()))
     assert len(rows) == votes.table.num_rows and list(rows[0]) == votes.table.column_names

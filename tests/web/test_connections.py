@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from holdfast.people.export import as_csv
+from holdfast.store.spreadsheets import table_csv
 from holdfast.web.serve import ConnectionCaps
 from holdfast.web.services.server_state import Limiter
 from web_server import Serving, server_process, serving
@@ -131,6 +131,6 @@ def test_a_restart_does_not_forgive_wrong_tokens(tmp_path: Path) -> None:
 
 def test_votes_are_no_formulas() -> None:
     table = pa.table({"comment": ["=1+1", "@x", "-2", "fine", None], "n": [1, -2, 3, 4, 5]})
-    lines = as_csv(table, for_spreadsheets=True).decode().splitlines()
+    lines = table_csv(table).decode().splitlines()
     assert [line.partition(",")[0] for line in lines[1:]] == ['"\'=1+1"', '"\'@x"', '"\'-2"', '"fine"', ""]
     assert lines[2].endswith(",-2")  # numbers stay numbers

@@ -25,6 +25,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import generator
 from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.store.spreadsheets import guarded
 
 LEVEL = 0.95
 ROWS = 200
@@ -325,4 +326,6 @@ def write_rows(verified: Verified, path: Path) -> None:
     with whole_file(path) as temporary, temporary.open("w", encoding="utf8", newline="") as file:
         table = csv.DictWriter(file, [column.name for column in fields(Compared)])
         table.writeheader()
-        table.writerows(asdict(row) for row in verified.rows)
+        for row in verified.rows:
+            values = asdict(row)
+            table.writerow({name: guarded(text) if isinstance(text, str) else text for name, text in values.items()})

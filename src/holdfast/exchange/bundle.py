@@ -31,6 +31,7 @@ from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.results import Results
 from holdfast.store import Parts, Run, read_table, write_json, write_table
 from holdfast.store.foreign import MAX_TEXT, is_steering
+from holdfast.store.spreadsheets import frame_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,11 +45,11 @@ def summary_tables(run: Run, results: Path) -> dict[str, str]:
     tables: dict[str, str] = {}
     for name, make in _wanted(Results(run)):
         try:
-            tables[name] = _csv(make())
+            tables[name] = frame_csv(make()).decode()
         except UserError:
             continue  # these rows do not have what it takes: one condition has no score
     for path in sorted(results.glob("*.parquet")):
-        tables[path.stem] = _csv(read_table(path).to_pandas())
+        tables[path.stem] = frame_csv(read_table(path).to_pandas()).decode()
     return tables
 
 
@@ -70,18 +71,6 @@ def _wanted(opened: Results) -> Iterator[tuple[str, Callable[[], pd.DataFrame]]]
     if "segment" in tasks:
         yield "segments", opened.segments
         yield "segments_by_class", lambda: opened.segments(classes=True)
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    frame = frame.copy()
-    for name in frame.columns:
-        if frame[name].dtype.kind not in "biuf":
-            frame[name] = [_inert(value) if isinstance(value, str) else value for value in frame[name].astype(object)]
-    return str(frame.to_csv(index=False, lineterminator="\n"))
-
-
-def _inert(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 PICTURES = {

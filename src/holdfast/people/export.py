@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import cv2
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 from sqlalchemy import Connection, Text, func, select
 from sqlalchemy import cast as sql_cast
 
@@ -37,6 +35,7 @@ from holdfast.people.tables import images, items, places, tasks, votes
 from holdfast.stats.people.reliability import reliability
 from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
 from holdfast.store import write_json, write_table, writing
+from holdfast.store.spreadsheets import table_csv, write_csv, write_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,10 +96,9 @@ def export_campaign(
     with writing(out):
         write_json(out / SUMMARY, {"verb": "review", "campaign": votes.campaign})
         write_table(out / FILE, votes.to_arrow())
-        write_atomic(out / "votes.csv", as_csv(votes.table, for_spreadsheets=True))
+        write_atomic(out / "votes.csv", table_csv(votes.table))
         for name, frame in tables.items():
-            write_table(out / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
-            write_atomic(out / "results" / f"{name}.csv", frame.to_csv(index=False).encode())
+            write_frame(out / "results", name, frame)
         problems = _publish(tables["images"], shelf, judged, out / "accepted")
         decisions = tables["images"]["decision"].value_counts()
         counts = {name: int(decisions.get(name, 0)) for name in ("accepted", "rejected", "undecided")}
@@ -122,22 +120,6 @@ def results(votes: Votes) -> dict[str, pd.DataFrame]:
     if any(question.is_rating for question in votes.questions):
         tables["naturalness"] = naturalness(votes, resamples=2000)
     return tables
-
-
-def as_csv(table: pa.Table, *, for_spreadsheets: bool = False) -> bytes:
-    """Return a table as CSV with a header.
-
-    ``for_spreadsheets`` puts an apostrophe before texts that a spreadsheet would run as a formula.
-    """
-    if for_spreadsheets:
-        for place, column in enumerate(table.schema):
-            if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-                texts = table[column.name].cast(pa.string())
-                harmless = pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
-                table = table.set_column(place, column.name, harmless)
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    return cast(bytes, text.getvalue().to_pybytes())
 
 
 def thumbnails(shelf: Shelf, judged: Mapping[str, int], wanted: Container[str]) -> dict[str, bytes]:
@@ -202,7 +184,7 @@ def _publish(decided: pd.DataFrame, shelf: Shelf, judged: Mapping[str, int], out
     between = dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST))
     manifest = pa.table({key: [row.get(key) for row in rows] for key in (*_FIRST, *between, *_LAST)})
     if rows:
-        write_atomic(out / "manifest.csv", as_csv(manifest))
+        write_csv(out / "manifest.csv", manifest)
         write_table(out / "manifest.parquet", manifest)
     (out / _BEGUN).unlink()
     return problems

@@ -6,12 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-
 from holdfast.core.errors import UserError
 from holdfast.core.files import safe_part as safe_part
-from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, stands_for
 from holdfast.core.types import Sample
@@ -23,13 +19,6 @@ def file_name(sample: Sample) -> str:
     if name == sample.sample_id:  # "a" of class "dog" must not meet "dog/a"
         name = f"{name}-{fingerprint(name)[:8]}"
     return "/".join([safe_part(sample.label), *(safe_part(part) for part in name.split("/"))])
-
-
-def write_csv(path: Path, table: pa.Table) -> None:
-    """Write a table as CSV; the file appears when it is whole."""
-    text = pa.BufferOutputStream()
-    pacsv.write_csv(table, text)
-    write_atomic(path, text.getvalue().to_pybytes())
 
 
 def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:

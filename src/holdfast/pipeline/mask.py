@@ -16,7 +16,7 @@ from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.types import Collection, Sample
 from holdfast.data.writers import encode_mask, write_atomic
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.files import check_apart, file_name, write_csv
+from holdfast.pipeline.files import check_apart, file_name
 from holdfast.pipeline.jobs.execute import execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
@@ -24,6 +24,7 @@ from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import Prepared, prepare, read
 from holdfast.pipeline.specs import MaskSpec as MaskSpec
 from holdfast.store import Parts, writing
+from holdfast.store.spreadsheets import write_csv
 
 MASKS = pa.schema(
     [

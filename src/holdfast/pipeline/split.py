@@ -13,9 +13,9 @@ from holdfast.data import load_collection
 from holdfast.data.images import FileImage
 from holdfast.data.masks import FileMask
 from holdfast.data.splits import stratified_folds, stratified_split
-from holdfast.pipeline.files import write_csv
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.store import write_table
+from holdfast.store.spreadsheets import write_csv
 
 
 def write_split(

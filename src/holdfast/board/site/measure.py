@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from holdfast.board.entry import Entry, Score
 from holdfast.board.numbers import answers_of, background_effect, ordered, scored
-from holdfast.report.page.tables import guarded
 from holdfast.stats.core.answers import Answers
 from holdfast.stats.core.bootstrap import Codes, Floats
 from holdfast.stats.core.cells import ClassAccuracies, class_accuracies, pooled_influence
@@ -25,6 +24,7 @@ from holdfast.stats.effects.score_spread import score_influence
 from holdfast.stats.effects.verdict import evidence_of
 from holdfast.stats.effects.verdict_words import VerdictWords, in_words
 from holdfast.stats.walks.walk_rows import setting_of, walk_influence, walks_of
+from holdfast.store.spreadsheets import guarded
 
 NONE = "-"
 """How a picture without an answer is written, beside 1 (right) and 0 (wrong)."""

@@ -31,9 +31,9 @@ from holdfast.data.nuisances import (
     with_labels,
 )
 from holdfast.diorama import vocabulary
-from holdfast.pipeline.files import write_csv
 from holdfast.pipeline.specs import GenerateSpec as GenerateSpec
 from holdfast.store import Parts, write_table
+from holdfast.store.spreadsheets import table_csv, write_csv
 
 DIORAMA = "diorama"
 DIORAMA_TEMPLATES: Mapping[str, str] = {
@@ -234,7 +234,7 @@ class GeneratedPool:
         write_csv(self.folder / "manifest.csv", images)
         failed = table.filter(pc.invert(is_ok)).drop_columns(["row_id", "path", "height", "width", "published_sha256"])
         if failed.num_rows:
-            write_csv(self.folder / "failed.csv", failed)
+            write_atomic(self.folder / "failed.csv", table_csv(failed))
         else:
             (self.folder / "failed.csv").unlink(missing_ok=True)
         labels = label_rows(self._with_earlier(categories))

@@ -23,11 +23,12 @@ from holdfast.data.labels import map_labels
 from holdfast.data.readers.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
-from holdfast.pipeline.files import safe_part, write_csv
+from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.hard.data_card import data_card
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, all_keys
 from holdfast.pipeline.hard.results import MiningChoice, Selection
 from holdfast.store import read_table, write_json, write_table
+from holdfast.store.spreadsheets import write_csv, write_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,8 +127,7 @@ def publish(
     ]
     folder = out / "mining"
     for name, frame in tables.items():
-        write_table(folder / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
-        write_atomic(folder / "results" / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_frame(folder / "results", name, frame)
     write_table(folder / "selection.parquet", pa.Table.from_pandas(selection.table(pool.images), preserve_index=False))
     said = pool.said.join(pool.images).rename_axis("sample_id").reset_index()
     write_table(folder / "answers.parquet", pa.Table.from_pandas(said, preserve_index=False))

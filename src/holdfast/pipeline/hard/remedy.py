@@ -30,7 +30,8 @@ from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
-from holdfast.store import Parts, Run, write_json, write_table, writing
+from holdfast.store import Parts, Run, write_json, writing
+from holdfast.store.spreadsheets import write_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,7 +249,6 @@ def _finish(
     warnings: list[str],
 ) -> Remedied:
     import pandas as pd
-    import pyarrow as pa
 
     rows = [
         {"set": name} | paired_change(part["before"], part["after"], part["prompt_id"].astype(str), seed=spec.seed)
@@ -274,7 +274,6 @@ def _finish(
         "environment": environment(),
     }
     for name, frame in (("remedy", table), ("answers", answers)):
-        write_table(out / "results" / f"{name}.parquet", pa.Table.from_pandas(frame, preserve_index=False))
-        frame.to_csv(out / "results" / f"{name}.csv", index=False)
+        write_frame(out / "results", name, frame)
     write_json(out / "summary.json", facts)
     return Remedied(out, text, table, answers, facts, warnings)

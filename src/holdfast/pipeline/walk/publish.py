@@ -15,8 +15,8 @@ from holdfast.core.fingerprint import array_sha256, bytes_sha256
 from holdfast.core.schema import WALKS
 from holdfast.data.images import decode_image, read_file
 from holdfast.data.reading import InsideRoot
-from holdfast.pipeline.files import write_csv
 from holdfast.store import Parts, Run, write_json, write_table, writing
+from holdfast.store.spreadsheets import write_csv
 
 MANIFEST = pa.schema(
     [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
 from holdfast.report.page.words import MISSING, class_words, condition_label, number, p_value
+from holdfast.store.spreadsheets import guarded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,11 +164,6 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, (bool, int)):
         return value
     return repr(float(value)) if hasattr(value, "__float__") and not hasattr(value, "__index__") else value
-
-
-def guarded(text: str) -> str:
-    """Return text that no spreadsheet runs as a formula: a quote stands before it where needed."""
-    return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text.strip() else text
 
 
 def as_latex(table: Table) -> str:

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from holdfast.core.errors import UserError
 from holdfast.people import campaigns, identity, making
-from holdfast.people.export import as_csv
 from holdfast.people.results import campaign_votes
 from holdfast.people.sources import list_sources
 from holdfast.people.tables import images
 from holdfast.report.people.votes import MEASURES, WORDS
+from holdfast.store.spreadsheets import table_csv
 from holdfast.web.services.dependencies import Admin, Before, Identity, Line, Server, address_of
 from holdfast.web.services.errors import RefusedRequest, missing
 from holdfast.web.services.pages import page
@@ -333,7 +333,7 @@ def api_votes(campaign_id: Identity, server: Server, admin: Admin) -> Response:
     votes = campaign_votes(server.database, server.shelf, campaign_id, now=server.now(), hashes=False)
     name = re.sub(r"[^A-Za-z0-9]+", "-", campaign.name).strip("-") or "campaign"
     headers = {"content-disposition": f'attachment; filename="{name}-votes.csv"', "cache-control": "no-store"}
-    return Response(as_csv(votes.table, for_spreadsheets=True), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(table_csv(votes.table), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.stats.models.choice import ModelCost
     from holdfast.stats.models.datasets import DatasetDrops
     from holdfast.stats.models.gate import Gate
+    from holdfast.stats.objects.answers import DetectorAnswers
     from holdfast.stats.regression.fit import Family, Regression
 
 
@@ -81,9 +82,16 @@ class Results:
         return scores(self.counts, outcome=outcome, **options)
 
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
-        """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``."""
+        """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``.
+
+        A run of detectors has those of ``stats.objects.verdict.what_detectors_hold``.
+        """
         from holdfast.report.plots import result_frame
         from holdfast.stats.effects.verdict import what_it_holds
+        from holdfast.stats.objects.verdict import what_detectors_hold
+
+        if self.is_detection:
+            return what_detectors_hold(self.boxes, **options)
 
         return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
 
@@ -132,6 +140,31 @@ class Results:
 
         frame = measured(self.run.rows(COLUMNS), _segments(self.path).rows())
         return by_class(frame, **options) if classes else segments(frame, **options)
+
+    @cached_property
+    def is_detection(self) -> bool:
+        """Whether the run is one of object detectors."""
+        from holdfast.report.objects.evidence import DETECTED
+
+        return self.run.predictions.dataset().count_rows(filter=DETECTED) > 0
+
+    @cached_property
+    def boxes(self) -> DetectorAnswers:
+        """Pictures, objects and predictions of a run of detectors, from which its statistics start."""
+        from holdfast.report.objects.evidence import read_boxes
+
+        if not self.is_detection:
+            raise UserError(f"{self.path} is no run of detectors: eval makes one from boxes in the data and a detector")
+        return read_boxes([self.run])
+
+    def objects(self, **options: Any) -> pd.DataFrame:
+        """Return recall, false alarms, average precision and more of a run of detectors, per model and condition.
+
+        Options of ``stats.objects.effects.objects_under_conditions``, which lists the columns.
+        """
+        from holdfast.stats.objects.effects import objects_under_conditions
+
+        return objects_under_conditions(self.boxes, **options)
 
     def segment_regression(self, **options: Any) -> Regression:
         """Fit IoU ~ model + scenario + class of a ``segment`` run; options of ``stats.regression.fit.fit``."""
@@ -191,7 +224,10 @@ class Results:
 
     def _repr_html_(self) -> str:
         from holdfast.report import html_summary
+        from holdfast.report.objects.section import detector_summary
 
+        if self.is_detection:
+            return detector_summary([self.run])
         return html_summary(
             self.counts, score_conditions=static_conditions, background_conditions=background_conditions
         )
@@ -266,10 +302,18 @@ def report(
 
 
 def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
-    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``."""
+    """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
+
+    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``.
+    """
     from holdfast.stats.models.gate import gate
+    from holdfast.stats.objects.gate import object_gate
 
     first, second = (run if isinstance(run, Results) else open_run(run) for run in (old, new))
+    if first.is_detection != second.is_detection:
+        raise UserError("one of the two runs is of detectors and the other is not: compare runs of one kind")
+    if first.is_detection:
+        return object_gate(first.boxes, second.boxes, margin=margin, **options)
     return gate(first.counts, second.counts, margin=margin, **options)
 
 

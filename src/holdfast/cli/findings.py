@@ -152,7 +152,13 @@ def report(
 def compare(
     old: Annotated[Path, Argument(help="The run of the model in use.")],
     new: Annotated[Path, Argument(help="The run of the model that would replace it; may be the same run.")],
-    margin: Annotated[float, Option(min=0, max=1, help="Loss of accuracy that is tolerated, 0 to 1.")] = 0.02,
+    margin: Annotated[
+        float, Option(min=0, max=1, help="Loss of accuracy (detectors: of recall) that is tolerated, 0 to 1.")
+    ] = 0.02,
+    alarms_margin: Annotated[
+        float | None,
+        Option(min=0, help="Detectors: false alarms more per picture (0.1).", show_default=False),
+    ] = None,
     old_model: Annotated[str | None, Option(help="Which model, if OLD has several.", show_default=False)] = None,
     new_model: Annotated[str | None, Option(help="Which model, if NEW has several.", show_default=False)] = None,
     conditions: Annotated[
@@ -181,10 +187,12 @@ def compare(
     _refuse_baseline(baseline)
     floors = _floors(",".join(fail_under or ()))
     gate = api.compare(
-        old, new, margin=margin, old_model=old_model, new_model=new_model, outcome=accuracy,
+        old, new, margin=margin, old_model=old_model, new_model=new_model,
         conditions=split_list(",".join(conditions or ())) or None,
+        **_of_detectors(old, accuracy, floors, alarms_margin),
     )  # fmt: skip
     columns = [
+        *(["measure"] if "measure" in gate.conditions else []),
         "condition",
         "old",
         "new",
@@ -206,6 +214,19 @@ def compare(
         typer.echo(sentence)
         verdicts.append(verdict)
     raise typer.Exit(FAILED if "failed" in verdicts else UNDECIDED if "undecided" in verdicts else PASSED)
+
+
+def _of_detectors(old: Path, accuracy: Outcome, floors: list[Any], alarms_margin: float | None) -> dict[str, Any]:
+    """Return the options of the gate that only one kind of run has."""
+    from holdfast.results import open_run
+
+    if not open_run(old).is_detection:
+        if alarms_margin is not None:
+            raise UserError("--alarms-margin is for runs of detectors: other models raise no false alarms")
+        return {"outcome": accuracy}
+    if floors:
+        raise UserError("--fail-under is for classifiers: detectors are held to --margin and --alarms-margin")
+    return {} if alarms_margin is None else {"alarms_margin": alarms_margin}
 
 
 def _names(given: list[str] | None) -> list[str] | None:

@@ -22,7 +22,7 @@ MEANINGS: dict[str, dict[str, str]] = {}
 """Table → column → what it says, in words."""
 
 
-def _schema(text: str) -> pa.Schema:
+def declared_schema(text: str) -> pa.Schema:
     """Return the schema that the lines after the table's name declare; note what its columns mean."""
     table, *columns = text.strip().splitlines()
     lines = [line.split(None, 2) for line in columns]
@@ -30,9 +30,9 @@ def _schema(text: str) -> pa.Schema:
     return pa.schema([(name, _KINDS[kind]) for name, kind, _ in lines])
 
 
-KEY = _schema("""
+KEY = declared_schema("""
     predictions
-    task        word  what was asked: classify, segment or question
+    task        word  what was asked: classify, segment, question or detect
     kind        word  where the picture comes from: static (a photo, changed by rule), generated, dynamic, attack
     dataset     word  name of the dataset
     sample_id   text  name of the picture that was started from
@@ -47,7 +47,7 @@ KEY = _schema("""
     trained_on  word  condition that the model was trained on in this run; empty for a model that came trained
     protocol    word  how the answer was taken: argmax is the most probable class
 """)
-OUTCOME = _schema("""
+OUTCOME = declared_schema("""
     predictions
     label                  word   the true class
     prediction             word   the model's answer among all its outputs
@@ -69,7 +69,7 @@ OUTCOME = _schema("""
     error                  text   why not
     image_sha256  text  hash of the pixels as the model saw them; equal where the pictures are; none with --fast
 """)
-BOOKKEEPING = _schema("""
+BOOKKEEPING = declared_schema("""
     predictions
     row_id          text  name of the row, a hash of what was measured
     run_id          word  name of the run's folder
@@ -77,7 +77,7 @@ BOOKKEEPING = _schema("""
 """)
 PREDICTIONS = pa.schema([*KEY, *OUTCOME, *BOOKKEEPING])
 
-SAMPLES = _schema("""
+SAMPLES = declared_schema("""
     samples
     sample_id          text  name of the picture
     source_id          text  name of the photo behind it
@@ -92,7 +92,7 @@ SAMPLES = _schema("""
     licence            word  licence of the picture, where the dataset says
     attributes         text  whatever else the dataset says of it, as JSON
 """)
-WALKS = _schema("""
+WALKS = declared_schema("""
     walks
     row_id                   text   of the row in predictions
     steps                    int    steps behind the picture that was kept; 0 where the original stands
@@ -109,7 +109,7 @@ WALKS = _schema("""
     colour_shift             float  mean CIE76 difference from the original
     image                    text   file of the kept picture below images/, empty where it was not kept
 """)
-FRAMES = _schema("""
+FRAMES = declared_schema("""
     frames
     row_id        text   of the row in predictions
     step          int    0 is the reconstruction
@@ -120,7 +120,7 @@ FRAMES = _schema("""
     accepted      flag   whether the oracle accepts the picture
     image         text   file of the picture
 """)
-LATENTS = _schema("""
+LATENTS = declared_schema("""
     latents
     row_id           text    of the row in predictions
     shape            ints    of the three arrays
@@ -128,7 +128,7 @@ LATENTS = _schema("""
     start_quantised  floats  the same after quantisation, where the generator quantises
     end              floats  latent behind the kept picture
 """)
-ANSWERS = _schema("""
+ANSWERS = declared_schema("""
     answers
     row_id       text   of the row in predictions
     strict       flag   whether the answer is right, read strictly
@@ -140,7 +140,7 @@ ANSWERS = _schema("""
     truth_place  int    place of the true class among them, from 1
     distractor   word   the wrong option of two
 """)
-SEGMENTS = _schema("""
+SEGMENTS = declared_schema("""
     segments
     row_id                  text  of the row in predictions
     class                   word  class of the dataset, or background
@@ -153,7 +153,7 @@ SEGMENTS = _schema("""
     predicted_boundary      long  pixels of the predicted boundary
     predicted_boundary_met  long  of these, near the true boundary
 """)
-ATTRIBUTIONS = _schema("""
+ATTRIBUTIONS = declared_schema("""
     attributions
     row_id                 text    of the row in predictions
     method                 word    how the map was made
@@ -173,7 +173,7 @@ ATTRIBUTIONS = _schema("""
     cascade_similarity     floats  structural similarities of the same maps
     picture                text    file of the map over its picture
 """)
-JOBS = _schema("""
+JOBS = declared_schema("""
     jobs
     job                text   name of the training
     task               word   classify or segment
@@ -195,7 +195,7 @@ JOBS = _schema("""
     device             text   where it ran
     seconds            float  how long it took
 """)
-CURVES = _schema("""
+CURVES = declared_schema("""
     curves
     job         text   name of the training
     model       word   the architecture

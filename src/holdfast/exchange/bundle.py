@@ -71,6 +71,8 @@ def _wanted(opened: Results) -> Iterator[tuple[str, Callable[[], pd.DataFrame]]]
     if "segment" in tasks:
         yield "segments", opened.segments
         yield "segments_by_class", lambda: opened.segments(classes=True)
+    if "detect" in tasks:
+        yield "objects", opened.objects
 
 
 PICTURES = {

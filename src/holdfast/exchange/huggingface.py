@@ -28,6 +28,7 @@ SPLIT = "test"
 
 TASKS = {
     "classify": "image-classification", "segment": "image-segmentation", "question": "visual-question-answering",
+    "detect": "object-detection",
 }  # fmt: skip
 """What the hub calls them."""
 

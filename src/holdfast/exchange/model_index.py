@@ -31,6 +31,7 @@ _TASKS = {
     "image-classification": "Image classification",
     "image-segmentation": "Image segmentation",
     "visual-question-answering": "Visual question answering",
+    "object-detection": "Object detection",
 }
 
 _WORDS = {
@@ -44,6 +45,9 @@ _WORDS = {
     "fmr_matched": "FMR, matched",
     "reconstruction": "accuracy on reconstructions",
     "random_walk": "accuracy on random walks",
+    "false_alarms": "false alarms per picture",
+    "ap": "AP",
+    "ap50": "AP50",
     "mean_iou": "mean IoU",
     "boundary_f": "boundary F",
 }
@@ -95,7 +99,7 @@ def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | Non
     assert subject.rows is not None and subject.run is not None
     rows = subject.rows
     models = sorted(pc.unique(rows["model"]).to_pylist())
-    others = _segments_and_questions(subject)
+    others = _of_other_tasks(subject)
     taken: set[str] = set()
     empty = []
     written = 0
@@ -115,7 +119,7 @@ def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | Non
     if not written:
         raise UserError(
             f"{subject.run.path} has no numbers for a model card: they take originals with static scenarios, generated "
-            "pictures, walks, segments or questions"
+            "pictures, walks, segments, boxes or questions"
         )
     return [f"{written} model cards", *empty]
 
@@ -214,8 +218,8 @@ def _ends(score: ModelScore) -> str:
     return f"{known['low']:.3f} to {known['high']:.3f}" if {"low", "high"} <= set(known) else ""
 
 
-def _segments_and_questions(subject: ExportSubject) -> dict[str, list[ModelResults]]:
-    """Return the results of models that were asked for segments or in words."""
+def _of_other_tasks(subject: ExportSubject) -> dict[str, list[ModelResults]]:
+    """Return the results of models that were asked for segments, for boxes or in words."""
     assert subject.rows is not None and subject.run is not None
     tasks = set(pc.unique(subject.rows["task"]).to_pylist())
     opened = Results(subject.run)
@@ -228,6 +232,10 @@ def _segments_and_questions(subject: ExportSubject) -> dict[str, list[ModelResul
             measured.setdefault(names[str(model)], []).append(
                 ModelResults("segments", scores, task="image-segmentation")
             )
+    if "detect" in tasks:
+        for model, group in opened.objects().groupby("model"):
+            scores = [score for row in group.to_dict("records") for score in _of_objects(row)]
+            measured.setdefault(names[str(model)], []).append(ModelResults("boxes", scores, task="object-detection"))
     if "question" in tasks:
         for row in opened.questions().to_dict("records"):
             scores = [
@@ -246,4 +254,12 @@ def _of_segments(row: Mapping[Any, Any]) -> list[ModelScore]:
     return [
         ModelScore(f"{name}:{where}", row[column], row[f"{column}_low"], row[f"{column}_high"], int(row["n"]))
         for name, column in (("mean_iou", "miou"), ("pixel_accuracy", "pixel_accuracy"), ("boundary_f", "boundary_f"))
+    ]
+
+
+def _of_objects(row: Mapping[Any, Any]) -> list[ModelScore]:
+    names = (("recall", "objects"), ("false_alarms", "pictures"), ("ap", "objects"), ("ap50", "objects"))
+    return [
+        ModelScore(f"{name}:{row['condition']}", row[name], row[f"{name}_low"], row[f"{name}_high"], int(row[counted]))
+        for name, counted in names
     ]

@@ -106,8 +106,17 @@ def read_detectors(rows: ReportRows, *, resamples: int = RESAMPLES, seed: int = 
     if not rows.dataset.count_rows(filter=DETECTED):
         return None
     runs = [run for run in rows.runs if run.predictions.dataset().count_rows(filter=DETECTED)]
-    row_ids = rows.dataset.to_table(columns=["row_id"], filter=DETECTED)["row_id"].to_pylist()
-    return DetectorEvidence(runs, detector_answers(*detector_tables(runs), row_ids=row_ids), resamples, seed)
+    return DetectorEvidence(runs, read_boxes(runs), resamples, seed)
+
+
+def read_boxes(runs: Sequence[Run]) -> DetectorAnswers:
+    """Return pictures, objects and predictions of runs of detectors, each row once."""
+    row_ids = {
+        name
+        for run in runs
+        for name in run.predictions.dataset().to_table(columns=["row_id"], filter=DETECTED)["row_id"].to_pylist()
+    }
+    return detector_answers(*detector_tables(runs), row_ids=row_ids)
 
 
 def detector_tables(runs: Sequence[Run]) -> tuple[pa.Table, pa.Table, pa.Table]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.conditions import without_object
 from holdfast.core.types import ORIGINAL
 from holdfast.report.objects.drawing import KEY, DrawnBox, boxes_of, with_boxes
-from holdfast.report.objects.evidence import DetectorEvidence
+from holdfast.report.objects.evidence import DetectorEvidence, read_boxes
 from holdfast.report.page import charts
 from holdfast.report.page.figures import Figure
 from holdfast.report.page.gallery import RunPictures, by_turns, tile
@@ -30,9 +30,11 @@ from holdfast.report.page.parts import (
 )
 from holdfast.report.page.tables import CONDITION, Column, Table, model_column
 from holdfast.report.page.words import class_words, condition_label, listing, number, plural, points, span
+from holdfast.report.page.writer import templates
 from holdfast.stats.effects.verdict import RANDOM, SAME
 from holdfast.stats.effects.verdict_words import SIGNS
 from holdfast.stats.objects.effects import score_reliability
+from holdfast.store import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,21 +72,33 @@ def detector_sections(
     ]
 
 
+def detector_summary(runs: Sequence[Run]) -> str:
+    """Return the verdicts and the numbers as HTML for a notebook."""
+    evidence = DetectorEvidence(runs, read_boxes(runs), resamples=1000)
+    template = templates().get_template("summary.html.j2")
+    if evidence.answers.pictures.empty:
+        return str(template.render(verdicts=[], table=None, facts=evidence.facts()))
+    table = next(part for part in _numbers(evidence).parts if isinstance(part, Table))
+    return str(template.render(verdicts=_verdicts(evidence), table=table, facts=evidence.facts()))
+
+
+def _verdicts(evidence: DetectorEvidence) -> list[ModelVerdict]:
+    return [
+        ModelVerdict(row["model"], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
+        for row in _records(evidence)
+    ]
+
+
+def _records(evidence: DetectorEvidence) -> list[dict[Any, Any]]:
+    return list(evidence.holds.set_index("model").loc[evidence.models].reset_index().to_dict("records"))
+
+
 def _front(
     evidence: DetectorEvidence, images: Pictures, picked: Sequence[str], steps: Sequence[tuple[str, str]]
 ) -> Section:
     section = Section("verdict", "Verdict", front=True)
-    records: list[dict[Any, Any]] = (
-        evidence.holds.set_index("model").loc[evidence.models].reset_index().to_dict("records")
-    )
-    section.parts = [
-        Verdicts(
-            [
-                ModelVerdict(row["model"], row["headline"], SIGNS[row["verdict"]], row["rests_on"], row["small_print"])
-                for row in records
-            ]
-        )
-    ]
+    records = _records(evidence)
+    section.parts = [Verdicts(_verdicts(evidence))]
     if picked:
         shown = [name for name in (ORIGINAL, SAME, RANDOM) if name in evidence.conditions]
         shown = shown if len(shown) > 1 else evidence.conditions[:3]
@@ -246,8 +260,8 @@ def lost_objects(evidence: DetectorEvidence) -> pd.DataFrame:
     """
     counted = evidence.answers.counted
     keys = ["model", "sample_id", "object_id"]
-    before = counted[(counted["condition"] == ORIGINAL) & counted["found"].astype(bool)]
-    after = counted[(counted["condition"] != ORIGINAL) & ~counted["found"].astype(bool)]
+    before = counted[(counted["condition"] == ORIGINAL) & counted["found"]]
+    after = counted[(counted["condition"] != ORIGINAL) & ~counted["found"]]
     lost = after.merge(before[[*keys, "score"]], on=keys, suffixes=("", "_original"))
     grouped = lost.groupby(keys, sort=False).agg(
         source_id=("source_id", "first"), label=("label", "first"), times=("condition", "nunique"),

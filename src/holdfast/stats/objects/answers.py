@@ -34,7 +34,8 @@ class DetectorAnswers:
         pictures: a row per picture × condition × model that was answered, with the columns of ``core.objects.IMAGES``;
             ``condition`` is the condition's name, ``row_id`` is unique. Sorted by model, condition, photo and picture.
         objects: a row per object of these pictures, with the columns of ``core.objects.OBJECTS``; ``picture`` is the
-            place of its picture, ``wrong_class``: another class was seen in its place.
+            place of its picture, ``asked``: whether the detector was asked about it, ``wrong_class``: another class was
+            seen in its place.
         failed: pictures without an answer.
         guess_picture, guess_label: (predictions,) places of pictures, codes into ``labels``; sorted by picture.
         guess_corners: (predictions, 4).
@@ -69,7 +70,7 @@ class DetectorAnswers:
     @cached_property
     def counted(self) -> pd.DataFrame:
         """Objects that recall counts: no crowds, none taken out; the objects meant, where a condition is about some."""
-        rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["found"].notna()]
+        rows = self.objects[(self.objects["status"] == "ok") & ~self.objects["crowd"] & self.objects["asked"]]
         about_some = rows.groupby(["model", "condition"], sort=False)["target"].transform("any")
         return rows[rows["target"] | ~about_some]
 
@@ -130,8 +131,10 @@ def detector_answers(
     frame = frame.assign(picture=[place.get(row_id, -1) for row_id in frame["row_id"]])
     frame = frame[frame["picture"] >= 0].drop_duplicates(["row_id", "object_id"]).reset_index(drop=True)
     frame["condition"] = pictures["condition"].to_numpy()[frame["picture"]]
-    seen = frame["found"].fillna(False).astype(bool)
-    frame["wrong_class"] = ~seen & (frame["predicted"] != "") & (frame["predicted"] != frame["label"])
+    frame["asked"] = frame["found"].isin([True, False])
+    for name in ("found", "crowd", "target"):
+        frame[name] = frame[name].isin([True])
+    frame["wrong_class"] = ~frame["found"] & (frame["predicted"] != "") & (frame["predicted"] != frame["label"])
     labels = sorted({*frame["label"], *pc.unique(detections["label"]).to_pylist()} - {None, ""})
     return DetectorAnswers(pictures, frame, failed, *_guesses(detections, place, labels), labels)
 

@@ -59,7 +59,7 @@ def object_effect(
     cells = Pairs(
         np.repeat([0, 1], [len(first), len(second)]), thing, np.zeros(len(both), np.intp),
         numbered_column(both, "label")[0], numbered_column(both, "donor_id")[0], np.ones(len(both)),
-        both[column].fillna(False).to_numpy(np.float64),
+        both[column].to_numpy(np.float64),
     )  # fmt: skip
     return effect_of(cells, average="micro", resamples=resamples, seed=seed, cluster=cluster)
 
@@ -120,7 +120,7 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
     n = len(objects)
     if not n:
         return _named(name, (np.nan, np.nan, np.nan))
-    hits = objects[column].fillna(False).to_numpy(np.float64)
+    hits = objects[column].to_numpy(np.float64)
     effect = design_effects(
         hits, np.ones(n), np.zeros(n, np.intp), 1, source=codes(objects["source_id"].to_numpy(object))[0],
         donor=numbered_column(objects, "donor_id")[0],

@@ -1,0 +1,232 @@
+"""The release gate of detectors: does the new one find as many objects, and raise no more false alarms?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.core.conditions import without_object
+from holdfast.core.errors import UserError
+from holdfast.stats.core.answers import numbered_column
+from holdfast.stats.core.bootstrap import codes, sums, t_quantile
+from holdfast.stats.core.grid import holm
+from holdfast.stats.models.gate import COLUMNS, Gate, more_photos
+from holdfast.stats.models.noninferiority import LEAST_DONORS, Differences, t_tail, two_way
+from holdfast.stats.objects.answers import DetectorAnswers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALARMS_MARGIN = 0.1
+RECALL, ALARMS = "recall", "false alarms"
+
+
+def object_gate(
+    old: DetectorAnswers,
+    new: DetectorAnswers,
+    *,
+    margin: float = 0.02,
+    alarms_margin: float = ALARMS_MARGIN,
+    old_model: str | None = None,
+    new_model: str | None = None,
+    conditions: Sequence[str] | None = None,
+    level: float = 0.95,
+) -> Gate:
+    """Test per condition whether a new detector is no worse than an old one: on recall, and on false alarms.
+
+    The rule is that of ``stats.models.gate``: all have to pass, one failure (Holm-corrected) is enough. Every object
+    weighs the same in recall, every picture in false alarms; photos are independent, and donors count where they are
+    shared. Objects of pictures on which only the new detector failed with an error count as lost.
+
+    Args:
+        old: answers of the old run.
+        new: answers of the new run, on the same photos.
+        margin: tolerated loss of recall, 0..1.
+        alarms_margin: tolerated rise of false alarms per picture.
+        old_model: which of the old run's models; may be left out where there is one.
+        new_model: which of the new run's models.
+        conditions: which; by default all of the old run.
+        level: of the one-sided bounds.
+    """
+    import pandas as pd
+
+    if not 0 <= margin < 1:
+        raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
+    if not (math.isfinite(alarms_margin) and alarms_margin >= 0):
+        raise UserError(f"The margin of false alarms is a number per picture from 0 on, not {alarms_margin}.")
+    ours, theirs = _only(old, old_model, "old"), _only(new, new_model, "new")
+    known = [name for name in old.conditions if (old.pictures["condition"] == name).any()]
+    for name in conditions or ():
+        if name not in known:
+            raise UserError(f"No condition {name!r} in the old run; it has {', '.join(known)}.")
+    names = [name for name in known if conditions is None or name in conditions]
+    if not set(old.sources) & {*new.sources, *new.failed["source_id"]}:
+        raise UserError("The two runs have no photo in common: compare runs on the same data.")
+    family = sum(1 + (not without_object(name)) for name in names)
+    rows = []
+    for name in names:
+        if not without_object(name):
+            pairs, lost = _recall_pairs(old, new, ours, theirs, name)
+            rows.append(_row(RECALL, name, pairs, 1, margin, level, family, lost))
+        pairs = _alarm_pairs(old, new, ours, theirs, name)
+        rows.append(_row(ALARMS, name, pairs, -1, alarms_margin, level, family, 0))
+    table = pd.DataFrame(rows)
+    table["p_fail"] = holm(table["p_fail"].to_numpy(np.float64))
+    table["verdict"] = [
+        "passed" if p <= 1 - level else "failed" if q <= 1 - level else "undecided"
+        for p, q in zip(table["p_pass"], table["p_fail"], strict=True)
+    ]
+    table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
+    margins = {RECALL: margin, ALARMS: alarms_margin}
+    table["sentence"] = [_sentence(row, margins[row["measure"]]) for row in table.to_dict("records")]
+    return _overall(table[["measure", *COLUMNS]], margins)
+
+
+def _only(answers: DetectorAnswers, model: str | None, which: str) -> str:
+    models = sorted({*answers.models, *answers.failed["model"]})
+    if model is None and len(models) == 1:
+        return str(models[0])
+    if model in models:
+        return str(model)
+    if not models:
+        raise UserError(f"The {which} run has no answers: evaluate first.")
+    wanted = f"has no model {model!r}" if model is not None else "has several models, so one has to be named"
+    raise UserError(f"The {which} run {wanted}: {', '.join(models)}.")
+
+
+def _recall_pairs(
+    old: DetectorAnswers, new: DetectorAnswers, ours: str, theirs: str, condition: str
+) -> tuple[pd.DataFrame, int]:
+    """Return objects that both were asked about with ``old`` and ``new``, and how many pictures count as lost."""
+    keys = ["sample_id", "object_id"]
+    before, after = (
+        answers.counted[(answers.counted["model"] == model) & (answers.counted["condition"] == condition)]
+        for answers, model in ((old, ours), (new, theirs))
+    )
+    joined = (
+        before.assign(old=before["found"].astype(float))
+        .groupby(keys).agg(source_id=("source_id", "first"), donor_id=("donor_id", "first"), old=("old", "mean"))
+    )  # fmt: skip
+    joined["new"] = after.assign(new=after["found"].astype(float)).groupby(keys)["new"].mean()
+    failed = _errors(new, theirs, condition) - set(after["sample_id"])
+    silent = joined["new"].isna() & joined.index.get_level_values("sample_id").isin(failed)
+    joined.loc[silent, "new"] = 0.0
+    return joined.dropna(subset=["new"]).reset_index(), len(failed & set(joined.index.get_level_values("sample_id")))
+
+
+def _alarm_pairs(old: DetectorAnswers, new: DetectorAnswers, ours: str, theirs: str, condition: str) -> pd.DataFrame:
+    before, after = (
+        answers.pictures[(answers.pictures["model"] == model) & (answers.pictures["condition"] == condition)]
+        for answers, model in ((old, ours), (new, theirs))
+    )
+    joined = before.groupby("sample_id").agg(
+        source_id=("source_id", "first"), donor_id=("donor_id", "first"), old=("false_alarms", "mean")
+    )
+    joined["new"] = after.groupby("sample_id")["false_alarms"].mean()
+    return joined.dropna(subset=["new"]).reset_index()
+
+
+def _errors(answers: DetectorAnswers, model: str, condition: str) -> set[str]:
+    failed = answers.failed
+    hit = (failed["model"] == model) & (failed["condition"] == condition) & (failed["status"] == "error")
+    return set(failed.loc[hit, "sample_id"])
+
+
+def _row(
+    measure: str, condition: str, pairs: pd.DataFrame, sign: int, margin: float, level: float, family: int, lost: int
+) -> dict[str, Any]:
+    """Return the row of a condition; ``sign`` −1: less is better."""
+    nan = float("nan")
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, nan) | {"measure": measure, "condition": condition, "unanswered": lost}
+    if pairs.empty:
+        return row | dict.fromkeys(("n", "better", "worse", "donors"), 0) | {"p_pass": 1.0, "p_fail": 1.0}
+    gain = sign * (pairs["new"] - pairs["old"]).to_numpy(np.float64)
+    differences = _differences(gain, pairs)
+    mean, reach, p_pass, p_fail = _tested(differences, margin, level)
+    few = 0 < differences.donors < LEAST_DONORS
+    more = (nan, nan) if few else more_photos(differences, margin=margin, level=level, family=family)
+    ends = sorted((sign * (mean - reach), sign * (mean + reach)))
+    return row | {
+        "old": float(pairs["old"].mean()), "new": float(pairs["new"].mean()), "difference": sign * float(gain.mean()),
+        "low": ends[0], "high": ends[1], "n": len(differences.photos), "donors": differences.donors,
+        "better": int((differences.photos > 0).sum()), "worse": int((differences.photos < 0).sum()),
+        "p_pass": 1.0 if few else p_pass, "p_fail": 1.0 if few else p_fail,
+        "more_photos": more[0], "most_photos": more[1],
+    }  # fmt: skip
+
+
+def _differences(gain: np.ndarray, pairs: pd.DataFrame) -> Differences:
+    """Return what photos gain, scaled so that their mean is the mean over objects or pictures."""
+    photo, count = codes(pairs["source_id"].to_numpy(object))
+    donor = numbered_column(pairs, "donor_id")[0]
+    scale = count / len(gain)
+    cell, cells = codes(photo * np.intp(donor.max() + 2) + donor + 1)
+    owner, lender = np.zeros(cells, np.intp), np.zeros(cells, np.intp)
+    owner[cell], lender[cell] = photo, donor
+    value, rows = sums(cell, gain * scale, cells), sums(cell, np.ones(len(gain)), cells)
+    return Differences(sums(photo, gain * scale, count), owner, lender, value, rows * scale)
+
+
+def _tested(differences: Differences, margin: float, level: float) -> tuple[float, float, float, float]:
+    """Return the mean, how far its one-sided bounds reach, and the p-values of passing and of failing.
+
+    Half a photo is added that gains and half a photo that loses one, so that photos which all agree do not pass for
+    certainty. With donors the wider of the test over photos and the two-way test counts.
+    """
+    photos, n = differences.photos, len(differences.photos)
+    mean, freedom = float(photos.sum()) / (n + 1), float(max(n - 1, 1))
+    residual = differences.value - differences.share * differences.mean
+    spread = sums(differences.photo, residual, n)
+    error = math.sqrt((float((spread**2).sum()) + 1) / (n + 1) / n)
+    z = (mean + margin) / error
+    reach, above, below = t_quantile(freedom, level) * error, t_tail(z, freedom), t_tail(-z, freedom)
+    if differences.donors:
+        _, error, freedom = two_way(differences)
+        z = (mean + margin) / error
+        reach = max(reach, t_quantile(freedom, level) * error)
+        above, below = max(above, t_tail(z, freedom)), max(below, t_tail(-z, freedom))
+    return mean, reach, above, below
+
+
+def _sentence(row: Mapping[Any, Any], margin: float) -> str:
+    name = f"{row['measure']} under {row['condition']}"
+    if not row["n"]:
+        return f"{name}: no photo was answered by both, so nothing can be said."
+    scale, unit = (100, " points") if row["measure"] == RECALL else (1, " per picture")
+    digits = 1 if row["measure"] == RECALL else 2
+    change = f"{scale * row['difference']:+.{digits}f}{unit} on {row['n']} photos"
+    reach = f"at least {scale * row['low']:+.{digits}f} and at most {scale * row['high']:+.{digits}f}"
+    lost = f"; {row['unanswered']} pictures only the new model failed on count as lost" if row["unanswered"] else ""
+    ends = {
+        "passed": f"no worse than {scale * margin:g}{unit}",
+        "failed": f"worse than the {scale * margin:g}{unit} allowed",
+        "undecided": "undecided",
+    }
+    end = ends[row["verdict"]]
+    if 0 < row["donors"] < LEAST_DONORS:
+        end += f"; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
+    elif row["verdict"] == "undecided" and math.isfinite(row["more_photos"]):
+        end += f"; {row['more_photos']:.0f} to {row['most_photos']:.0f} more photos would decide"
+    return f"{name}: {change} ({reach}){lost}: {end}."
+
+
+def _overall(table: pd.DataFrame, margins: Mapping[str, float]) -> Gate:
+    open_ones = table[table["verdict"] == "undecided"]
+    more = float(open_ones["more_photos"].max()) if len(open_ones) else float("nan")
+    recall, alarms = f"{100 * margins[RECALL]:g} points of recall", f"{margins[ALARMS]:g} false alarms per picture"
+    if (table["verdict"] == "failed").any():
+        bad = table[table["verdict"] == "failed"]
+        texts = [
+            f"more than {allowed} {verb} under {', '.join(names)}"
+            for measure, allowed, verb in ((RECALL, recall, "lost"), (ALARMS, alarms, "added"))
+            if len(names := list(bad.loc[bad["measure"] == measure, "condition"]))
+        ]
+        return Gate("failed", table, margins[RECALL], more, f"Failed: {'; '.join(texts)}.")
+    if len(table) and open_ones.empty:
+        sentence = f"Passed: no more than {recall} lost and no more than {alarms} added under any condition."
+        return Gate("passed", table, margins[RECALL], more, sentence)
+    names = ", ".join(open_ones["measure"] + " under " + open_ones["condition"]) or "no condition both runs have"
+    return Gate("undecided", table, margins[RECALL], more, f"Undecided: {names}.")

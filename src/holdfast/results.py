@@ -146,7 +146,7 @@ class Results:
         """Whether the run is one of object detectors."""
         from holdfast.report.objects.evidence import DETECTED
 
-        return self.run.predictions.dataset().count_rows(filter=DETECTED) > 0
+        return bool(self.run.predictions.dataset().count_rows(filter=DETECTED))
 
     @cached_property
     def boxes(self) -> DetectorAnswers:

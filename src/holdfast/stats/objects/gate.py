@@ -228,5 +228,5 @@ def _overall(table: pd.DataFrame, margins: Mapping[str, float]) -> Gate:
     if len(table) and open_ones.empty:
         sentence = f"Passed: no more than {recall} lost and no more than {alarms} added under any condition."
         return Gate("passed", table, margins[RECALL], more, sentence)
-    names = ", ".join(open_ones["measure"] + " under " + open_ones["condition"]) or "no condition both runs have"
-    return Gate("undecided", table, margins[RECALL], more, f"Undecided: {names}.")
+    still = ", ".join(open_ones["measure"] + " under " + open_ones["condition"]) or "no condition both runs have"
+    return Gate("undecided", table, margins[RECALL], more, f"Undecided: {still}.")

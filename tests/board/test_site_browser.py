@@ -13,6 +13,7 @@ from made_board import make_board, make_run, static_rows
 
 from browsing import a_browser, serious
 from holdfast.board.add import add
+from holdfast.board.entry import Dataset
 from holdfast.board.site.build import build
 from holdfast.stats.core.paired import paired_change
 
@@ -169,6 +170,29 @@ def test_the_chart_has_intervals_and_the_front(browser: Any, site: Path) -> None
         assert figure.locator(".front").text_content().endswith("by the estimates: Small, Good.")
         page.locator(".panel:not([hidden]) input[name=q]").fill("middle")
         assert figure.locator("svg a").count() == 1
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_every_point_has_its_name_and_names_are_unbroken(browser: Any, tmp_path: Path, width: int) -> None:
+    names = [f"python:resnet_variant_{number:02d}_strong" for number in range(14)]  # near each other, so names collide
+    rows = [row for seed, name in enumerate(names) for row in static_rows(name, photos=12, seed=seed, share=0.8)]
+    add(make_run(tmp_path / "run", rows), tmp_path / "board", None)
+    page = build(tmp_path / "board", tmp_path / "site").page
+    with Opened(browser, page.as_uri(), width) as opened:
+        chart = opened.page.locator("figure.chart:visible").first
+        drawn = chart.locator("text.who").all_inner_texts() or chart.locator("text.who").all_text_contents()
+        nameless = [name for name in names if name in chart.locator(".front").inner_text().split("no room")[-1]]
+        told = len(drawn) + (len(nameless) if "no room" in chart.locator(".front").inner_text() else 0)
+        assert told == len(names) and (width < 700 or len(drawn) == len(names))
+        heights = opened.page.evaluate(
+            "[...document.querySelectorAll('.panel:not([hidden]) tbody th a')].map(a => a.getClientRects().length)"
+        )
+        assert set(heights[: len(names)]) == {1}
+
+
+def test_a_dataset_whose_name_says_nothing_is_told_by_what_it_holds() -> None:
+    assert Dataset(name="data", images=240, classes=12).title == "240 pictures of 12 classes"
+    assert Dataset(name="data").title == "data" and Dataset(name="pets", images=240, classes=12).title == "pets"
 
 
 @pytest.mark.parametrize("width", [1400, 390])

@@ -59,6 +59,13 @@ class Speed(_Part):
     batch: Count | None = None
 
 
+NAMELESS = {
+    "data", "dataset", "datasets", "image", "images", "img", "original", "originals", "photo", "photos", "picture",
+    "pictures",
+}  # fmt: skip
+"""Names of folders that say nothing about the pictures inside."""
+
+
 class Dataset(_Part):
     """The pictures. ``sha256`` is of their ids, pixels, masks and labels; empty for a printed table without it."""
 
@@ -66,6 +73,13 @@ class Dataset(_Part):
     sha256: Digest | Literal[""] = ""
     images: Count | None = None
     classes: Count | None = None
+
+    @property
+    def title(self) -> str:
+        """The name as readers see it; of a folder called "data" it says nothing, so there it is what is inside."""
+        if self.name.lower() in NAMELESS and self.images and self.classes:
+            return f"{self.images:,} pictures of {self.classes:,} classes"
+        return self.name
 
 
 class Protocol(_Part):

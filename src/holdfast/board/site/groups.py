@@ -89,7 +89,7 @@ def tabs_of(entries: Sequence[Measured]) -> list[Tab]:
                 group.printed += paper.printed
             else:
                 group.elsewhere.append(Elsewhere(_source(paper), why, paper.slug))
-                paper.elsewhere.append(Elsewhere(f"Measured on {group.first.dataset.name}", why, group.slug))
+                paper.elsewhere.append(Elsewhere(f"Measured on {group.first.dataset.title}", why, group.slug))
         if not beside:
             alone.append(paper)
     here = {group.slug for group in (*own, *alone)}
@@ -118,7 +118,7 @@ def _grouped(entries: Sequence[Measured]) -> list[EntryGroup]:
 def _tabs(groups: Sequence[EntryGroup]) -> list[Tab]:
     by_subject: dict[tuple[str, str], list[EntryGroup]] = {}
     for group in groups:
-        by_subject.setdefault((group.first.protocol.name, group.first.dataset.name), []).append(group)
+        by_subject.setdefault((group.first.protocol.name, group.first.dataset.title), []).append(group)
     tabs = []
     for (protocol, dataset), members in by_subject.items():
         members.sort(key=lambda group: (-len(group.measured), -len(group.printed), group.slug))
@@ -162,7 +162,7 @@ def _setting(name: str, value: Any) -> str:
 def _source(group: EntryGroup) -> str:
     source = group.first.source
     assert source is not None
-    return f"{source.title}, {source.where} ({group.first.dataset.name})"
+    return f"{source.title}, {source.where} ({group.first.dataset.title})"
 
 
 def ranks(group: EntryGroup) -> dict[str, dict[str, tuple[int, int]]]:

@@ -32,7 +32,12 @@ PROTOCOL_WORDS = {
     "hard": "Generated pictures that other models fail on: how many does this one get right?",
     "dynamic": "Pictures pushed against each model as far as an oracle still sees their class: what survives?",
 }
-VERDICTS = {"foreground": "the object", "background": "the background", "both": "both", "undecided": "open"}
+VERDICTS = {
+    "foreground": "sees the object",
+    "background": "leans on the background",
+    "both": "leans on it, sees the object too",
+    "undecided": "open",
+}
 
 
 @dataclass(frozen=True)

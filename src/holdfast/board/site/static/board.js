@@ -229,9 +229,10 @@
       const steps = [...front].sort((a, b) => a.x - b.x).map((one) => [across.at(one.x), up.at(one.y)]);
       if (steps.length > 1) draw("path", { class: "step", d: steps.map(([a, b], at) => (at ? `L${a} ${b}` : `M${a} ${b}`)).join("") }, svg);
       for (const one of points) this.point(svg, one, on.has(one), across, up);
-      this.names(svg, [...front, ...points.filter((one) => !on.has(one))].slice(0, 60), across, up, width, height);
+      const nameless = this.names(svg, [...front, ...points.filter((one) => !on.has(one))], across, up, width, height);
       const names = front.map((one) => $("th a", one.row).textContent);
       line.textContent = `Pareto front (nobody is at least as good in both and better in one), by the estimates: ${names.slice(0, 12).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}.`;
+      if (nameless.length) line.textContent += ` Marks whose names have no room: ${nameless.join(", ")}; point at a mark to see its name.`;
     }
 
     point(svg, one, on, across, up) {
@@ -244,18 +245,30 @@
       draw("title", {}, link, `${$("th a", one.row).textContent}: ${across.text(one.x, true)}, ${up.text(one.y, true)}`);
     }
 
-    names(svg, points, across, up, width, height) { // right of its point, else left, above or below; nowhere if all are taken
+    /** Write every name beside its point, else further away with a line to it; return the names that have no room. */
+    names(svg, points, across, up, width, height) {
+      const nameless = [], most = Math.max(18, Math.floor(width / 16));
       const taken = points.map((one) => ({ from: across.at(one.x) - 5, to: across.at(one.x) + 5, y: up.at(one.y) }));
       for (const one of points) {
-        const name = $("th a", one.row).textContent, short = name.length > 26 ? `${name.slice(0, 25)}…` : name;
+        const name = $("th a", one.row).textContent, short = name.length > most ? `${name.slice(0, most - 10)}…${name.slice(-9)}` : name;
         const [a, b] = [across.at(one.x), up.at(one.y)], size = short.length * 6.6 + 4;
         const places = [[a + 9, b - 5], [a - 9 - size, b - 5], [a - size / 2, b - 13], [a - size / 2, b + 18], [a + 9, b + 13], [a - 9 - size, b + 13]];
+        for (let reach = 30; reach <= 150; reach += 15)
+          for (let turn = 0; turn < 12; turn++) {
+            const [side, rise] = [Math.cos(turn * Math.PI / 6), Math.sin(turn * Math.PI / 6)];
+            places.push([a + reach * side - (side < -0.1 ? size : side > 0.1 ? 0 : size / 2), b + reach * rise + 4]);
+          }
         const place = places.find(([from, y]) => from > 50 && from + size < width && y > 10 && y < height - 48
           && !taken.some((other) => Math.abs(other.y - (y - 4)) < 12 && other.from < from + size && from < other.to));
-        if (!place) continue;
+        if (!place) { nameless.push(name); continue; }
+        if (places.indexOf(place) > 5) {
+          const end = Math.min(Math.max(a, place[0]), place[0] + size - 4);
+          draw("line", { class: "leader", x1: a, y1: b, x2: end, y2: place[1] + (place[1] > b ? -10 : 3) }, svg);
+        }
         taken.push({ from: place[0], to: place[0] + size, y: place[1] - 4 });
         draw("text", { class: "who", x: place[0], y: place[1] }, svg, short);
       }
+      return nameless;
     }
   }
 

@@ -60,7 +60,9 @@ def test_walks_in_shards_are_those_of_one_process(tmp_path: Path) -> None:
     other, carried = perturb(spec, tmp_path / "other", executor=elsewhere, progress=lambda *words: told.append(words))
     assert elsewhere.heaviest < SMALL and elsewhere.done[0] > 4
     assert_same(rows_of(one), rows_of(other))
-    for ours, theirs in zip(WalkTables.of(one.path).all(), WalkTables.of(other.path).all(), strict=True):
+    for ours, theirs in zip(
+        WalkTables.of(one.path).by_name().values(), WalkTables.of(other.path).by_name().values(), strict=True
+    ):
         assert_same(in_order(ours.rows()), in_order(theirs.rows()))
     framed = {row["row_id"] for row in in_order(WalkTables.of(other.path).frames.rows())}
     assert len(framed) == 2 * 2  # the first samples of each model, not of each shard

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.protocols import Classifier
+from holdfast.core.protocols import Classifier, Oracle
 from holdfast.core.types import Collection, Image, LabelSpace
 from holdfast.data.labels import LabelMap, class_keys, map_labels
 from holdfast.models import attacks, load_classifier
 from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.oracle import load_oracle
 from holdfast.pipeline.specs import EvaluateSpec as EvaluateSpec
 from holdfast.pipeline.speed import parameter_count
 from holdfast.scenarios import Condition
@@ -80,6 +81,14 @@ def load_models(spec: EvaluateSpec, collection: Collection) -> list[Tested]:
         tested.append(Tested(classifier, labels, exact, fast, parameter_count(classifier)))
     check_names([model.classifier.name for model in tested])
     return tested
+
+
+def load_judge(name: str, collection: Collection, *, labels: str | None, device: str) -> Oracle:
+    """Load an oracle for the classes of a collection, whose keys may come from a label file."""
+    return load_oracle(
+        name, classes=collection.classes, keys=class_keys(collection, labels), load_classifier=load_classifier,
+        map_labels=map_labels, device=device,
+    )  # fmt: skip
 
 
 def know_models(

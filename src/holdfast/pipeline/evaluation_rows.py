@@ -16,11 +16,11 @@ from holdfast.core.schema import KEY, SCHEMA_VERSION
 from holdfast.core.tasks import CLASSIFY
 from holdfast.core.types import ORIGINAL, Sample
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested
+from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.rows import sample_key
 from holdfast.pipeline.samples import (
-    BackgroundPainter,
     DataSpec,
     Prepared,
     applicable,
@@ -111,7 +111,7 @@ class EvaluationIds:
     """Gives row ids as ``core.schema.row_id`` does, from templates that rows of a kind share."""
 
     def __init__(
-        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: BackgroundPainter | None = None
+        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: Painter | None = None
     ) -> None:
         self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
         self._images: tuple[str, dict[str, str]] = ("", {})

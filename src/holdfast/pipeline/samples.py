@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json, generator
 from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
-from holdfast.core.types import ORIGINAL, Collection, Image, Mask, Rendered, Sample
+from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
@@ -35,6 +35,9 @@ from holdfast.pipeline.specs import PaintSpec as PaintSpec
 from holdfast.scenarios import PAPER, Condition, render
 from holdfast.scenarios.base.rendering import mask_missing
 from holdfast.store import Run
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.generate.backgrounds import Painter
 
 _STORE_THREADS = 32
 _AHEAD = 128  # groups of samples that are hashed before they are asked for
@@ -309,22 +312,6 @@ class Rendering:
         return "rejected" if self.rejected else "skipped" if self.skipped else "error"
 
 
-class BackgroundPainter(Protocol):
-    """What rendering asks of ``generate.backgrounds.Painter``, which says more."""
-
-    def identity(self, sample: Sample) -> str:
-        """Return the hash of everything a sample's picture depends on besides image, mask and condition."""
-
-    def paint(self, sample: Sample, image: Image, mask: Mask) -> Rendered:
-        """Return new surroundings of a sample's size."""
-
-    def judge(self, rendered: Rendered, sample: Sample) -> tuple[Rendered, str]:
-        """Return the picture with the oracle's verdict among its details, and why it is not used, or ''."""
-
-    def doubt(self, details: Mapping[str, Any], reason: str) -> str:
-        """Return why people should look at a picture, or ''."""
-
-
 def render_conditions(
     sample: Sample,
     conditions: Sequence[Condition],
@@ -332,7 +319,7 @@ def render_conditions(
     *,
     seed: int,
     max_pixels: int,
-    painter: BackgroundPainter | None = None,
+    painter: Painter | None = None,
 ) -> Iterator[Rendering]:
     """Decode a sample once, then yield one rendering per condition; conditions that paint need the painter."""
     try:

@@ -13,11 +13,10 @@ from holdfast.core.errors import HoldfastError, SampleError, UserError, first_li
 from holdfast.core.fingerprint import fingerprint, generator, seed_from
 from holdfast.core.protocols import Inpainter, Oracle, TextToImage
 from holdfast.core.types import ClassKeys, Collection, Image, Mask, Rendered, Sample
-from holdfast.data.labels import class_keys, map_labels
+from holdfast.data.labels import class_keys
 from holdfast.generate import load_image_maker
 from holdfast.generate.torch_parts import resolve_device
-from holdfast.models import load_classifier
-from holdfast.oracle import load_oracle
+from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.donors import load_sample
 from holdfast.pipeline.generate.prompts import Prompts, check_spoken, prompts_for, spoken
 from holdfast.pipeline.jobs.summary import Summary
@@ -212,13 +211,7 @@ class Painter:
 
 
 def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:
-    """Return the painter for these conditions, or None where none of them paints.
-
-    Args:
-        spec: ``pipeline.samples.PaintSpec``, which cannot be imported here.
-        collection: whose classes prompts and oracle are about.
-        conditions: what is asked for.
-    """
+    """Return the painter for these conditions, or None where none of them paints; ``spec`` has PaintSpec's options."""
     painting = [condition.scenario for condition in conditions if condition.definition.paints]
     if not painting:
         given = next((name for name in ("generator", "prompts", "oracle") if getattr(spec, name)), None)
@@ -234,12 +227,7 @@ def load_painter(spec: Any, collection: Collection, conditions: Sequence[Conditi
     prompts = prompts_for(spec.generator, spec.prompts, collection.classes)
     for label in collection.classes:
         check_spoken(prompts, label, keys.get(label))
-    oracle = None
-    if spec.oracle:
-        oracle = load_oracle(
-            spec.oracle, classes=collection.classes, keys=keys, load_classifier=load_classifier, map_labels=map_labels,
-            device=spec.device,
-        )  # fmt: skip
+    oracle = load_judge(spec.oracle, collection, labels=spec.labels, device=spec.device) if spec.oracle else None
     maker = load_image_maker(spec.generator, device=spec.device)
     at_once = 1 if resolve_device(spec.device) == "cpu" else AT_ONCE
     margin = getattr(spec, "review_margin", None) if getattr(spec, "review", False) else None

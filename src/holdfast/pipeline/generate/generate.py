@@ -33,7 +33,7 @@ from holdfast.pipeline.generate.plan import (
     plan_prompts,
 )
 from holdfast.pipeline.jobs.environment import environment
-from holdfast.pipeline.jobs.execute import batched_shard_size, check_same, elsewhere, execute
+from holdfast.pipeline.jobs.execute import Made, batched_shard_size, check_same, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
@@ -97,8 +97,8 @@ def generate(
         # A shard has enough prompts to find out that the generator fails on all.
         size = batched_shard_size(todo.count, executor, spec.batch_size, _GIVE_UP)
         finished = execute(
-            todo, GenerateWorker(spec, out.absolute(), known), executor, step="generate", size=size, known=maker,
-            count=_count_images, progress=progress,
+            todo, GenerateWorker(_maker_name(spec), spec, out.absolute(), known), executor, step="generate", size=size,
+            known=maker, count=_count_images, progress=progress,
         )  # fmt: skip
         summary.merge(finished)
         pool.finish(planned.categories)
@@ -234,12 +234,12 @@ def _tell_cut(known: KnownMaker, requests: Iterable[ImageRequest], summary: Summ
 class GenerateWorker:
     """Makes images, and writes them in threads while the next batch is made."""
 
-    def __init__(self, spec: GenerateSpec, out: Path, known: KnownMaker) -> None:
-        self.name, self.spec, self._out, self._known = spec.generator, spec, out, known
+    def __init__(self, name: str, spec: Any, out: Path, known: KnownMaker) -> None:
+        self.name, self.spec, self._out, self._known = name, spec, out, known
 
     def load(self) -> TextToImage:
         """Load the generator."""
-        maker = load_maker(self.spec)
+        maker = load_text_to_image(self.name, self.spec.device)
         check_same(self.name, self._known.fingerprint, maker.fingerprint)
         return maker
 
@@ -247,7 +247,7 @@ class GenerateWorker:
         """Return what row ids depend on."""
         return [maker.fingerprint]
 
-    def run(self, maker: TextToImage, jobs: Sequence[Job[ImageRequest, int]]) -> Iterator[pa.Table]:
+    def run(self, maker: TextToImage, jobs: Sequence[Job[Any, Any]]) -> Iterator[Made]:
         """Yield a table per batch: a row per request, and one more per request that was tried a second time.
 
         Whole batches, so that after a kill the batches are the same as without it, and the images to the last bit.

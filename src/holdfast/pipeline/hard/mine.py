@@ -129,18 +129,7 @@ def _choose(spec: MineSpec, pool: MeasuredPool) -> MiningChoice:
             f"the choosing half of the prompts has {left} valid images that {at_least} of {use} surrogates fail, fewer "
             f"than the {spec.least_images} asked for: a larger pool would tell more"
         )
-    return MiningChoice(
-        used,
-        at_least,
-        curve,
-        fit,
-        counts,
-        bool(spec.use),
-        bool(spec.at_least),
-        spec.least_images,
-        spec.least_fall,
-        warnings,
-    )
+    return MiningChoice(used, at_least, curve, fit, counts, spec, warnings)
 
 
 def select(spec: MineSpec, pool: MeasuredPool, choice: MiningChoice) -> Selection:

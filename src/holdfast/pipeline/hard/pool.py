@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Oracle
-from holdfast.core.types import ClassKeys, Collection, Image, Sample
-from holdfast.data.labels import class_keys, map_labels
+from holdfast.core.types import Collection, Image, Sample
 from holdfast.engine import Executor, LocalExecutor, core_count
-from holdfast.models import load_classifier
-from holdfast.oracle import kinship, load_oracle
+from holdfast.oracle import kinship
 from holdfast.oracle.lineage import lineages
+from holdfast.pipeline.classifiers import load_judge
 from holdfast.pipeline.evaluate.evaluate import evaluate
 from holdfast.pipeline.jobs.execute import elsewhere, execute, shard_size
 from holdfast.pipeline.jobs.plan import Job, plan
@@ -127,19 +126,6 @@ class MeasuredPool:
         return (*self.surrogates, *self.targets)
 
 
-def all_keys(spec: MineSpec, collection: Collection) -> dict[str, ClassKeys]:
-    """Return what is known about the categories, from the pool and from --labels."""
-    return class_keys(collection, spec.labels)
-
-
-def load_judge(spec: MineSpec, collection: Collection) -> Oracle:
-    """Load the oracle for the categories of a pool."""
-    return load_oracle(
-        spec.oracle, classes=collection.classes, keys=all_keys(spec, collection), load_classifier=load_classifier,
-        map_labels=map_labels, device=spec.device,
-    )  # fmt: skip
-
-
 def measure(
     spec: MineSpec,
     data: str,
@@ -155,7 +141,8 @@ def measure(
     collection = read(DataSpec(data, limit=limit))
     if oracle is None:
         # Where others judge, this process only has to know it.
-        oracle = load_judge(replace(spec, device="cpu") if elsewhere(executor) else spec, collection)
+        device = "cpu" if elsewhere(executor) else spec.device
+        oracle = load_judge(spec.oracle, collection, labels=spec.labels, device=device)
     parts = Parts((folder / "oracle").absolute(), JUDGED)
     judged = _judge(spec, collection, run, parts, oracle, progress, executor or LocalExecutor(1))
     names = list(run.spec()["model_names"])
@@ -174,7 +161,7 @@ class JudgeWorker:
 
     def load(self) -> Oracle:
         """Load the oracle."""
-        return load_judge(self.spec, self._bare)
+        return load_judge(self.name, self._bare, labels=self.spec.labels, device=self.spec.device)
 
     def fingerprints(self, oracle: Oracle) -> list[str]:
         """Return what row ids depend on."""

@@ -19,13 +19,13 @@ from holdfast.core.fingerprint import bytes_sha256, canonical_json, fingerprint
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import ClassKeys, Collection, Sample
 from holdfast.data.images import decode_image
-from holdfast.data.labels import map_labels
+from holdfast.data.labels import class_keys, map_labels
 from holdfast.data.readers.manifest import read_rows
 from holdfast.data.reading import InsideRoot
 from holdfast.data.writers import encode_image
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.hard.data_card import data_card
-from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, all_keys
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.pipeline.hard.results import MiningChoice, Selection
 from holdfast.store import read_table, write_json, write_table
 from holdfast.store.spreadsheets import write_csv, write_frame
@@ -105,7 +105,7 @@ def publish(
     chosen = selection.hard & (pool.images["valid"] | spec.keep_rejected)
     samples = {sample.sample_id: sample for sample in pool.collection.samples if chosen.get(sample.sample_id, False)}
     contents = {row["sample_id"]: row["image_fingerprint"] for row in pool.run.samples().to_pylist()}
-    keys = all_keys(spec, pool.collection)
+    keys = class_keys(pool.collection, spec.labels)
     present = {sample.label for sample in samples.values()}
     paths = _paths(samples)
     _remove_stale(out, set(paths.values()))

@@ -17,6 +17,7 @@ from holdfast.data.writers import encode_image
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.generate.generate import (
+    GenerateWorker,
     ImageRequest,
     KnownMaker,
     image_row,
@@ -25,9 +26,10 @@ from holdfast.pipeline.generate.generate import (
     load_text_to_image,
     make_images,
 )
+from holdfast.pipeline.generate.plan import POOL_ROWS
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, measure
 from holdfast.pipeline.hard.results import Selection
-from holdfast.pipeline.jobs.execute import batched_shard_size, check_same, elsewhere, execute
+from holdfast.pipeline.jobs.execute import batched_shard_size, elsewhere, execute
 from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.store import Parts, write_table
@@ -38,24 +40,14 @@ FIRST_REPEAT = 1_000_000
 _STAND_IN = "stand-in"
 """What is in the folder only to name a category."""
 
+_COLUMNS = (
+    "path", "label", "sample_id", "source_id", "kind", "condition", "nuisance", "prompt", "prompt_id", "repeat", "seed",
+    "generator", "generator_fingerprint", "published_sha256",
+)  # fmt: skip
+_OF_POOL = [POOL_ROWS.field(name) for name in _COLUMNS]
 PAINTED = pa.schema(
-    [
-        ("row_id", pa.string()),  # prompt, repeat and generator
-        ("path", pa.string()),
-        ("label", pa.string()),
-        ("sample_id", pa.string()),
-        ("source_id", pa.string()),
-        ("kind", pa.string()),
-        ("condition", pa.string()),
-        ("nuisance", pa.string()),
-        ("prompt", pa.string()),
-        ("prompt_id", pa.string()),
-        ("repeat", pa.int64()),
-        ("seed", pa.int64()),
-        ("generator", pa.string()),
-        ("generator_fingerprint", pa.string()),
-        ("published_sha256", pa.string()),
-    ]
+    [("row_id", pa.string())]  # prompt, repeat and generator
+    + [field.with_type(pa.int64()) if field.name == "repeat" else field for field in _OF_POOL]
 )
 
 
@@ -87,8 +79,8 @@ def paint_again(
     }
     place = folder / "again"
     parts = Parts(place / "manifest", PAINTED)
-    worker = RepaintWorker(text, spec, known, place)
-    lost = _paint(worker, maker, wanted, parts, progress, executor or LocalExecutor(1))
+    worker = RepaintWorker(text, spec, place.absolute(), known)
+    lost = _paint(worker, known, maker, wanted, parts, progress, executor or LocalExecutor(1))
     stored = {row["row_id"]: row for row in parts.rows().to_pylist()}
     rows = [row for row in stored.values() if row["generator_fingerprint"] == known.fingerprint]
     rows = sorted(rows, key=lambda row: str(row["sample_id"])) + _stand_ins(pool, {row["label"] for row in rows}, place)
@@ -147,36 +139,21 @@ Repaint = Job[tuple[ImageRequest, str], None]
 """A job: what is to be painted, and the name that the pool gave its prompt."""
 
 
-class RepaintWorker:
+class RepaintWorker(GenerateWorker):
     """Paints prompts in batches and writes the images."""
-
-    def __init__(self, text: str, spec: MineSpec, known: KnownMaker, place: Path) -> None:
-        self.name = text
-        self.spec = spec
-        self.known = known
-        self._place = place.absolute()
-
-    def load(self) -> TextToImage:
-        """Load the generator."""
-        maker = load_text_to_image(self.name, self.spec.device)
-        check_same(self.name, self.known.fingerprint, maker.fingerprint)
-        return maker
-
-    def fingerprints(self, maker: TextToImage) -> list[str]:
-        """Return what row ids depend on."""
-        return [maker.fingerprint]
 
     def run(self, maker: TextToImage, jobs: Sequence[Repaint]) -> Iterator[dict[str, Any]]:
         """Yield a row per image that could be made."""
         names = dict(job.item for job in jobs)
         for image in make_images(maker, names, seed=self.spec.seed, batch_size=self.spec.batch_size):
             if image.image is not None:
-                row = image_row(image, names[image.request], self.known, self._place)
-                yield row | {"row_id": _row_id(image.request, self.known)}
+                row = image_row(image, names[image.request], self._known, self._out)
+                yield row | {"row_id": _row_id(image.request, self._known)}
 
 
 def _paint(
     worker: RepaintWorker,
+    known: KnownMaker,
     maker: TextToImage | None,
     wanted: dict[ImageRequest, str],
     parts: Parts,
@@ -185,7 +162,7 @@ def _paint(
 ) -> int:
     """Paint what is not stored yet; return how many images could not be made."""
     jobs: list[Repaint] = [Job(item, (None,)) for item in wanted.items()]
-    todo = plan(parts, jobs, lambda job: [_row_id(job.item[0], worker.known)])
+    todo = plan(parts, jobs, lambda job: [_row_id(job.item[0], known)])
     size = batched_shard_size(todo.owed, executor, worker.spec.batch_size)
     return todo.owed - execute(todo, worker, executor, step="paint", size=size, known=maker, progress=progress).rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.hard.pool import MeasuredPool
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.stats.hard.mining import CHOOSE, REPORT, accuracies, drops, rates, shared, validity
 from holdfast.stats.hard.mining_curve import Curve, fit_curve, leave_one_out, subset_accuracies
 from holdfast.stats.hard.mining_overlap import by_kin, intraclass, overlap, persistence
@@ -36,8 +36,7 @@ class MiningChoice:
         curve: on the choosing half, what k was chosen from: k, estimate, images.
         fit: the curve through it.
         counts: on the choosing half, what m was chosen from: m, images, valid.
-        k_given, m_given: whether they were asked for instead.
-        least_images, least_fall: the rule's numbers.
+        spec: what was asked for: k, m, or the rule's numbers.
         warnings: a sentence each.
     """
 
@@ -46,10 +45,7 @@ class MiningChoice:
     curve: pd.DataFrame
     fit: Curve | None
     counts: pd.DataFrame
-    k_given: bool
-    m_given: bool
-    least_images: int
-    least_fall: float
+    spec: MineSpec
     warnings: list[str]
 
     def words(self) -> str:
@@ -62,16 +58,16 @@ class MiningChoice:
         k, m = len(self.used), self.at_least
         first = (
             f"k = {k} surrogates were asked for."
-            if self.k_given
+            if self.spec.use
             else f"k = {k}: the smallest number, 2 at least, after which one more surrogate would lower the fitted "
-            f"curve by less than {_points(self.least_fall)}; all of them where it still falls faster, or where "
+            f"curve by less than {_points(self.spec.least_fall)}; all of them where it still falls faster, or where "
             "they are too few for a curve. The curve is the accuracy of each surrogate on the sets that the others "
             "leave: no target was asked. It is at least m."
         )
         second = (
             f"m = {m} was asked for."
-            if self.m_given
-            else f"m = {m}: the largest number of failing surrogates, 2 at least, that leaves {self.least_images} "
+            if self.spec.at_least
+            else f"m = {m}: the largest number of failing surrogates, 2 at least, that leaves {self.spec.least_images} "
             "valid images in the choosing half."
         )
         return [first, second]
@@ -81,10 +77,10 @@ class MiningChoice:
         return {
             "k": len(self.used),
             "m": self.at_least,
-            "k_given": self.k_given,
-            "m_given": self.m_given,
-            "least_images": self.least_images,
-            "least_fall": self.least_fall,
+            "k_given": bool(self.spec.use),
+            "m_given": bool(self.spec.at_least),
+            "least_images": self.spec.least_images,
+            "least_fall": self.spec.least_fall,
             "words": self.words(),
             "rule": self.rule(),
         }
@@ -248,6 +244,7 @@ def _rates(pool: MeasuredPool, selection: Selection) -> dict[str, pd.DataFrame]:
 def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed: int) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
+    columns = ["target", "floor", "floor_low", "floor_high", "fall", "rate", "error"]
     subsets, summaries, fits = [], [], []
     for target in pool.targets:
         every, summary, draws = subset_accuracies(images, failed, pool.surrogates, target, seed=seed)
@@ -255,18 +252,7 @@ def _curves(images: pd.DataFrame, failed: pd.DataFrame, pool: MeasuredPool, seed
         summaries.append(summary.assign(fitted=fit.at(summary["k"]) if fit else float("nan")))
         subsets.append(every)
         if fit is not None:
-            fits.append(
-                {
-                    "target": target,
-                    "floor": fit.floor,
-                    "floor_low": fit.floor_low,
-                    "floor_high": fit.floor_high,
-                    "fall": fit.fall,
-                    "rate": fit.rate,
-                    "error": fit.error,
-                }
-            )
-    columns = ["target", "floor", "floor_low", "floor_high", "fall", "rate", "error"]
+            fits.append({"target": target} | {name: getattr(fit, name) for name in columns[1:]})
     return {
         "curve": pd.concat(summaries, ignore_index=True),
         "curve_subsets": pd.concat(subsets, ignore_index=True),

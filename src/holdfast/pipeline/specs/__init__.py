@@ -1,10 +1,28 @@
 """What every verb can be asked: each option declared once, importable without anything heavy."""
 
-from holdfast.pipeline.specs.data import DataSpec, InventorySpec, PaintSpec, parse_matte
-from holdfast.pipeline.specs.generated import GenerateSpec, MineSpec, ModesSpec, RemedySpec
-from holdfast.pipeline.specs.rows import AskSpec, ChooseSpec, EvaluateSpec, ExplainSpec, MaskSpec, SynthSpec
-from holdfast.pipeline.specs.training import DetectSpec, SegmentSpec, TrainSpec
-from holdfast.pipeline.specs.walks import PerturbSpec, WalkOptions
+from holdfast.pipeline.specs.rows import (
+    AskSpec,
+    ChooseSpec,
+    DataSpec,
+    EvaluateSpec,
+    ExplainSpec,
+    InventorySpec,
+    MaskSpec,
+    PaintSpec,
+    PerturbSpec,
+    SynthSpec,
+    WalkOptions,
+    parse_matte,
+)
+from holdfast.pipeline.specs.training import (
+    DetectSpec,
+    GenerateSpec,
+    MineSpec,
+    ModesSpec,
+    RemedySpec,
+    SegmentSpec,
+    TrainSpec,
+)
 
 __all__ = [
     "AskSpec",

@@ -1,30 +1,160 @@
-"""Specs of verbs that show images to models, or make files of them: eval, synth, mask, ask, explain, choose."""
+"""Options that several verbs share, and specs of verbs that show images to models or make files of them.
+
+What the published protocol of latent walks leaves open is named in ``WalkOptions``.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.options import Option, Spec, option
-from holdfast.core.types import RESAMPLES
-from holdfast.pipeline.specs.data import (
-    DataSpec,
-    PaintSpec,
-    average,
-    batch_size,
-    device,
-    feather,
-    labels,
-    limit,
-    matte,
-    models,
-    outcome,
-    retry_errors,
-    scenarios,
-    seed,
-    workers,
-)
+from holdfast.core.errors import UserError
+from holdfast.core.options import Option, Spec, option, part
+from holdfast.core.types import DEFAULT_MAX_PIXELS, RESAMPLES
+
+OUTCOMES = ("full", "restricted")
+AVERAGES = ("macro", "micro")
+
+
+def device(help: str = "Device of the models: auto, cpu, cuda, cuda:1 or mps.") -> Any:
+    """Return the field of the device that models run on."""
+    return option("auto", help=help)
+
+
+def batch_size(
+    default: int, help: str = "Images per forward pass; halved when memory runs out.", least: int = 1
+) -> Any:
+    """Return the field of the batch size."""
+    return option(default, help=help, least=least)
+
+
+def labels(help: str = "CSV that maps classes to model outputs, or nine: ImageNet in nine super-classes.") -> Any:
+    """Return the field of the label file."""
+    return option(None, help=help, is_path=True)
+
+
+def limit(what: str = "source images, evenly over classes", default: int = 0) -> Any:
+    """Return the field of the largest number of images."""
+    return option(default, help=f"Use at most this many {what}; 0 uses all.", least=0)
+
+
+def seed(help: str = "Seed of everything random.") -> Any:
+    """Return the field of the seed."""
+    return option(0, help=help)
+
+
+def max_pixels() -> Any:
+    """Return the field of the largest image."""
+    return option(DEFAULT_MAX_PIXELS, help="Refuse larger images before decoding them.", least=1, unit="pixels")
+
+
+def retry_errors(help: str = "Try rows with an error once more.") -> Any:
+    """Return the field that says whether errors are tried again."""
+    return option(False, help=help)
+
+
+def outcome(flag: str = "") -> Any:
+    """Return the field that says which right answers count."""
+    return option(
+        "full", choices=OUTCOMES, flag=flag,
+        help="Count an answer as right over all outputs of the model (full), or among the dataset's classes only "
+        "(restricted).",
+    )  # fmt: skip
+
+
+def average() -> Any:
+    """Return the field that says how classes are weighted."""
+    return option("macro", choices=AVERAGES, help="Give every class the same weight (macro), or every photo (micro).")
+
+
+def workers(default: int) -> Any:
+    """Return the field of the number of processes; the command line has its own option for it."""
+    return option(
+        default, help="Number of processes on this machine; 0 starts one per core.", least=0, python_only=True
+    )
+
+
+def scenarios(default: str) -> Any:
+    """Return the field of the conditions."""
+    text = "Groups, ids, id@variant or id?parameter=value, separated by commas (holdfast ls scenarios)."
+    return option(default, help=text, is_list=True)
+
+
+def feather() -> Any:
+    """Return the field of the width of soft edges."""
+    return option(0.0, help="Width of soft edges; 0 keeps the promised pixels bit-identical.", least=0, unit="pixels")
+
+
+def models(help: str, **details: Any) -> Any:
+    """Return the field of the models' names."""
+    return option((), help=f"{help}, separated by commas (holdfast ls models).", **details)
+
+
+def parse_matte(text: str) -> tuple[int, int, int]:
+    """Return a colour given by name or as R,G,B."""
+    named = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
+    if text in named:
+        return named[text]
+    try:
+        red, green, blue = (int(number) for number in text.split(","))
+    except ValueError:
+        red = green = blue = -1
+    if not all(0 <= value <= 255 for value in (red, green, blue)):
+        raise UserError(f"--matte {text!r} is neither white, black, grey nor R,G,B with values 0 to 255")
+    return red, green, blue
+
+
+def matte(**details: Any) -> Any:
+    """Return the field of the colour behind transparent images."""
+    return option((255, 255, 255), help="Colour behind transparent images: white, black, grey or R,G,B.", typed="white",
+                  read=parse_matte, **details)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DataSpec(Spec):
+    """Which images, with which masks."""
+
+    PANEL = "Images"
+
+    data: str = option(
+        help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA"
+    )  # fmt: skip
+    masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
+    backgrounds: str | None = option(None, help="Take donor backgrounds from this folder.", is_path=True)
+    split: str = option("", help="Use only samples of this split.")
+    limit: int = limit()
+    seed: int = seed("Seed; everything random follows from it and from the sample's name.")
+    max_pixels: int = max_pixels()
+
+
+@dataclass(frozen=True)
+class InventorySpec(Spec):
+    """Which images are looked through."""
+
+    PANEL = "Images"
+
+    data: str = option(help="A folder, manifest, COCO file or scheme:name (holdfast ls data).", argument="DATA")
+    masks: str | None = option(None, help="Folder of masks, with the same tree as the images.", is_path=True)
+    labels: str | None = labels("CSV that maps classes to model outputs: its rows are compared with the classes.")
+    split: str = option("", help="Use only samples of this split.")
+    limit: int = limit()
+    max_pixels: int = max_pixels()
+
+
+@dataclass(frozen=True)
+class PaintSpec(DataSpec):
+    """What conditions with painted backgrounds need besides; such conditions run only when they are named."""
+
+    PANEL = "Painted backgrounds"
+
+    generator: str = option("", help="Image maker that paints generated_background (holdfast ls image-makers).")
+    prompts: str | None = option(None, help="TOML with a prompt per class, or ximagenet12.", is_path=True)
+    oracle: str = option("", help="Oracle that must still recognise a painted picture (holdfast ls oracles).")
+    labels: str | None = labels("CSV with other names of classes, for prompts and oracle.")
+    device: str = device()
+
 
 TWO_WAY, FULL_LIST = "two_way", "full_list"
 QUESTIONS = (TWO_WAY, FULL_LIST)
@@ -168,3 +298,73 @@ class ChooseSpec(Spec):
     average: Any = average()  # noqa: RUF009
     resamples: int = option(RESAMPLES, help="Number of bootstrap resamples.", least=100)
     seed: int = seed("Seed of the bootstrap.")
+
+
+SPACES = ("dataset", "all")
+LOSSES = ("cross_entropy", "margin")
+
+
+@dataclass(frozen=True)
+class WalkOptions(Spec):
+    """How far, which way and how fast images walk."""
+
+    PANEL = "Walks"
+
+    steps: int = option(50, help="Largest number of steps of a walk.", least=1)
+    step_size: float = option(
+        0.001, help="How far a step moves every dimension of the latent (sign) or their root mean square (normalised); "
+        "raw gradients and Adam's steps are multiplied by it.",
+    )  # fmt: skip
+    gradient: str = option("sign", help="Form of a step.", choices=("sign", "normalised", "raw", "adam"))
+    loss: str = option("cross_entropy", help="Loss that the walk climbs.", choices=LOSSES)
+    first: str = option("step", help="First image that the oracle judges: after a step, or the plain reconstruction.",
+                        choices=("step", "reconstruction"))  # fmt: skip
+    start: str = option("clean", help="Start at the image, or at an image that one FGSM step has changed.",
+                        choices=("clean", "fgsm"))  # fmt: skip
+    fgsm_epsilon: float = option(0.003, help="Length of that FGSM step, 0 to 1.")
+    direction: str = option("loss", help="Climb the loss, or walk in one random direction per image.",
+                            choices=("loss", "random"))  # fmt: skip
+    stop_when_fooled: bool = option(False, help="End at the first accepted image with a wrong answer.")
+    black_box: int = option(0, help="Probes per step, for models without gradients; 0 uses gradients.", least=0)
+    probe_size: float = option(
+        0.05, help="Spread of these probes in the latent; a small one drowns in the rounding of images."
+    )  # fmt: skip
+    precision: str = option("float32", help="Precision of generator, model and oracle; latents are always float32.",
+                            choices=("float32", "bfloat16"))  # fmt: skip
+    compile: bool = option(False, help="Compile the step: for many images on a GPU.")
+    batch_size: int = batch_size(16, "Number of images that walk at a time.")
+    deterministic: bool = option(False, help="Walk one image at a time, so that results are exact to the last bit.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("step_size", "probe_size", "fgsm_epsilon"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UserError(f"{name.replace('_', ' ')} is a number above 0, not {value}")
+
+
+@dataclass(frozen=True)
+class PerturbSpec(DataSpec):
+    """What ``holdfast perturb`` does."""
+
+    models: tuple[str, ...] = models("Names of the models under test")
+    generator: str = option("", help="Generator that makes images from latents (holdfast ls generators).")
+    oracle: str = option("", help="Oracle that says how far a walk may go (holdfast ls oracles).")
+    labels: str | None = labels()
+    space: str = option("dataset", choices=SPACES,
+                        help="Loss, oracle and accuracy among the dataset's classes, or over all outputs.")  # fmt: skip
+    loss_space: str = option("", help="Another space for the loss.", choices=SPACES)
+    oracle_space: str = option("", help="Another space for the oracle.", choices=SPACES)
+    size: int = option(
+        0, help="Width and height of images; 0: the generator's own, or the first image's short side, 256 at most.",
+        least=0, unit="pixels",
+    )  # fmt: skip
+    sparse: str | None = option(None, help="Move only what this mask allows (holdfast sparse).", is_path=True)
+    random_walk: bool = option(True, help="Walk as far in a random direction, too.")
+    keep_images: bool = option(False, help="Keep perturbed images, with a manifest.")
+    keep_latents: bool = option(False, help="Keep both ends of walks, for holdfast sparse.")
+    pictures: int = option(4, help="Keep first and last image of so many photos, for the report.", least=0)
+    frames: int = option(0, help="Keep every image of the first so many walks per model.", least=0)
+    device: str = device()
+    retry_errors: bool = retry_errors()
+    walk: WalkOptions = part(WalkOptions)  # noqa: RUF009

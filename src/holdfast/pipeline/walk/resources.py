@@ -16,15 +16,14 @@ from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import parse_name
 from holdfast.core.protocols import Classifier, DifferentiableClassifier, LatentGenerator, Oracle
 from holdfast.core.types import ORIGINAL, Collection, Image
-from holdfast.data.labels import LabelMap, class_keys, map_labels
+from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
-from holdfast.models import load_classifier
-from holdfast.oracle import kinship, load_oracle
-from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
+from holdfast.oracle import kinship
+from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
 from holdfast.pipeline.specs import WalkOptions
-from holdfast.pipeline.specs.walks import SPACES
+from holdfast.pipeline.specs.rows import SPACES
 from holdfast.pipeline.walk.sparse import read_mask
 from holdfast.registry import unknown
 
@@ -196,12 +195,8 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
         raise UserError("no generator was named; --generator G names one (holdfast ls generators)")
     if not spec.oracle:
         raise UserError("no oracle was named; --oracle O names one (holdfast ls oracles)")
-    keys = class_keys(collection, spec.labels)
     name, oracle_space = _oracle_name(spec)
-    oracle = load_oracle(
-        name, classes=collection.classes, keys=keys, load_classifier=load_classifier, map_labels=map_labels,
-        device=spec.device,
-    )  # fmt: skip
+    oracle = load_judge(name, collection, labels=spec.labels, device=spec.device)
     if hasattr(oracle, "knows"):
         raise UserError(
             f"{spec.oracle} cannot judge images that a walk is yet to make; walk with a model as oracle, let people "

@@ -138,10 +138,6 @@ class WalkTables:
         folder = run / "details"
         return cls(Parts(folder / "walks", WALKS), Parts(folder / "frames", FRAMES), Parts(folder / "latents", LATENTS))
 
-    def all(self) -> tuple[Parts, Parts, Parts]:
-        """Return the three tables."""
-        return self.walks, self.frames, self.latents
-
     def by_name(self) -> dict[str, Parts]:
         """Return the tables by the name under which a row carries its details."""
         return {"walks": self.walks, "frames": self.frames, "latents": self.latents}

@@ -5,8 +5,9 @@
     python -m promises --only release-gate  # those whose name begins so; no page
     python -m promises --page               # the page from counts that are there
 
-Counts are kept in build/promises, a file per simulation: an interrupted run goes on where it stopped. The exit status
-is 1 where a rate lies outside its promise, 3 where counts are still missing.
+Counts are kept in build/promises, a file per simulation: an interrupted run goes on where it stopped. A file has the
+fingerprint of settings and code; where either changed, the counts are drawn again. The exit status is 1 where a rate
+lies outside its promise, 3 where counts are still missing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import os
 import sys
 from pathlib import Path
 
+from promises.fingerprint import overall
 from promises.page import page
 from promises.register import PROMISES
-from promises.runner import cost, measured, run
+from promises.runner import cost, measured, run, simulations
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,12 +45,13 @@ def main() -> int:
             f"outside: {promise.name} ({promise.setting}): {100 * rate.rate:.2f} ± {100 * rate.error:.2f} %, "
             f"promised {100 * promise.low:g} to {100 * promise.high:g} %"
         )
-    spent = cost(options.counts)
-    print(f"{len(rates)} of {len(chosen)} promises measured, {len(outside)} outside, {spent:.0f} core-minutes")
+    spent, code = cost(options.counts, chosen), overall(simulations(chosen))
+    print(f"{len(rates)} of {len(chosen)} promises measured, {len(outside)} outside")
+    print(f"{spent:.0f} core-minutes, code {code}")
     if missing:
         print(f"still missing: {', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}")
     if options.page or not (options.only or missing):
-        (ROOT / "docs" / "statistics" / "promises.md").write_text(page(PROMISES, rates, spent))
+        (ROOT / "docs" / "statistics" / "promises.md").write_text(page(PROMISES, rates, spent, code))
     return 3 if missing else int(bool(outside))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -12,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import holdfast.stats
+from promises.fingerprint import fingerprint
 from promises.promise import Counted, Measured, Promise, Simulation, add
 from promises.register import PROMISES
 
@@ -26,18 +25,11 @@ def simulations(promises: Iterable[Promise]) -> list[Simulation]:
     return sorted({promise.simulation.name: promise.simulation for promise in promises}.values(), key=lambda s: s.name)
 
 
-def code_digest() -> str:
-    """Return a digest of the statistics and of the trials: counts of other code are not added to these."""
-    trials = [*Path(__file__).parent.glob("trials_*.py"), Path(__file__).with_name("worlds.py")]
-    files = sorted([*Path(holdfast.stats.__file__).parent.rglob("*.py"), *trials])
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
-
-
 def run(folder: Path, promises: list[Promise], *, jobs: int, seconds: float = float("inf")) -> bool:
     """Draw what is missing; return whether everything is there. After ``seconds`` no new block is begun."""
     folder.mkdir(parents=True, exist_ok=True)
-    began, code = time.monotonic(), code_digest()
-    state = {simulation.name: _stored(folder, simulation, code) for simulation in simulations(promises)}
+    began = time.monotonic()
+    state = {simulation.name: _stored(folder, simulation) for simulation in simulations(promises)}
     wanted = [
         (simulation, number, draws)
         for simulation in simulations(promises)
@@ -80,11 +72,12 @@ def _draw(name: str, number: int, draws: int) -> tuple[Counted, float]:
     return simulation.block(number, draws), time.process_time() - began
 
 
-def _stored(folder: Path, simulation: Simulation, code: str) -> dict[str, Any]:
+def _stored(folder: Path, simulation: Simulation) -> dict[str, Any]:
+    """Return the counts that are kept; none where settings or code have changed since."""
     path = folder / f"{simulation.name}.json"
-    fresh = {"key": simulation.key(), "code": code, "draws": simulation.draws, "seconds": 0.0, "blocks": {}}
+    fresh = {"fingerprint": fingerprint(simulation), "draws": simulation.draws, "seconds": 0.0, "blocks": {}}
     stored = json.loads(path.read_text()) if path.is_file() else fresh
-    return stored if (stored["key"], stored["code"]) == (fresh["key"], code) else fresh
+    return stored if stored.get("fingerprint") == fresh["fingerprint"] else fresh
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -94,19 +87,18 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def measured(folder: Path, promises: Iterable[Promise]) -> dict[str, Measured]:
-    """Return the rates of the promises whose simulation is whole."""
+    """Return the rates of the promises whose simulation is whole, on the code as it is now."""
     rates = {}
     for promise in promises:
-        path = folder / f"{promise.simulation.name}.json"
-        stored = json.loads(path.read_text()) if path.is_file() else {"key": "", "blocks": {}}
-        if stored["key"] == promise.simulation.key() and len(stored["blocks"]) == len(promise.simulation.blocks()):
+        blocks = _stored(folder, promise.simulation)["blocks"]
+        if len(blocks) == len(promise.simulation.blocks()):
             total: Counted = {}
-            for counts in stored["blocks"].values():
+            for counts in blocks.values():
                 total = add(total, counts)
             rates[promise.name] = Measured(*total[promise.outcome])
     return rates
 
 
-def cost(folder: Path) -> float:
+def cost(folder: Path, promises: Iterable[Promise]) -> float:
     """Return the processor time behind the counts, in minutes."""
-    return sum(json.loads(path.read_text())["seconds"] for path in folder.glob("*.json")) / 60
+    return float(sum(_stored(folder, simulation)["seconds"] for simulation in simulations(promises))) / 60

@@ -10,30 +10,41 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from holdfast.stats.core.bootstrap import resampled_sums, t_quantile
-from holdfast.stats.core.grid import averages, judged
+from holdfast.stats.core.bootstrap import resampled_sums
+from holdfast.stats.core.grid import averages, grid, judged
+from holdfast.stats.core.reduce import Counts
 from holdfast.stats.effects.drops import Pairs, effect_of
 from holdfast.stats.effects.interaction import interaction_of
-from holdfast.stats.models.between import ranking
+from holdfast.stats.models.between import pairs, ranking
 from holdfast.stats.models.choice import Weight, choose
 from holdfast.stats.models.datasets import dataset_drops
-from holdfast.stats.models.gate import POWER, gate
-from holdfast.stats.models.noninferiority import exact_p_values, of_photos, statistic
+from holdfast.stats.models.gate import gate, more_photos
+from holdfast.stats.models.noninferiority import Differences, exact_p_values, of_photos, p_values
 from holdfast.stats.models.power import photos_needed, photos_to_settle
 from holdfast.stats.regression.fit import fit
 from promises.promise import Counted, tally
-from promises.worlds import clustered, counts_of, grid_of, two_models
+from promises.worlds import clustered, counts_of, grid_of, pasted_models, two_counts, two_models
 
 _exact = lru_cache(maxsize=None)(exact_p_values)
 
 
-def gate_at_margin(rng: np.random.Generator, draws: int, *, margin: float = 0.05, **world: Any) -> Counted:
-    """A new model that is worse by exactly the margin, through the whole gate."""
+def gate_at_margin(
+    rng: np.random.Generator, draws: int, *, margin: float = 0.05, whole: bool = False, **world: Any
+) -> Counted:
+    """A new model that is worse by exactly the margin: the gate's test, or with ``whole`` all of the gate."""
     rows = []
     for _ in range(draws):
-        old, new = two_models(rng, loss=margin, **world)
-        verdict = gate(old, new, margin=margin).verdict
-        rows.append({"passes": verdict == "passed", "fails": verdict == "failed"})
+        if whole:
+            verdict = gate(*two_counts(rng, loss=margin, **world), margin=margin).verdict
+            rows.append({"passes": verdict == "passed", "fails": verdict == "failed"})
+            continue
+        photo, donor, (old, new) = two_models(rng, loss=margin, **world)
+        each = len(photo) / (photo.max() + 1)
+        differences = Differences(
+            np.bincount(photo, new - old) / each, photo, donor, (new - old) / each, np.full(len(photo), 1 / each)
+        )
+        p_pass, p_fail = p_values(differences, -margin)
+        rows.append({"passes": p_pass <= 0.05, "fails": p_fail <= 0.05})
     return tally(rows)
 
 
@@ -59,13 +70,18 @@ def gate_conditions(rng: np.random.Generator, draws: int, *, photos: int, condit
 def gate_more_photos(
     rng: np.random.Generator, draws: int, *, n: int, better: int, worse: int, margin: float
 ) -> Counted:
-    """As many photos more as were asked for, with the shares of better and worse photos kept."""
-    differences = of_photos(np.array([1.0] * better + [-1.0] * worse + [0.0] * (n - better - worse)))
-    z = abs(statistic(differences.photos, -margin))
-    total = math.ceil(n * ((t_quantile(n - 1, 0.95) + t_quantile(math.inf, POWER)) / z) ** 2)
-    outcomes = rng.multinomial(total, [better / n, worse / n, 1 - (better + worse) / n], draws)
-    p = np.array([_exact(int(b), int(c), total, -margin)[0] for b, c, _ in outcomes])
-    return {"decided": [int((p <= 0.05).sum()), draws]}
+    """Runs with the least and with the most photos that ``more_photos`` asks for, with the shares kept: decided?"""
+    shares = [better / n, worse / n, 1 - (better + worse) / n]
+    counted: Counted = {}
+    for name, more in zip(("least", "most"), more_photos(_drawn(n, better, worse), margin=margin), strict=True):
+        outcomes = rng.multinomial(n + math.ceil(more), shares, draws)
+        p = [min(_exact(int(up), int(down), int(up + down + same), -margin)) for up, down, same in outcomes]
+        counted[name] = [int((np.array(p) <= 0.05).sum()), draws]
+    return counted
+
+
+def _drawn(n: int, better: int, worse: int) -> Differences:
+    return of_photos(np.array([1.0] * better + [-1.0] * worse + [0.0] * (n - better - worse)))
 
 
 def paired_models(
@@ -88,14 +104,34 @@ def paired_models(
     }
 
 
-def equal_models(rng: np.random.Generator, draws: int, *, models: int, photos: int) -> Counted:
-    """Models of equal accuracy, ranked."""
+def equal_models(rng: np.random.Generator, draws: int, *, models: int, photos: int, **lent: Any) -> Counted:
+    """Models of equal accuracy, ranked; with donors over originals and two pasted conditions."""
     rows, truth = [], 1 / (1 + np.exp(-0.5))
     for _ in range(draws):
-        counts = counts_of(clustered(np.full((models, 1), 0.5), photos, 1.0, rng))
+        counts = _equal_counts(rng, np.full((models, 3 if lent else 1), 0.5), photos, **lent)
         table = ranking(counts, average="micro", resamples=1000, seed=int(rng.integers(1 << 30))).table
         together = bool(((table["low"] <= truth) & (truth <= table["high"])).all())
         rows.append({"told_apart": set(table["rank"]) != {f"1–{models}"}, "covers": together})
+    return tally(rows)
+
+
+def _equal_counts(rng: np.random.Generator, logits: np.ndarray, photos: int, **lent: Any) -> Counts:
+    """Return counts of photos with pictures of their own, or of some pasted on donors."""
+    if not lent:
+        return counts_of(clustered(logits, photos, 1.0, rng))
+    right, donor = pasted_models(rng, logits, photos, **lent)
+    return counts_of(right, donor=donor)
+
+
+def lent_pairs(rng: np.random.Generator, draws: int, *, photos: int, **lent: Any) -> Counted:
+    """Two models of equal accuracy over originals and two pasted conditions, and under one of them by itself."""
+    rows, logits = [], np.array([[1.4, 0.6, 0.6]] * 2)
+    for _ in range(draws):
+        counts = _equal_counts(rng, logits, photos, **lent)
+        options = {"average": "micro", "resamples": 1000, "seed": int(rng.integers(1 << 30))}
+        row, single = (pairs(counts, **options, by_condition=by).table.iloc[-1] for by in (False, True))
+        covered = {"covers": row["low"] <= 0 <= row["high"], "covers_condition": single["low"] <= 0 <= single["high"]}
+        rows.append(covered | {"told_apart": row["p"] < 0.05, "told_apart_condition": single["p"] < 0.05})
     return tally(rows)
 
 
@@ -107,26 +143,26 @@ FEW = np.array([0.6, 0.3, 0.0, -0.3])[:, None] + np.linspace(0.3, -0.3, 5)[None,
 LOGITS = {"additive": ADDITIVE, "many": MANY, "separated": SEPARATED, "few": FEW}
 
 
-def no_interaction(rng: np.random.Generator, draws: int, *, logits: str, photos: int) -> Counted:
+def no_interaction(rng: np.random.Generator, draws: int, *, logits: str, photos: int, **lent: Any) -> Counted:
     """Models that all lose the same under every condition, in log odds (in points where originals are all right)."""
     table, rows = LOGITS[logits], []
     chance = 1 / (1 + np.exp(-table))
     truth = (chance[-2, 0] - chance[-2, -1]) - (chance[-1, 0] - chance[-1, -1])
     for _ in range(draws):
-        laid = grid_of(clustered(table, photos, 1.0, rng))
+        laid = grid(_equal_counts(rng, table, photos, **lent)) if lent else grid_of(clustered(table, photos, 1.0, rng))
         found = interaction_of(laid, reference_condition="original", resamples=400, seed=int(rng.integers(1 << 30)))
         last = found.pairs.iloc[-1]
         rows.append({"rejects": found.p < 0.05, "covers": last["low"] <= truth <= last["high"]})
     return tally(rows)
 
 
-def choices(rng: np.random.Generator, draws: int, *, models: int, photos: int) -> Counted:
+def choices(rng: np.random.Generator, draws: int, *, models: int, photos: int, **lent: Any) -> Counted:
     """Equal models weighed by two conditions."""
     weights = [Weight("original", 1.0, ("original",)), Weight("c1", 3.0, ("c1",))]
     logits = np.log(np.array([[0.8, 0.6]] * models) / np.array([[0.2, 0.4]] * models))
     rows = []
     for _ in range(draws):
-        counts = counts_of(clustered(logits, photos, 1.0, rng))
+        counts = _equal_counts(rng, logits, photos, **lent)
         found = choose(counts, weights, resamples=1000, seed=int(rng.integers(1 << 30)))
         first = found.models[found.models["model"] == "m00"].iloc[0]
         rows.append({"covers": first["low"] <= 0.65 <= first["high"], "told_apart": len(found.together) < models})

@@ -1,13 +1,22 @@
-"""Trials of what is said about walks, people, prompts and questions."""
+"""Trials of what is said about walks, people, prompts, questions and segments."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from scipy.stats import beta, norm
 
+from holdfast.core.votes import VOTES, VoteQuestion, Votes
 from holdfast.stats.core.paired import paired_change
+from holdfast.stats.effects.segments import COUNTS, segments
 from holdfast.stats.hard.mining import share as clustered_share
+from holdfast.stats.hard.questions import FIRST, SECOND, questions
 from holdfast.stats.people.agreement import agreement
+from holdfast.stats.people.votes import naturalness
 from holdfast.stats.walks.fmr import fmr, fmr_ranking
 from holdfast.stats.walks.fmr_people import fmr_corrected
 from promises.promise import Counted, tally
@@ -124,4 +133,96 @@ def changed_prompts(rng: np.random.Generator, draws: int, *, count: int = 40, im
         after = before | np.repeat(rng.random(count) < 0.3, images)
         found = paired_change(before, after, owner, resamples=1000, seed=int(rng.integers(1 << 30)))
         rows.append({"covers": found["low"] <= 0.15 <= found["high"]})
+    return tally(rows)
+
+
+def ratings(rng: np.random.Generator, draws: int, *, images: int, people: int) -> Counted:
+    """Grades 1 to 5 around 3: images differ, and so do the habits of the people who all rate all of them."""
+    rows, question = [], VoteQuestion("natural", "?", tuple("12345"), 1)
+    image, person = (index.reshape(-1) for index in np.indices((images, people)))
+    names = np.array([f"i{number}" for number in range(images)], object)[image]
+    common: dict[str, Any] = dict.fromkeys(VOTES.names, "") | {
+        "campaign": "made", "kind": "made", "label": "cup", "asked": "cup", "condition": "background", "role": "judge",
+        "task_status": "finished", "seconds": 2.0, "voted_at": datetime(2026, 1, 1, tzinfo=UTC), "counts": True,
+        "superseded": False, "question": "natural",
+    }  # fmt: skip
+    table = pa.table(
+        [
+            pa.array({"sample_id": names, "source_id": names, "sha256": names, "pixels_sha256": names, "person": person,
+                      "task": person, "vote": np.arange(len(names))}.get(field.name, [common[field.name]] * len(names)),
+                     field.type)
+            for field in VOTES
+        ],
+        schema=VOTES,
+    )  # fmt: skip
+    place = VOTES.get_field_index("answer")
+    for _ in range(draws):
+        grade = 3 + rng.normal(0, 0.5, images)[image] + rng.normal(0, 0.4, people)[person]
+        grade = np.clip(np.rint(grade + rng.normal(0, 0.5, len(image))), 1, 5).astype(int)
+        cast = table.set_column(place, VOTES.field(place), pa.array(grade.astype(str), VOTES.field(place).type))
+        votes = Votes(cast, "made", "made", (question,), "natural", 3, 5)
+        found = naturalness(votes, resamples=1000, seed=int(rng.integers(1 << 30))).iloc[0]
+        rows.append({"covers": found["low"] <= 3 <= found["high"]})
+    return tally(rows)
+
+
+def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, accuracy: float = 0.8) -> Counted:
+    """Two-way questions about several images of a photo, which are right or wrong together half of the time."""
+    photo = np.repeat(np.arange(photos), each)
+    frame = pd.DataFrame(
+        {
+            "model": "m", "kind": "two_way", "status": "ok", "choices": 2.0, "refusal": False, "unmatched": False,
+            "source_id": np.array([f"s{number}" for number in range(photos)], object)[photo],
+        }
+    )  # fmt: skip
+    rows = []
+    for _ in range(draws):
+        both = rng.random(len(photo)) < 0.5
+        right = np.where(both, (rng.random(photos) < accuracy)[photo], rng.random(len(photo)) < accuracy)
+        first = rng.random(len(photo)) < 0.5
+        table = frame.assign(
+            strict=right, lenient=right, place=np.where(first, FIRST, SECOND), says_first=first == right
+        )
+        found = questions(table).iloc[0]
+        held = {"covers": found["strict_low"] <= accuracy <= found["strict_high"]}
+        rows.append(held | {"bias": found["position_bias_low"] <= 0 <= found["position_bias_high"]})
+    return tally(rows)
+
+
+def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int) -> Counted:
+    """Objects of unlike size of which a model finds a part, with some pixels beside them; less under a scenario."""
+    label = np.repeat(np.arange(classes), each)
+    pixels, found, beside = 10_000.0, (0.85, 0.6), 100.0
+    size = 1_000 * np.exp(0.5**2 / 2)
+
+    def mean_iou(share: float) -> float:
+        behind = pixels - size - beside
+        own, background = share * size / (size + beside), behind / (behind + (1 - share) * size + beside)
+        return (classes * own + background) / (classes + 1)
+
+    truth, rows = [mean_iou(share) for share in found], []
+    names = np.array([f"class{number}" for number in range(classes)], object)[label]
+    for _ in range(draws):
+        true = np.rint(1_000 * np.exp(rng.normal(0, 0.5, len(label))))
+        luck = rng.normal(0, 1, len(label))
+        frames = []
+        for condition, share in zip(("original", "c1"), found, strict=True):
+            quantile = norm.cdf(0.7 * luck + np.sqrt(1 - 0.7**2) * rng.normal(0, 1, len(label)))
+            both = true * beta.ppf(quantile, 6 * share, 6 * (1 - share))
+            false = rng.exponential(beside, len(label))
+            for own, (meet, ours, theirs) in (
+                (names, (both, true, both + false)),
+                ("background", (pixels - true - false, pixels - true, pixels - both - false)),
+            ):
+                counts = dict(
+                    zip(COUNTS, (meet, ours + theirs - meet, ours, theirs, ours, meet, theirs, meet), strict=True)
+                )
+                about = {"model": "m", "trained_on": "", "condition": condition, "label": names, "class": own}
+                ids = {"row_id": [f"{condition} {at}" for at in range(len(label))],
+                       "source_id": [f"s{at}" for at in range(len(label))]}  # fmt: skip
+                frames.append(pd.DataFrame(about | ids | counts))
+        table = segments(pd.concat(frames, ignore_index=True), resamples=1000, seed=int(rng.integers(1 << 30)))
+        row = table.set_index("condition").loc["c1"]
+        held = {"covers": row["miou_low"] <= truth[1] <= row["miou_high"]}
+        rows.append(held | {"drop": row["drop_low"] <= truth[0] - truth[1] <= row["drop_high"]})
     return tally(rows)

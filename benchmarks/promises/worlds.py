@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,8 @@ def answers_world(
     alike: float = 0.5,
     donors: int = 0,
     donor_share: float = 0.25,
+    pasted: int = 1,
+    uneven: bool = False,
     missing: float = 0.0,
     copies: float = 0.0,
 ) -> World:
@@ -46,7 +49,7 @@ def answers_world(
 
     Args:
         rng: random numbers.
-        drops: of the conditions; the last one is pasted where there are donors.
+        drops: of the conditions; the last ones are pasted where there are donors.
         photos: number of photos, spread over the classes.
         classes: number of classes.
         sizes: photos of each class, in place of the two above.
@@ -54,8 +57,10 @@ def answers_world(
         slope: drops of the classes reach from 1 − slope to 1 + slope times the mean drop.
         renderings: images per photo and condition.
         alike: correlation of the latent answers to one photo.
-        donors: backgrounds that the last condition's photos share.
-        donor_share: part of the last condition's latent variance that is the donor's.
+        donors: backgrounds that photos of the pasted conditions share; a hard one is hard under all of them.
+        donor_share: part of the pasted conditions' latent variance that is the donor's.
+        pasted: number of pasted conditions.
+        uneven: some donors are used far more than others (see ``lenders``).
         missing: share of photos that lack the conditions (no mask), twice as many in the last class as on average.
         copies: share of photos that are near-copies of another photo of their class.
     """
@@ -66,14 +71,14 @@ def answers_world(
     shared = np.sqrt(alike) * rng.standard_normal(photos)
     lacks = rng.random(photos) < 2 * missing * label / max(classes - 1, 1)
     original = _originals_of_copies(rng, label, copies)
+    hard = np.sqrt(donor_share) * rng.standard_normal(donors)
     parts = []
     for column in range(count + 1):
         for _ in range(renderings if column < count else 1):
             own, lender = np.sqrt(1 - alike) * rng.standard_normal(photos), np.full(photos, -1)
-            if donors and column == count - 1:
-                lender = rng.integers(0, donors, photos)
-                own *= np.sqrt((1 - donor_share - alike) / (1 - alike))
-                own += np.sqrt(donor_share) * rng.standard_normal(donors)[lender]
+            if donors and count - pasted <= column < count:
+                lender = lenders(rng, donors, photos, uneven)
+                own = own * np.sqrt((1 - donor_share - alike) / (1 - alike)) + hard[lender]
             latent = shared + own
             copied = ALIKE * latent[original] + np.sqrt(1 - ALIKE**2) * rng.standard_normal(photos)
             latent = np.where(original == np.arange(photos), latent, copied)
@@ -93,6 +98,12 @@ def answers_world(
     by_class = chance[:, -1:] - chance[:, :-1]
     micro = by_class[label[~lacks]].mean(axis=0) if (~lacks).any() else by_class.mean(axis=0)
     return World(answers, by_class.mean(axis=0), micro, (float(chance[:, -1].mean()), float(chance[label, -1].mean())))
+
+
+def lenders(rng: np.random.Generator, donors: int, photos: int, uneven: bool = False) -> np.ndarray:
+    """Return a donor for each photo; uneven: the k-th is used 1/k as often as the first."""
+    weight = 1 / np.arange(1, donors + 1) if uneven else np.ones(donors)
+    return rng.choice(donors, photos, p=weight / weight.sum())
 
 
 def _originals_of_copies(rng: np.random.Generator, label: np.ndarray, copies: float) -> np.ndarray:
@@ -117,8 +128,9 @@ def two_models(
     loss: float = 0.05,
     alike: float = 0.4,
     spread: float = 0.4,
-) -> tuple[Counts, Counts]:
-    """Return counts of an old model and of a new one that is worse by ``loss``.
+    uneven: bool = False,
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return photo and donor of each image, and the right answers of an old model and of one worse by ``loss``.
 
     Args:
         rng: random numbers.
@@ -129,18 +141,24 @@ def two_models(
         loss: what the new one loses, in accuracy.
         alike: correlation of the two models' latent answers to one image.
         spread: root of the donors' part of the latent variance.
+        uneven: some donors are used far more than others.
     """
     spread = spread if donors else 0.0
     photo = np.repeat(np.arange(photos), renderings)
-    donor = rng.integers(0, donors, len(photo)) if donors else np.full(len(photo), -1)
+    donor = lenders(rng, donors, len(photo), uneven) if donors else np.full(len(photo), -1)
     shared = np.sqrt(alike) * rng.standard_normal(photos)[photo]
-    frames = []
+    answers = []
     for chance in (accuracy, accuracy - loss):
         own = np.sqrt(1 - alike - spread**2) * rng.standard_normal(len(photo))
         hard = spread * rng.standard_normal(donors)[donor] if donors else 0.0
-        right = (shared + hard + own < norm.ppf(chance)).astype(int)
-        frames.append(_cells(photo, donor, right))
-    return frames[0], frames[1]
+        answers.append((shared + hard + own < norm.ppf(chance)).astype(float))
+    return photo, donor, answers
+
+
+def two_counts(rng: np.random.Generator, photos: int, **options: Any) -> tuple[Counts, Counts]:
+    """Return the same as counts."""
+    photo, donor, (old, new) = two_models(rng, photos, **options)
+    return _cells(photo, donor, old.astype(int)), _cells(photo, donor, new.astype(int))
 
 
 def _cells(photo: np.ndarray, donor: np.ndarray, right: np.ndarray) -> Counts:
@@ -159,11 +177,17 @@ def _cells(photo: np.ndarray, donor: np.ndarray, right: np.ndarray) -> Counts:
 
 
 def counts_of(
-    right: np.ndarray, *, classes: int = 1, n: np.ndarray | None = None, errors: dict | None = None
+    right: np.ndarray,
+    *,
+    classes: int = 1,
+    n: np.ndarray | None = None,
+    errors: dict | None = None,
+    donor: np.ndarray | None = None,
 ) -> Counts:
     """Return counts of ``right`` (photos, models, conditions), NaN for no answer; photo s has class s mod ``classes``.
 
-    Models are ``m00`` …, conditions ``original``, ``c1`` …; ``errors`` maps (model, condition) to failed rows.
+    Models are ``m00`` …, conditions ``original``, ``c1`` …; ``errors`` maps (model, condition) to failed rows;
+    ``donor``: (photos, conditions) the donor of each picture, −1 for none.
     """
     photos, models, conditions = right.shape
     s, m, c = (index.reshape(-1) for index in np.indices(right.shape))
@@ -183,7 +207,11 @@ def counts_of(
             "right": hits,
             "right_restricted": hits,
         }
-    )[answered].reset_index(drop=True)
+    )
+    if donor is not None:
+        known = np.array([None, *(f"donor{i:03}" for i in range(int(donor.max()) + 1))], object)
+        cells["donor_id"] = known[donor[s, c] + 1]
+    cells = cells[answered].reset_index(drop=True)
     trouble = pd.DataFrame(
         [(model, condition, "error", "broken", count, "x") for (model, condition), count in (errors or {}).items()],
         columns=["model", "condition", "status", "error", "n", "example"],
@@ -203,6 +231,34 @@ def grid_of(right: np.ndarray, *, classes: int = 1) -> AnswerGrid:
     return AnswerGrid(
         np.nan_to_num(right), n, np.arange(photos) % classes, sources, [f"m{i:02}" for i in range(models)], names
     )
+
+
+def pasted_models(
+    rng: np.random.Generator,
+    logits: np.ndarray,
+    photos: int,
+    *,
+    donors: int,
+    uneven: bool = False,
+    photo: float = 0.35,
+    donor: float = 0.2,
+    own: float = 0.1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return right answers (photos, models, conditions) and donors (photos, conditions), −1 for the first condition.
+
+    All other conditions are pasted on the same donors. Parts of the latent variance: ``photo`` of the photo for all
+    models, ``donor`` of the donor for all models, ``own`` of the donor for each model by itself; every cell keeps the
+    chance that ``logits`` (models, conditions) give.
+    """
+    models, conditions = logits.shape
+    lender = np.stack([lenders(rng, donors, photos, uneven) for _ in range(conditions)], axis=1)
+    lender[:, 0] = -1
+    hard = np.sqrt(donor) * rng.normal(size=(donors, 1)) + np.sqrt(own) * rng.normal(size=(donors, models))
+    plain = np.sqrt(donor + own) * rng.normal(size=(photos, models, conditions))
+    behind = np.where(lender[:, None, :] >= 0, np.moveaxis(hard[lender], 1, 2), plain)
+    noise = np.sqrt(1 - photo - donor - own) * rng.normal(size=(photos, models, conditions))
+    latent = np.sqrt(photo) * rng.normal(size=(photos, 1, 1)) + behind + noise
+    return (norm.cdf(latent) < 1 / (1 + np.exp(-logits))).astype(float), lender
 
 
 def clustered(logits: np.ndarray, photos: int, spread: float, rng: np.random.Generator) -> np.ndarray:

@@ -118,11 +118,18 @@ def _shared_mask(root: Path) -> None:
 
 def _twelve_bits(root: Path) -> None:
     grey = cv2.cvtColor(_photo(0), cv2.COLOR_RGB2GRAY).astype(np.uint16) * 16
+    grey[0, 0] = 4095  # the brightest that 12 bits hold
     _save(root / "images/cat/0.png", grey)
 
 
 def _twelve_bits_colour(root: Path) -> None:
     assert cv2.imwrite(str(root / "images/cat/0.png"), _photo(0).astype(np.uint16) * 16)
+
+
+def _fourteen_bits(root: Path) -> None:
+    grey = cv2.cvtColor(_photo(0), cv2.COLOR_RGB2GRAY).astype(np.uint16) * 64
+    grey[0, 0] = 16383
+    _save(root / "images/cat/0.png", grey)
 
 
 def _cut_short(root: Path) -> None:
@@ -172,7 +179,8 @@ PLANTED = [
     (_void_ring, "void-ring", "cat/0"), (_other_size, "bad-masks", "cat/0: the mask is 64 × 47"),
     (_empty_mask, "empty-masks", "cat/0"), (_whole_mask, "whole-masks", "cat/0"),
     (_shared_mask, "shared-masks", "cat/0.jpg and cat/0.png"), (_twelve_bits, "dark", "cat/0"),
-    (_twelve_bits_colour, "dark", "cat/0"), (_cut_short, "unreadable", "cat/0: the image is cut short"),
+    (_twelve_bits_colour, "dark", "cat/0"), (_fourteen_bits, "dark", "cat/0"),
+    (_cut_short, "unreadable", "cat/0: the image is cut short"),
     (_two_splits, "two-splits", "test/cat/0 (test) = train/cat/0 (train)"),
     (_link_to_a_sibling, "twice", "cat/0 = cat/9 (a link)"), (_broken_link, "passed-over", "cat/9.png"),
     (_linked_folder, "passed-over", "cat/more"), (_mask_of_no_image, "passed-over", "masks/cat/9"),

@@ -234,3 +234,29 @@ def test_nothing_at_all():
     ]
     counts = reduce(table(rows))
     assert pairs(counts).reason and ranking(counts).reason
+
+
+@pytest.mark.parametrize("by_condition", [False, True])
+def test_shared_donors_make_differences_less_sure(by_condition: bool) -> None:
+    """Two models, one of which fails on a third of twelve donors; the same answers, with and without donors known."""
+    rng = np.random.default_rng(4)
+    donor = np.stack([np.full(120, -1), rng.integers(0, 12, 120)], axis=1)
+    right = np.ones((120, 2, 2))
+    right[:, 1, 1] = donor[:, 1] > 3
+    right[rng.random(right.shape) < 0.1] = 0
+    blind, aware = (
+        pairs(counts_of(right, donor=known), by_condition=by_condition).table.iloc[-1] for known in (None, donor)
+    )
+    assert aware["difference"] == blind["difference"]
+    assert aware["high"] - aware["low"] > 1.5 * (blind["high"] - blind["low"])
+    assert aware["p"] > blind["p"]
+    ranks = [ranking(counts_of(right, donor=known)).table for known in (None, donor)]
+    assert (ranks[1]["high"] - ranks[1]["low"]).max() > 1.5 * (ranks[0]["high"] - ranks[0]["low"]).max()
+
+
+def test_donors_of_their_own_change_little() -> None:
+    rng = np.random.default_rng(5)
+    right = (rng.random((200, 3, 2)) < 0.7).astype(float)
+    donor = np.stack([np.full(200, -1), np.arange(200)], axis=1)
+    ours, theirs = (pairs(counts_of(right, donor=known)).table for known in (None, donor))
+    assert np.allclose(ours[["low", "high"]], theirs[["low", "high"]], atol=1e-3)

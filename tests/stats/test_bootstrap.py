@@ -7,9 +7,18 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm, t
 from statsmodels.stats.sandwich_covariance import cov_cluster_2groups
 
-from holdfast.stats.core.bootstrap import cluster_variance, codes, deviations, interval, resampled_sums
+from holdfast.stats.core.bootstrap import (
+    cluster_freedom,
+    codes,
+    deviations,
+    donor_noise,
+    interval,
+    resampled_sums,
+    two_way,
+)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1))
@@ -45,33 +54,32 @@ def test_columns_are_resampled_together() -> None:
     np.testing.assert_allclose(sums[:, 1], 2 * sums[:, 0])
 
 
-def test_photos_pasted_once_are_resampled_by_donor() -> None:
-    rng = np.random.default_rng(5)
-    donors = rng.integers(0, 40, 400)
-    values = rng.normal(size=400) + rng.normal(size=40)[donors]
-    values -= values.mean()
-    sums = resampled_sums(values, np.arange(400), second=donors, resamples=4000)[:, 0]
-    groups = np.bincount(donors, values)
-    assert sums.std() == pytest.approx(np.sqrt(np.square(groups - groups.mean()).sum()), rel=0.05)
-
-
-def test_crossed_resampling_is_never_narrower_than_either_way() -> None:
-    rng = np.random.default_rng(6)
-    first, second = np.repeat(np.arange(60), 6), rng.integers(0, 30, 360)
-    values = rng.normal(size=360) + rng.normal(size=60)[first] + rng.normal(size=30)[second]
-    values -= values.mean()
-    both = resampled_sums(values, first, second=second, resamples=2000)[:, 0].std()
-    assert both > resampled_sums(values, first, resamples=2000)[:, 0].std()
-    assert both > resampled_sums(values, second, resamples=2000)[:, 0].std()
-
-
 def test_two_way_variance_is_that_of_statsmodels() -> None:
     rng = np.random.default_rng(7)
     first, second = rng.integers(0, 50, 400), rng.integers(0, 20, 400)
     values = rng.normal(size=400) + rng.normal(size=50)[first] + rng.normal(size=20)[second]
     fitted = sm.OLS(values, np.ones(400)).fit()
     theirs = cov_cluster_2groups(fitted, first, second, use_correction=False)[0].item()
-    assert cluster_variance(values - values.mean(), first, second) / 400**2 == pytest.approx(theirs)
+    residual, share = values - values.mean(), np.bincount(second) / 400
+    over_second = np.bincount(second, residual)
+    jackknifed = theirs * 400**2 + (over_second**2 * (1 / (1 - share) ** 2 - 1)).sum()
+    assert two_way(residual, first, second)[1] == pytest.approx(jackknifed)
+
+
+def test_noise_of_donors_is_the_two_way_variance_beyond_that_of_photos() -> None:
+    rng = np.random.default_rng(8)
+    photo, donor = np.arange(400), rng.integers(0, 20, 400)
+    values = rng.normal(size=400) + 2 * rng.normal(size=20)[donor]
+    values -= values.mean()
+    rows = donor_noise(values, photo, donor, np.zeros(400, np.intp), 1)
+    stretch = t.ppf(0.975, cluster_freedom(donor)) / norm.ppf(0.975)
+    assert (rows**2).sum() == pytest.approx((two_way(values, photo, donor)[1] - (values**2).sum()) * stretch**2)
+    assert len(donor_noise(rng.permutation(values) * 1e-9, photo, photo, np.zeros(400, np.intp), 1)) <= 1
+
+
+def test_uneven_clusters_are_worth_fewer() -> None:
+    assert cluster_freedom(np.arange(12)) == pytest.approx(11)
+    assert cluster_freedom(np.repeat(np.arange(12), [100, *[1] * 11])) < 2
 
 
 @settings(max_examples=10, deadline=None)
@@ -82,9 +90,8 @@ def test_deviations_have_the_two_way_variance(seed: int) -> None:
     values = rng.normal(size=240) + rng.normal(size=50)[second]
     values -= values.mean()
     strayed = deviations(values, first, second, resamples=4000, seed=seed)
-    # the factors for few clusters: √(50 / 49) and t(49) over normal
-    few = np.sqrt(50 / 49) * 2.0096 / 1.95996
-    assert strayed.std() == pytest.approx(few * np.sqrt(cluster_variance(values, first, second)), rel=0.08)
+    few = t.ppf(0.975, min(cluster_freedom(second), 79)) / norm.ppf(0.975)
+    assert strayed.std() == pytest.approx(few * np.sqrt(two_way(values, first, second)[1]), rel=0.08)
 
 
 def test_nothing_strays_where_nothing_varies_but_imagined_clusters_do() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from promises import fingerprint as code
 from promises.promise import Measured, Simulation
 from promises.register import PROMISES
 from promises.runner import measured, run, simulations
@@ -86,11 +88,14 @@ QUICK = {
     "release-gate.donors-0": 50, "release-gate.donors-12x3": 120, "release-gate.alike": 40,
     "release-gate.six-conditions": 10,
     "comparing-models.eight": 60, "interaction.additive-60": 250, "interaction.few": 60, "choice.three": 30,
+    "comparing-models.pairs-donors-12-uneven": 40, "comparing-models.donors-12": 40,
+    "interaction.donors-12": 60, "votes.5": 40, "questions.60": 60, "segmentation.5": 30,
     "fmr.150": 200, "fmr-people.140-of-300": 30, "agreement.alpha": 150, "mining.change": 300,
     "sample-size.donors-120": 200,
     "between-datasets.drop": 40,
     "regression.coefficient": 25,
     "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
+    "audit.stars": 40, "audit.sign-t": 20, "audit.slip-claim-2": 60, "audit.slip-twice-2": 30,
 }  # fmt: skip
 """Draws of those that take time; the others, a thousandth of a second a draw, get ``CHEAP``."""
 CHEAP = 2_000
@@ -140,5 +145,20 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert promises[0].name not in measured(tmp_path, promises)
     assert run(tmp_path, promises, jobs=1)
     assert json.loads(path.read_text())["blocks"] == stored["blocks"] and measured(tmp_path, promises) == rates
-    path.write_text(json.dumps(stored | {"key": "other settings", "blocks": {"0": {}}}))
+    path.write_text(json.dumps(stored | {"fingerprint": "of other code"}))
     assert promises[0].name not in measured(tmp_path, promises)
+    assert run(tmp_path, promises, jobs=1) and measured(tmp_path, promises) == rates
+
+
+def test_fingerprints_follow_settings_and_code_but_not_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = next(promise.simulation for promise in PROMISES if promise.name == "sample-size.donors-40.finds")
+    _, modules = code.trial_code(simulation.trial)
+    assert {"holdfast.stats.effects.drops", "holdfast.stats.core.bootstrap"} <= set(code.imported(modules))
+    assert "holdfast.stats.audit" not in code.imported(modules)
+    before = code.fingerprint(simulation)
+    assert code.fingerprint(replace(simulation, settings=simulation.settings | {"donors": 41})) != before
+    changed = 'def f(x):\n    """Other words."""\n    return x  # and more\n'
+    assert code.without_words(changed) == code.without_words("def f(x):\n    return x\n")
+    assert code.without_words(changed) != code.without_words("def f(x):\n    return -x\n")
+    monkeypatch.setattr(code, "module_code", lambda name: "other code")
+    assert code.fingerprint(simulation) != before

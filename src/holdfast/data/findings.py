@@ -244,9 +244,10 @@ CHECKS: tuple[DataCheck, ...] = (
         "Give each photo its own: for a.jpg and a.png, name the masks a.jpg.png and a.png.png.", whole=_shared_masks,
     ),
     DataCheck(
-        "dark", "{count} picture{s} of 16 bits use{s1} 12 of them or fewer, and come{s1} out nearly black.",
+        "dark", "{count} picture{s} of 16 bits use{s1} 14 of them or fewer, and come{s1} out dark (with 12 nearly "
+        "black).",
         "Store them with 8 bits, or multiply their values so that white is 65,535.",
-        photo=_named(lambda facts: facts.deep and facts.brightest < 16),
+        photo=_named(lambda facts: facts.deep and facts.brightest < 64),
     ),
     DataCheck(
         "unreadable", "{count} picture{s} cannot be read.", "Replace or remove them; each would be an error in a run.",

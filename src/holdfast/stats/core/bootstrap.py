@@ -70,14 +70,7 @@ def t_quantile(freedom: float, share: float = 0.975) -> float:
     return float(ndtri(share)) if np.isinf(freedom) else float(stdtrit(freedom, share))
 
 
-def resampled_sums(
-    values: ArrayLike,
-    clusters: ArrayLike,
-    *,
-    second: ArrayLike | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Floats:
+def resampled_sums(values: ArrayLike, clusters: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """Return the sum of each column in resamples of whole clusters, (resamples, columns).
 
     A statistic that is a function of sums (a mean, a ratio, a difference of means) is computed from the columns of
@@ -86,47 +79,26 @@ def resampled_sums(
     Args:
         values: (rows, columns).
         clusters: (rows,) the cluster of each row, for example the source photo.
-        second: (rows,) a second cluster, for example the donor of a pasted scene. Where every cluster of one kind
-            lies within a single one of the other (each photo pasted once), the wider kind is resampled, which is
-            exact. Where they cross, both are resampled and the weights multiply (Owen's pigeonhole bootstrap): never
-            too narrow, and up to √3 times too wide where the rows' own noise dominates; ``deviations`` has no such
-            excess for a statistic that is one sum.
         resamples: number of resamples.
         seed: seed of the resampling.
     """
-    from scipy.sparse import csr_array
-
     table = np.asarray(values, np.float64)
-    table = table.reshape(len(table), -1)
-    first, count = codes(clusters)
-    if second is None:
-        return _one_way(_grouped(table, first, count), resamples, seed)
-    other, other_count = codes(second)
-    cells = codes(first * np.intp(other_count) + other)[1]
-    if cells == count:
-        return _one_way(_grouped(table, other, other_count), resamples, seed)
-    if cells == other_count:
-        return _one_way(_grouped(table, first, count), resamples, seed)
-    first, count = _bags(first, count, seed)
-    other, other_count = _bags(other, other_count, seed)
-    matrices = [csr_array((column, (first, other)), shape=(count, other_count)).T.tocsr() for column in table.T]
-    ours, theirs = _weights(count, resamples, seed), _weights(other_count, resamples, seed + 1)
-    blocks = []
-    for rows in _blocks(resamples, count + other_count):
-        products = [np.asarray(matrix @ ours[rows].T.astype(float)) * theirs[rows].T for matrix in matrices]
-        blocks.append(np.stack([np.asarray(product.sum(axis=0)) for product in products], axis=1))
-    return np.concatenate(blocks)
+    number, count = codes(clusters)
+    return _one_way(_grouped(table.reshape(len(table), -1), number, count), resamples, seed)
 
 
-def cluster_variance(values: ArrayLike, clusters: ArrayLike, second: ArrayLike | None = None) -> float:
-    """Return the variance of a sum of residuals (mean 0) that are dependent within clusters.
+def two_way(values: ArrayLike, clusters: ArrayLike, second: ArrayLike) -> tuple[list[Floats], float]:
+    """Return sums over both kinds of clusters of residuals (mean 0) that depend within them, and their sum's variance.
 
-    One-way: Σ over clusters of (sum of its values)². Two-way (Cameron, Gelbach and Miller 2011): the variance over the
-    first kind + over the second − over their cells, and never below the smaller of the first two.
+    Cameron, Gelbach and Miller (2011): the variance over the first kind + over the second − over their cells, and never
+    below the smaller of the first two. Sums over the second kind are the jackknife's, see ``others_share``.
     """
-    column = np.asarray(values, np.float64)
-    kinds = [codes(clusters)] if second is None else [codes(clusters), codes(second)]
-    return _variance(column, kinds)
+    column, (own, count), (other, other_count) = np.asarray(values, np.float64), codes(clusters), codes(second)
+    rest = others_share(np.bincount(other, minlength=other_count) / max(len(other), 1))
+    cells, cell_count = codes(own * np.intp(other_count) + other)
+    grouped = [sums(own, column, count), sums(other, column, other_count) / rest]
+    ours, theirs, both = (float(np.square(part).sum()) for part in (*grouped, sums(cells, column, cell_count)))
+    return grouped, max(ours + theirs - both, min(ours, theirs))
 
 
 def deviations(
@@ -142,8 +114,9 @@ def deviations(
     """Return how far a sum of residuals (mean 0) strays in resamples of whole clusters, (resamples,).
 
     Two-way: the kind of cluster with the larger variance is resampled, and the result scaled to the two-way
-    variance. Few clusters: stretched by √(G / (G − 1)) and by the quantile of t with G − 1 degrees of freedom over the
-    normal one (G the smaller number of clusters), because a percentile interval from few clusters is too short.
+    variance. Few clusters: stretched by √(G / (G − 1)) (two-way by the jackknife) and by the quantile of t with G − 1
+    degrees of freedom over the normal one (``cluster_freedom`` of the second kind, if that is less), because a
+    percentile interval from few clusters is too short.
 
     Args:
         values: (rows,) residuals.
@@ -155,17 +128,85 @@ def deviations(
         seed: seed of the resampling.
     """
     imagined = np.asarray(extra, np.float64)
-    column = np.append(np.asarray(values, np.float64), imagined)
-    observed = [codes(clusters)] if second is None else [codes(clusters), codes(second)]
-    kinds = [(np.append(n, count + np.arange(len(imagined))), count + len(imagined)) for n, count in observed]
-    variances = [_variance(column, [kind]) for kind in kinds]
+    column, (number, count) = np.asarray(values, np.float64), codes(clusters)
+    few = max(count - 1, 1)
+    if second is None:
+        parts = [np.append(sums(number, column, count), imagined)]
+        total = float(np.square(parts[0]).sum()) * (few + 1) / few
+    else:
+        grouped, observed = two_way(column, clusters, second)
+        parts = [np.append(part, imagined) for part in grouped]
+        total, freedom = observed + float(np.square(imagined).sum()), min(freedom, cluster_freedom(second))
+    variances = [float(np.square(part).sum()) for part in parts]
     widest = int(np.argmax(variances))
     if variances[widest] <= 0:
         return np.zeros(resamples)
-    drawn = _one_way(_grouped(column[:, None], *kinds[widest]), resamples, seed)
-    few = max(min(count for _, count in observed), 2)
-    stretch = np.sqrt(_variance(column, kinds) / variances[widest] * few / (few - 1))
-    return np.asarray((drawn[:, 0] - column.sum()) * stretch * t_quantile(min(few - 1, freedom)) / Z)
+    drawn = _one_way(parts[widest][:, None], resamples, seed)[:, 0] - parts[widest].sum()
+    return np.asarray(drawn * np.sqrt(total / variances[widest]) * t_quantile(min(few, freedom)) / Z)
+
+
+def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, columns: int) -> Floats:
+    """Return what donors add to the noise of sums beyond what photos do: rows whose products are its covariance.
+
+    The two-way covariance (Cameron, Gelbach and Miller 2011) is that of photos + that of donors − that of photo ×
+    donor. The rows, (at most columns, columns), hold the last two without negative eigenvalues, jackknifed and
+    stretched for few donors as ``deviations`` is.
+
+    Args:
+        values: (cells,) what each cell adds to a sum's deviation from the truth.
+        photo: (cells,) codes.
+        donor: (cells,) codes, none below 0.
+        column: (cells,) which sum.
+        columns: number of sums.
+    """
+    from scipy.sparse import csr_array
+
+    lender, count = codes(donor)
+    cell, cells = codes(photo * np.intp(count) + lender)
+    by_cell = csr_array((values, (cell, column)), shape=(cells, columns))
+    rows = sums(lender * np.intp(columns) + column, np.ones(len(values)), count * columns).reshape(count, columns)
+    share = rows / np.maximum(rows.sum(axis=0), 1)
+    by_donor = csr_array((values / others_share(share)[lender, column], (lender, column)), shape=(count, columns))
+    variances, axes = np.linalg.eigh((by_donor.T @ by_donor).toarray() - (by_cell.T @ by_cell).toarray())
+    stretch = np.array([t_quantile(_freedom(own)) / Z for own in share.T])
+    kept = variances > 0
+    return np.asarray((axes[:, kept] * np.sqrt(variances[kept])).T * stretch)
+
+
+def others_share(share: Floats) -> Floats:
+    """Return the share of all other clusters, by which a cluster's sum of residuals is too small (jackknife).
+
+    Residuals are taken from a mean that the cluster itself has moved.
+    """
+    return np.asarray(np.maximum(1 - share, 0.05))
+
+
+def cluster_freedom(clusters: ArrayLike) -> float:
+    """Return degrees of freedom: one less than the number of even clusters that would vary as these do.
+
+    That number is 1 / Σ (a cluster's share of the rows)² (Carter, Schnepel and Steigerwald 2017). At least 1.
+    """
+    rows = np.bincount(codes(clusters)[0])
+    return _freedom(rows / rows.sum())
+
+
+def _freedom(share: Floats) -> float:
+    return max(1 / float(np.square(share).sum()) - 1, 1.0) if share.any() else float("inf")
+
+
+def two_way_sums(parts: Floats, donors: Floats | None, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
+    """Return sums over resampled photos, (resamples, columns), plus normal noise for donors.
+
+    Args:
+        parts: (photos, columns).
+        donors: rows of ``donor_noise``; None where there are no donors.
+        resamples: number of resamples.
+        seed: of both.
+    """
+    moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
+    if donors is None:
+        return moved
+    return moved + np.random.default_rng([seed, 1]).standard_normal((resamples, len(donors))) @ donors
 
 
 def drawn_weights(count: int, resamples: int, seed: int = 0) -> NDArray[np.float32]:
@@ -191,16 +232,6 @@ def interval(samples: ArrayLike, *, level: float = 0.95, axis: int = 0) -> tuple
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
         low, high = np.nanquantile(values, shares, axis=axis)
     return low, high
-
-
-def _variance(column: Floats, kinds: list[tuple[Codes, int]]) -> float:
-    one_way = [float(np.square(np.bincount(number, column, count)).sum()) for number, count in kinds]
-    if len(kinds) == 1:
-        return one_way[0]
-    (first, _), (other, other_count) = kinds
-    cells, cell_count = codes(first * np.intp(other_count) + other)
-    over_cells = float(np.square(np.bincount(cells, column, cell_count)).sum())
-    return max(sum(one_way) - over_cells, min(one_way))
 
 
 def _grouped(table: Floats, number: Codes, count: int) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.stats.core.answers import Answers, CountedEstimate, from_counts, numbered_column
-from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, sums
+from holdfast.stats.core.bootstrap import Codes, Floats, Z, codes, others_share, sums
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -265,8 +265,8 @@ def design_effects(
 ) -> Floats:
     """Return how many times larger each group's variance is than that of as many independent rows; at least 1.
 
-    The cluster variance (two-way over photo and donor) over the binomial one. Where the binomial variance is 0 (all
-    right or all wrong), the number of rows per photo, which is the most it could be.
+    The cluster variance (two-way over photo and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
+    binomial variance is 0 (all right or all wrong), the number of rows per photo, which is the most it could be.
 
     Args:
         right: (cells,) right answers.
@@ -278,6 +278,8 @@ def design_effects(
         donor: (cells,) donors, −1 where there is none; None: donors do not count.
         cluster: (cells,) clusters of photos in place of photos.
     """
+    from scipy.special import stdtrit
+
     number, count = stratum or (np.zeros(len(n), np.intp), 1)
     cell = group * np.intp(count) + number
     rows, hits = (sums(cell, values, groups * count) for values in (n, right))
@@ -287,19 +289,23 @@ def design_effects(
     total = rows.reshape(groups, count).sum(axis=1)
     photo = source if cluster is None else cluster
     variance, photos = _squares(residual, group, groups, photo)
-    few = photos.astype(np.float64)
+    few = photos / np.maximum(photos - 1.0, 1.0)
     lent = np.zeros(len(n), bool) if donor is None else donor >= 0
     has_donors = np.bincount(group, lent, groups) > 0
     if donor is not None and has_donors.any():
         # a photo without a donor is its own lender
         lender = np.where(lent, donor, donor.max() + 1 + source)
-        over_lenders, _ = _squares(residual, group, groups, lender)
+        key = codes(group * (np.intp(lender.max()) + 1) + lender)[0]
+        part = sums(key, n, int(key.max()) + 1)[key] / total[group]
+        over_lenders, _ = _squares(residual / others_share(part), group, groups, lender)
         over_cells, _ = _squares(residual, group, groups, photo * (np.intp(lender.max()) + 1) + lender)
         both = np.maximum(variance + over_lenders - over_cells, np.minimum(variance, over_lenders))
         variance = np.where(has_donors, both, variance)
-        _, donors = _squares(residual[lent], group[lent], groups, donor[lent])
-        few = np.where(has_donors, np.minimum(photos, donors), few)
-    ratio = np.divide(variance * few / np.maximum(few - 1, 1), expected, out=np.ones(groups), where=expected > 0)
+        # Σ over cells of share · n / total is Σ over lenders of share²
+        freedom = np.maximum(1 / np.maximum(np.bincount(group, part * n / total[group], groups), 1e-9) - 1, 1.0)
+        few_donors = np.square(stdtrit(np.minimum(freedom, np.maximum(photos - 1, 1)), 0.975) / Z)
+        few = np.where(has_donors, few_donors, few)
+    ratio = np.divide(variance * few, expected, out=np.ones(groups), where=expected > 0)
     per_photo = np.divide(total, photos, out=np.ones(groups), where=photos > 0)
     effect = np.where(expected > 0, np.maximum(ratio, 1.0), per_photo)
     alone = (total == photos) & ~has_donors if cluster is None else np.zeros(groups, bool)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from holdfast.core.conditions import without_object
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import Floats, codes, interval
+from holdfast.stats.core.answers import numbered_column
+from holdfast.stats.core.bootstrap import Codes, Floats, codes, donor_noise, interval
 from holdfast.stats.core.cells import Average
 from holdfast.stats.core.reduce import Counts, Outcome, right_column
 
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1e-12  # differences of averages below this are rounding
+
+
+@dataclass(frozen=True)
+class Lent:
+    """Right answers to photos on backgrounds of donors; an element per photo × model × condition × donor, as codes."""
+
+    photo: Codes
+    model: Codes
+    condition: Codes
+    donor: Codes
+    right: Floats
+    n: Floats
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class AnswerGrid:
         sources: (photos,) ``source_id``.
         models: names.
         conditions: names, the original first.
+        lent: the answers on donors' backgrounds among them, None where there are none.
     """
 
     right: Floats
@@ -42,6 +56,7 @@ class AnswerGrid:
     sources: NDArray[np.object_]
     models: list[str]
     conditions: list[str]
+    lent: Lent | None = None
 
     def rate(self) -> Floats:
         """Return the share of right answers, (photos, models, conditions), 0..1, NaN where the model gave none."""
@@ -97,7 +112,11 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
     label, _ = codes(cells["label"].astype(str).to_numpy())
     classes = np.zeros(len(sources), np.intp)
     classes[source] = label
-    return AnswerGrid(right, n, classes, np.asarray(sources, object), models, names)
+    donor = numbered_column(cells, "donor_id")[0]
+    some = donor >= 0
+    hits, rows = (cells[name].to_numpy(np.float64)[some] for name in (right_column(outcome), "n"))
+    lent = Lent(source[some], model[some], condition[some], donor[some], hits, rows) if some.any() else None
+    return AnswerGrid(right, n, classes, np.asarray(sources, object), models, names, lent)
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
@@ -116,6 +135,12 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
     Returns:
         The averages (columns,), NaN where no photo counts, and the contributions (photos, columns).
     """
+    estimate, centre, scale = _centred(rate, classes, average)
+    return estimate, np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
+
+
+def _centred(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats, Floats]:
+    """Return averages, and what each photo's rate is centred at and multiplied by, (photos, columns)."""
     from scipy.sparse import csr_array
 
     group = classes if average == "macro" else np.zeros(len(classes), np.intp)
@@ -129,7 +154,32 @@ def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
     estimate = np.where(used > 0, mean.sum(axis=0) / np.maximum(used, 1), np.nan)
     centre = np.where(n > 1, mean, np.nan_to_num(estimate))
     scale = np.sqrt(np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)) / np.maximum(n * used, 1)
-    return estimate, np.where(known, (filled - centre[strata]) * scale[strata], 0.0)
+    return estimate, centre[strata], scale[strata]
+
+
+def donor_rows(
+    laid: AnswerGrid, rate: Floats, average: Average, column: NDArray[np.intp], weight: Floats | float = 1.0
+) -> Floats | None:
+    """Return the rows of ``bootstrap.donor_noise`` for averages of the grid, None where no answer has a donor.
+
+    Args:
+        laid: the grid.
+        rate: (photos, models, conditions), NaN where a photo does not count.
+        average: which.
+        column: (models, conditions) the column that an average is part of, −1 for none.
+        weight: (models, conditions) of an average in its column.
+    """
+    lent, shape = laid.lent, rate.shape
+    if lent is None:
+        return None
+    _, centre, scale = (part.reshape(shape) if part.ndim > 1 else part
+                        for part in _centred(rate.reshape(shape[0], -1), laid.classes, average))  # fmt: skip
+    at = (lent.photo, lent.model, lent.condition)
+    kept = ~np.isnan(rate[at]) & (column[at[1:]] >= 0)
+    at = (lent.photo[kept], lent.model[kept], lent.condition[kept])
+    values = scale[at] * (lent.right[kept] - lent.n[kept] * centre[at]) / laid.n[at]
+    values = values * np.broadcast_to(weight, column.shape)[at[1:]]
+    return donor_noise(values, at[0], lent.donor[kept], column[at[1:]], int(column.max()) + 1)
 
 
 def judged(

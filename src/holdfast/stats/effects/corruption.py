@@ -16,9 +16,9 @@ import numpy as np
 from holdfast.core.conditions import scenario_of
 from holdfast.core.errors import UserError
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, two_way_sums
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.grid import averages, grid, judged
+from holdfast.stats.core.grid import averages, donor_rows, grid, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -152,12 +152,14 @@ def _errors(
     rate = laid.rate()
     shared = np.asarray(~np.isnan(rate).any(axis=1))
     names, estimates, parts, photos = [], [], [], []
+    places, weight = np.full(laid.n.shape[1:], -1), np.zeros(laid.n.shape[1:])
     for name, conditions in groups.items():
         columns = [i for i, own in enumerate(laid.conditions) if own in conditions and shared[:, i].any()]
         if not columns or not laid.models:
             continue
         here = 1 - np.where(shared[:, None, columns], rate[:, :, columns], np.nan)
         estimate, part = averages(here.reshape(len(here), -1), laid.classes, average)
+        places[:, columns], weight[:, columns] = len(names), 1 / len(columns)
         names.append(name)
         estimates.append(estimate.reshape(len(laid.models), len(columns)).mean(axis=1))
         parts.append(part.reshape(len(here), len(laid.models), len(columns)).mean(axis=2))
@@ -165,7 +167,9 @@ def _errors(
     if not names:
         return _Laid(laid.models, [], np.zeros((1 + resamples, len(laid.models), 0)), [])
     error, part = np.stack(estimates, axis=1), np.stack(parts, axis=2)
-    moved = resampled_sums(part.reshape(len(part), -1), np.arange(len(part)), resamples=resamples, seed=seed)
+    places = np.where(places >= 0, places + np.arange(len(places))[:, None] * len(names), -1)
+    donors = donor_rows(laid, np.where(shared[:, None, :], rate, np.nan), average, places, weight)
+    moved = two_way_sums(part.reshape(len(part), -1), donors, resamples=resamples, seed=seed)
     everything = np.concatenate([error[None], error + moved.reshape(resamples, *error.shape)])
     return _Laid(laid.models, names, everything, photos)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.types import ORIGINAL
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, resampled_sums
-from holdfast.stats.core.grid import AnswerGrid, grid, holm, judged
+from holdfast.stats.core.bootstrap import RESAMPLES, Codes, Floats, donor_noise, two_way_sums
+from holdfast.stats.core.grid import AnswerGrid, Lent, grid, holm, judged
 from holdfast.stats.core.reduce import Counts, Outcome
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ class Interaction:
 
 @dataclass(frozen=True)
 class _Means:
-    """Accuracy per model × condition, and what each photo adds to its error, (photos, models, conditions)."""
+    """Accuracy per model × condition, and what adds to its error: photos, then donors beyond what photos do.
+
+    ``contributions``: (photos + rows of ``donor_noise``, models, conditions).
+    """
 
     accuracy: Floats
     contributions: Floats
@@ -138,7 +141,20 @@ def _usable(laid: AnswerGrid, reference: str) -> AnswerGrid:
     pick = np.ix_(np.arange(len(laid.sources)), models, columns)
     return AnswerGrid(
         laid.right[pick], laid.n[pick], laid.classes, laid.sources,
-        [laid.models[i] for i in models], [laid.conditions[i] for i in columns],
+        [laid.models[i] for i in models], [laid.conditions[i] for i in columns], _lent(laid.lent, models, columns),
+    )  # fmt: skip
+
+
+def _lent(lent: Lent | None, models: Codes, columns: Codes) -> Lent | None:
+    """Return the answers on donors' backgrounds of some models and conditions, numbered anew."""
+    if lent is None:
+        return None
+    kept = np.isin(lent.model, models) & np.isin(lent.condition, columns)
+    place = np.zeros(int(columns.max()) + 1, np.intp)
+    place[columns] = np.arange(len(columns))
+    return Lent(
+        lent.photo[kept], np.searchsorted(models, lent.model[kept]), place[lent.condition[kept]], lent.donor[kept],
+        lent.right[kept], lent.n[kept],
     )  # fmt: skip
 
 
@@ -156,7 +172,14 @@ def _means(laid: AnswerGrid) -> _Means:
     rows = laid.n.sum(axis=0)
     accuracy = laid.right.sum(axis=0) / rows
     leverage = np.minimum(laid.n / rows, 1 - 1e-9)
-    return _Means(accuracy, (laid.right - laid.n * accuracy) / (rows * (1 - leverage)))
+    parts = (laid.right - laid.n * accuracy) / (rows * (1 - leverage))
+    if laid.lent is not None and len(laid.lent.n):
+        lent, cell = laid.lent, (laid.lent.model, laid.lent.condition)
+        values = (lent.right - lent.n * accuracy[cell]) / (rows[cell] * (1 - leverage[lent.photo, *cell]))
+        column = np.ravel_multi_index(cell, accuracy.shape)
+        noise = donor_noise(values, lent.photo, lent.donor, column, accuracy.size)
+        parts = np.concatenate([parts, noise.reshape(-1, *accuracy.shape)])
+    return _Means(accuracy, parts)
 
 
 def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
@@ -176,8 +199,8 @@ def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
         t = np.abs(estimate) / np.where(error > 0, error, np.inf)
         table["p"] = np.maximum(2 * stats.t.sf(t, photos - 1), 2.0 ** (1 - photos))
     explanation = (
-        f"Logit GEE on {int(laid.n.sum())} rows clustered on {photos} photos (independence working correlation, "
-        f"Mancl–DeRouen covariance); joint test of {contrasts} contrasts by Hotelling's F."
+        f"Logit GEE on {int(laid.n.sum())} rows clustered on {photos} photos{_and_donors(laid)} (independence working "
+        f"correlation, Mancl–DeRouen covariance); joint test of {contrasts} contrasts by Hotelling's F."
     )
     asked = f"F({rank}, {photos - rank}) = {f:.2f}, p {_words(p)}"
     df = (float(rank), float(photos - rank))
@@ -211,12 +234,12 @@ def _by_bootstrap(
     laid: AnswerGrid, means: _Means, why: str, *, resamples: int, seed: int, separated: bool
 ) -> Interaction:
     photos = len(laid.sources)
-    flat = means.contributions.reshape(photos, -1)
-    moved = resampled_sums(flat, np.arange(photos), resamples=resamples, seed=seed)
+    flat = means.contributions.reshape(len(means.contributions), -1)
+    moved = two_way_sums(flat[:photos], flat[photos:], resamples=resamples, seed=seed)
     moved = moved.reshape(resamples, *means.accuracy.shape)
     slope = np.ones(means.accuracy.shape) if separated else 1 / (means.accuracy * (1 - means.accuracy))
     cells = means.accuracy if separated else np.log(means.accuracy / (1 - means.accuracy))
-    statistic, p = _largest(cells, means.contributions * slope, moved * slope)
+    statistic, p = _largest(cells, means.contributions * slope, moved * slope, photos)
     pairs, drops = _pairs(laid, means), _drops(laid, means)
     moved = moved[:, :, :1] - moved[:, :, 1:]
     drops["low"], drops["high"], _ = judged(drops["drop"].to_numpy(), moved.reshape(resamples, -1), photos)
@@ -228,21 +251,22 @@ def _by_bootstrap(
     pairs["low"], pairs["high"], pairs["p"] = (np.concatenate(column) for column in zip(*judgements, strict=True))
     scale = "accuracies" if separated else "log odds"
     explanation = (
-        f"Cluster bootstrap of the differences of drops over {photos} photos ({resamples} resamples; the joint test is "
-        f"of {scale}), because {why}."
+        f"Cluster bootstrap of the differences of drops over {photos} photos{_and_donors(laid)} "
+        f"({resamples} resamples; the joint test is of {scale}), because {why}."
     )
     asked = f"largest |t| = {statistic:.2f}, p {_words(p)}"
     nan = float("nan")
     return _finished(statistic, (nan, nan), p, "bootstrap", explanation, asked, pairs, drops, photos)
 
 
-def _largest(cells: Floats, contributions: Floats, moved: Floats) -> tuple[float, float]:
+def _largest(cells: Floats, contributions: Floats, moved: Floats, photos: int) -> tuple[float, float]:
     """Return the largest |t| among all differences of drops, and its p-value in the resamples.
 
     Args:
         cells: (models, conditions), accuracies or logits, the reference condition first.
-        contributions: (photos, models, conditions) to their error.
+        contributions: (photos and donors' rows, models, conditions) to their error.
         moved: (resamples, models, conditions), their deviations in resamples.
+        photos: number of photos.
     """
     parts, deviations = (values[..., :1] - values[..., 1:] for values in (contributions, moved))
     drop = cells[:, :1] - cells[:, 1:]
@@ -257,7 +281,7 @@ def _largest(cells: Floats, contributions: Floats, moved: Floats) -> tuple[float
         sure |= bool((estimate[error <= 1e-12] > 1e-12).any())
     p = float((1 + (largest >= statistic - 1e-12).sum()) / (len(moved) + 1)) if statistic > 0 else 1.0
     if sure:  # every photo agrees that one model loses what the other keeps: a sign test of the photos, for every pair
-        p = min(p, drop.shape[1] * len(couples) * 2.0 ** (1 - len(parts)))
+        p = min(p, drop.shape[1] * len(couples) * 2.0 ** (1 - photos))
     return statistic, p
 
 
@@ -319,6 +343,10 @@ def _finished(
         "No evidence that one model loses more than another under any scenario")  # fmt: skip
     sentence = f"{outcome} ({asked})."
     return Interaction(statistic, df, p, method, explanation, sentence, pairs[PAIRS], drops[DROPS], photos, "")
+
+
+def _and_donors(laid: AnswerGrid) -> str:
+    return "" if laid.lent is None else f" and {len(np.unique(laid.lent.donor))} donors"
 
 
 def _words(p: float) -> str:

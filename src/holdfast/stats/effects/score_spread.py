@@ -18,10 +18,12 @@ from holdfast.stats.core.bootstrap import (
     Floats,
     Z,
     codes,
+    donor_noise,
     resampled_sums,
     stratum_weights,
     sums,
     t_quantile,
+    two_way_sums,
 )
 from holdfast.stats.core.cells import Average, wilson_at
 from holdfast.stats.effects.spread_interval import spread_interval
@@ -84,25 +86,12 @@ class Design:
 
     @cached_property
     def donor_influence(self) -> Floats | None:
-        """Return what donors add to the deviations beyond what their photos do, (donors, columns); None without any.
-
-        Scaled to V(donor) − V(photo × donor), the two-way variance's excess over that of photos, and stretched for few
-        donors.
-        """
+        """Return what donors add to the deviations beyond what their photos do, (rows, columns); None without any."""
         lent = np.flatnonzero(self.answers.donor >= 0)
         if not len(lent):
             return None
-        (donor, count), width = codes(self.answers.donor[lent]), len(self.columns)
-        values, column = (self.weight * self.noise)[lent], self.column[lent]
-        table = sums(donor * np.intp(width) + column, values, count * width).reshape(count, width)
-        cell, cells = codes((self.photo[lent] * np.intp(count) + donor) * np.intp(width) + column)
-        owner = np.zeros(cells, np.intp)
-        owner[cell] = column
-        total = (table**2).sum(axis=0)
-        excess = np.maximum(total - sums(owner, sums(cell, values, cells) ** 2, width), 0)
-        few = max(count, 2)
-        share = np.divide(excess, total, out=np.zeros(width), where=total > 0)
-        return np.asarray(table * np.sqrt(share * few / (few - 1)) * t_quantile(few - 1) / Z)
+        values = (self.weight * self.noise)[lent]
+        return donor_noise(values, self.photo[lent], self.answers.donor[lent], self.column[lent], len(self.columns))
 
     def by_class(self, values: Floats) -> Floats:
         """Return sums of what cells hold per class and column, (classes, columns)."""
@@ -286,11 +275,8 @@ class Spread:
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
         """Return the noise of the deviations in resamples of photos and of donors, (resamples, deviations)."""
-        drawn = [
-            resampled_sums(part, np.arange(len(part)), resamples=resamples, seed=seed + kind) - part.sum(axis=0)
-            for kind, part in enumerate(self.contributions)
-        ]
-        return np.asarray(sum(drawn))
+        photos, *donors = self.contributions
+        return two_way_sums(photos, *(donors or [None]), resamples=resamples, seed=seed) - photos.sum(axis=0)
 
     def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> CountedEstimate:
         """Return the spread with its interval.

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
-from holdfast.stats.core.bootstrap import cluster_variance, codes
+from holdfast.stats.core.bootstrap import codes, sums
 from holdfast.stats.core.cells import newcombe, wilson
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     expected = len(hit) * mean * (1 - mean)
     effect = len(hit) / count
     if expected > 0:
-        effect = cluster_variance(hit - mean, number) * count / max(count - 1, 1) / expected
+        effect = float(np.square(sums(number, hit - mean, count)).sum()) * count / max(count - 1, 1) / expected
     size = len(hit) / max(effect, 1.0)
     low, high = wilson(mean * size, size, level)
     return {"n": len(hit), "prompts": count, "estimate": mean, "low": float(low), "high": float(high)}

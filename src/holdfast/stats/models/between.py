@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, interval, resampled_sums, two_way_sums
 from holdfast.stats.core.cells import Average
-from holdfast.stats.core.grid import AnswerGrid, averages, grid, holm, judged
+from holdfast.stats.core.grid import AnswerGrid, averages, donor_rows, grid, holm, judged
 from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, Outcome
 from holdfast.stats.models.ranks import clearly_better, ranks_of
@@ -53,9 +53,10 @@ def pairs(
     """Return the difference of every two models, paired on the photo.
 
     Difference of accuracies over the photos that both answered: the mean over conditions of the mean over classes
-    (macro) or photos (micro). The interval is that of a cluster bootstrap over photos; p inverts it, or, by condition,
-    is McNemar's exact test: of the photos that only one of the two got right, is it half and half? (Where a photo has
-    several rows, of the photos on which one was right more often.) Holm's correction runs over all rows of the table.
+    (macro) or photos (micro). The interval is that of a cluster bootstrap over photos, stretched to the two-way
+    variance where photos share donors; p inverts it, or, by condition, is McNemar's exact test: of the photos that only
+    one of the two got right, is it half and half? (Where a photo has several rows, of the photos on which one was right
+    more often; with donors the larger of both p.) Holm's correction runs over all rows of the table.
 
     Args:
         counts: of the rows.
@@ -88,7 +89,10 @@ def pairs(
     table = pd.DataFrame(rows)
     low, high, p = _judged_columns(table, contributions, resamples=resamples, seed=seed)
     table["low"], table["high"] = low, high
-    table["p"] = mcnemar(table["first_only"], table["second_only"]) if by_condition else p
+    exact = mcnemar(table["first_only"], table["second_only"])
+    pasted = set() if laid.lent is None else {laid.conditions[at] for at in np.unique(laid.lent.condition)}
+    shared = table["condition"].isin(pasted).to_numpy()
+    table["p"] = np.where(shared, np.maximum(exact, p), exact) if by_condition else p
     table["p_holm"] = holm(table["p"].to_numpy())
     apart = int((table["p_holm"] < 0.05).sum())
     what = "comparisons by condition" if by_condition else "pairs of models"
@@ -124,8 +128,22 @@ def _pair_rows(
             "first_only": int((gain > 1e-12).sum()),
             "second_only": int((gain < -1e-12).sum()),
         }
-        rows.append((row, parts[:, group].mean(axis=1)))
+        part = parts[:, group].mean(axis=1)
+        rows.append((row, part * _donor_stretch(laid, np.where(both[:, None], rate, np.nan), average, first, second,
+                                                columns[group], part)))  # fmt: skip
     return rows
+
+
+def _donor_stretch(
+    laid: AnswerGrid, rate: Floats, average: Average, first: int, second: int, columns: NDArray[np.intp], part: Floats
+) -> float:
+    """Return the root of the two-way variance of a difference over that of photos alone; 1 without donors."""
+    noise = float((part**2).sum())
+    places, weight = np.full(rate.shape[1:], -1), np.zeros(rate.shape[1:])
+    places[[[first], [second]], columns] = 0
+    weight[first], weight[second] = 1 / len(columns), -1 / len(columns)
+    donors = donor_rows(laid, rate, average, places, weight) if noise > 0 else None
+    return 1.0 if donors is None else float(np.sqrt(1 + (donors**2).sum() / noise))
 
 
 def _judged_columns(
@@ -150,7 +168,7 @@ class Common:
         models: names.
         conditions: names.
         accuracy: (models, conditions), 0..1.
-        resampled: (resamples, models, conditions), accuracies in resamples of photos.
+        resampled: (resamples, models, conditions), accuracies in resamples of photos and donors.
         n: (conditions,) photos.
         photos: in all conditions together.
     """
@@ -184,7 +202,10 @@ def common(
     shape = (len(laid.models), len(kept))
     estimate, parts = averages(rate.reshape(len(rate), shape[0] * shape[1]), laid.classes, average)
     if parts.size:
-        moved = resampled_sums(parts, np.arange(len(parts)), resamples=resamples, seed=seed)
+        places = np.full(laid.n.shape[1:], -1)
+        places[:, kept] = np.arange(parts.shape[1]).reshape(shape)
+        donors = donor_rows(laid, np.where(shared[:, None, :], laid.rate(), np.nan), average, places)
+        moved = two_way_sums(parts, donors, resamples=resamples, seed=seed)
     else:
         moved = np.zeros((resamples, 0))
     return Common(
@@ -210,9 +231,9 @@ def ranking(
     """Return the models by accuracy, averaged over conditions; those not told apart share their ranks.
 
     Over all pairs at once, the difference of two models in units of its standard error is held against the ``level``
-    quantile of the largest such deviation in resamples of photos (max-t), so that all claims hold together. A model's
-    rank runs from 1 + the number of models clearly better to the number of models − those clearly worse: "1–3" may be
-    first, second or third. ``low`` and ``high`` are simultaneous in the same way, over models.
+    quantile of the largest such deviation in resamples of photos and donors (max-t), so that all claims hold together.
+    A model's rank runs from 1 + the number of models clearly better to the number of models − those clearly worse:
+    "1–3" may be first, second or third. ``low`` and ``high`` are simultaneous in the same way, over models.
 
     Returns:
         Columns ``model``, ``accuracy``, ``low``, ``high``, ``rank`` ("1–3"), ``rank_low``, ``rank_high``, ``n`` photos

@@ -124,7 +124,7 @@ def gate(
     table["verdict"] = [_verdict(p, q, 1 - level) for p, q in zip(table["p_pass"], table["p_fail"], strict=True)]
     table.loc[table["verdict"] != "undecided", ["more_photos", "most_photos"]] = np.nan
     table["sentence"] = [_sentence(row, margin) for row in table.to_dict("records")]
-    return _overall(table[COLUMNS], margin)
+    return _overall(table[COLUMNS], margin, level)
 
 
 def _only(cells: pd.DataFrame, counts: Counts, model: str | None, which: str) -> str:
@@ -289,20 +289,22 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
     return f"{name}: {change} ({reach}){lost}: {end}."
 
 
-def _overall(table: pd.DataFrame, margin: float) -> Gate:
+def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     verdicts = list(table["verdict"])
     open_ones = table[table["verdict"] == "undecided"]
     more = float(open_ones["more_photos"].max()) if len(open_ones) else float("nan")
-    allowed = f"{100 * margin:g} points"
+    allowed, lent = f"{100 * margin:g} points", table.loc[table["donors"] >= LEAST_DONORS, "donors"]
+    errs = f"errs in at most {100 * (1 - level):.2g} %"
+    known = f" The test counts that photos share {lent.min():.0f} donors or more, and {errs}." if len(lent) else ""
     if "failed" in verdicts:
         names = ", ".join(table.loc[table["verdict"] == "failed", "condition"])
         silent = table["n"].sum() and (table["unanswered"] == table["n"]).all()
         reason = (
             " Every row of the new model is an error: mend it and evaluate it with --retry-errors." if silent else ""
         )
-        return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.{reason}")
+        return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.{reason}{known}")
     if verdicts and not len(open_ones):
-        return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.")
+        return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.{known}")
     most = float(open_ones["most_photos"].max()) if len(open_ones) else float("nan")
     has_range = len(open_ones) and open_ones["more_photos"].notna().all()
     ask = f"; {more:.0f} to {most:.0f} more photos would decide" if has_range else ""
@@ -311,4 +313,4 @@ def _overall(table: pd.DataFrame, margin: float) -> Gate:
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
     ]
     names = ", ".join(open_ones["condition"] + reasons) or "no condition both runs have"
-    return Gate("undecided", table, margin, more, f"Undecided under {names}{ask}.")
+    return Gate("undecided", table, margin, more, f"Undecided under {names}{ask}.{known}")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
 from holdfast.core.votes import Votes
-from holdfast.stats.core.bootstrap import RESAMPLES, codes, interval, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, codes, deviations, interval
 from holdfast.stats.hard.mining import share
 from holdfast.stats.people.agreement import agreement
 
@@ -200,11 +200,8 @@ def _mean(part: pd.DataFrame, question: str, resamples: int, seed: int) -> dict[
     sources, people = part["source_id"].astype(str), part["person"].to_numpy()
     low = high = float("nan")
     if min(codes(sources)[1], codes(people)[1]) > 1:
-        sums = resampled_sums(
-            np.column_stack([value, np.ones(len(value))]), sources, second=people, resamples=resamples, seed=seed
-        )
-        with np.errstate(invalid="ignore", divide="ignore"):
-            low, high = (float(end) for end in interval(sums[:, 0] / sums[:, 1]))
+        strayed = deviations((value - value.mean()) / len(value), sources, people, resamples=resamples, seed=seed)
+        low, high = (float(end) for end in interval(value.mean() + strayed))
     return {
         "votes": len(value),
         "images": part["sample_id"].nunique(),

@@ -372,6 +372,20 @@ def _register() -> Iterator[Promise]:
     chance: Settings = {"permuted": ("150 photos of 6 classes, answers unrelated to them", {})}
     yield from _rows("holds", text, "rejects", 0.03, 0.07, answers.permuted, 6_000, chance)
 
+    looks: Settings = {
+        "margin": (
+            "an effect of 5 points, 30 % of photos change, 20 rounds of 24 photos",
+            {"effect": 0.05, "changed": 0.3},
+        ),
+        "few-change": ("the same, 8 % of photos change", {"effect": 0.05, "changed": 0.08}),
+        "large": ("an effect of 40 points, half of the photos change", {"effect": 0.4, "changed": 0.5}),
+    }
+    text = "The true effect lies in all intervals of all rounds together with a chance of at least 95 %"
+    yield from _rows("sequential", text, "covers", 0.95, 1.0, answers.rounds, 2_000, looks)
+    text = "a verdict is wrong with a chance of at most 2.5 % on each side"
+    yield from _rows("sequential", text, "too_high", 0.0, 0.025, answers.rounds, 2_000, looks)
+    yield from _rows("sequential", text, "too_low", 0.0, 0.025, answers.rounds, 2_000, looks)
+
     text = "The interval covers the true score in 93–99 % of data sets"
     yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 1_500, SCORES)
     text = "a floor at the true score is passed in at most 5 %"

@@ -11,6 +11,7 @@ from holdfast.stats.core.cells import accuracies, exact, stratified_rows, wilson
 from holdfast.stats.effects.confidence import auroc_interval
 from holdfast.stats.effects.drops import Pairs, corrected_resampled_interval, effect_of, mcnemar, pair
 from holdfast.stats.effects.score_spread import Spread, design_of
+from holdfast.stats.effects.sequential import ALPHA, log_capital
 from holdfast.stats.effects.verdict import permuted_excess
 from holdfast.stats.models.trainings import mean_over_trainings
 from promises.promise import Counted, tally
@@ -164,6 +165,25 @@ def score(rng: np.random.Generator, draws: int, *, average: str = "macro", **wor
                 "no_width": got.high - got.low <= 1e-9,
             }
         )
+    return tally(rows)
+
+
+def rounds(
+    rng: np.random.Generator, draws: int, *, effect: float, changed: float, photos: int = 24, most: int = 20
+) -> Counted:
+    """A check that looks after each of up to 20 rounds: does any of its intervals leave out the truth, or err?"""
+    fell, rose = (changed + effect) / 2, (changed - effect) / 2
+    rows = []
+    for _ in range(draws):
+        values = rng.choice([1.0, -1.0, 0.0], most * photos, p=[fell, rose, 1 - fell - rose])
+        too_high, too_low = (
+            any(
+                float(log_capital(values[:end], effect, least=-1, most=1, above=above)) >= -np.log(ALPHA)
+                for end in range(photos, len(values) + 1, photos)
+            )
+            for above in (True, False)
+        )
+        rows.append({"covers": not (too_high or too_low), "too_high": too_high, "too_low": too_low})
     return tally(rows)
 
 

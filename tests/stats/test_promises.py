@@ -36,6 +36,13 @@ NO_PROMISES = [
 """What has a percent sign and is no statement about how often something happens."""
 
 
+RESULTS = {
+    "sequential": [("## What it saves", "## When not to use it")],
+    "fmr-order": [("**How many images.**", "**Weaknesses.**")],
+}
+"""Parts of pages that print what a named command or function gives, from a heading to another."""
+
+
 def words(text: str) -> str:
     return " ".join(text.split())
 
@@ -46,6 +53,9 @@ def pages() -> dict[str, str]:
     for path in sorted(DOCS.glob("*.md")):
         if path.stem != "promises":
             text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+            for start, end in RESULTS.get(path.stem, ()):
+                assert start in text and end in text, (path.stem, start, end)
+                text = text[: text.index(start)] + text[text.index(end) :]
             found[path.stem] = words(re.sub(r" ?\(\[measured\]\([^)]*\)\)|\]\([^)]*\)", "", text))
     return found
 

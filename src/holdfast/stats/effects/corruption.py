@@ -151,7 +151,8 @@ def _errors(
     laid = grid(counts, outcome=outcome, conditions=[name for names in groups.values() for name in names])
     rate = laid.rate()
     shared = np.asarray(~np.isnan(rate).any(axis=1))
-    names, estimates, parts, photos = [], [], [], []
+    names: list[str] = []
+    estimates, parts, photos = [], [], []
     places, weight = np.full(laid.n.shape[1:], -1), np.zeros(laid.n.shape[1:])
     for name, conditions in groups.items():
         columns = [i for i, own in enumerate(laid.conditions) if own in conditions and shared[:, i].any()]

@@ -275,8 +275,8 @@ class Spread:
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
         """Return the noise of the deviations in resamples of photos and of donors, (resamples, deviations)."""
-        photos, *donors = self.contributions
-        return two_way_sums(photos, *(donors or [None]), resamples=resamples, seed=seed) - photos.sum(axis=0)
+        photos, donors = self.contributions[0], self.contributions[1] if len(self.contributions) > 1 else None
+        return np.asarray(two_way_sums(photos, donors, resamples=resamples, seed=seed) - photos.sum(axis=0))
 
     def estimate(self, resamples: int = RESAMPLES, seed: int = 0) -> CountedEstimate:
         """Return the spread with its interval.

@@ -27,6 +27,7 @@ from holdfast.training import augment, classifiers, robust, small_models
 from holdfast.training.classifiers import rendered
 from holdfast.training.small_models import SmallModel
 
+UNIONS = ("deepaugment+augmix", "ant+stylised")
 TINY = classifiers.Size(train=24, test=12, epochs=1, batch=12, seconds=None)
 FACTS = {"metrics": {"accuracy_test_rho80": 0.9}, "sha256": "0" * 64}
 
@@ -65,7 +66,7 @@ def loss_of(network: Any, images: torch.Tensor, targets: torch.Tensor) -> float:
 def made(cache: Path) -> Path:
     """One model of every way."""
     out = cache / "models"
-    wanted = small_models.small_models([*robust.METHODS, "heads1", "heads4"], 1)
+    wanted = small_models.small_models([*robust.METHODS, *UNIONS, "heads1", "heads4"], 1)
     small_models.train_all(wanted, TINY, out=out, work=cache, device="cpu", generator="pixel:")
     return out
 
@@ -75,7 +76,7 @@ def weights_of(folder: Path) -> str:
 
 
 def test_every_way_makes_another_model_that_loads(made: Path) -> None:
-    names = [f"{way}-seed0" for way in [*robust.METHODS, "heads1", "heads4"]]
+    names = [f"{way}-seed0" for way in [*robust.METHODS, *UNIONS, "heads1", "heads4"]]
     assert len({weights_of(made / name) for name in names}) == len(names)
     image = np.zeros((64, 64, 3), np.uint8)
     for name in names:
@@ -352,7 +353,7 @@ def test_robust_training_compares_the_orders(tmp_path: Path) -> None:
     frame = result(out, "static-and-dynamic").set_index("training")
     assert list(frame.index) == ["plain", "AugMix-like", "DAT-like", "embedded:mobilenet_rho95"]
     orders = result(out, "do-the-orders-agree").set_index(["first", "second"])
-    found = orders.loc[("Accuracy, static conditions", "FMR")]
+    found = orders.loc[("SA*, static accuracy", "FMR")]
     expected = scipy.stats.kendalltau(frame["static"], frame["fmr"]).statistic
     assert found["tau"] == pytest.approx(expected)
     assert found["low"] <= found["high"]
@@ -401,6 +402,7 @@ def test_heads_are_trained_and_swept(tmp_path: Path) -> None:
         ("heads", "heads=1,5", "must divide"),
         ("robust-training", "ways=plain", "two ways"),
         ("robust-training", "ways=plain,augmx", "augmix"),
+        ("robust-training", "ways=plain,augmix+ant", "one of"),
         ("greyscale", "train=2", "at least one batch"),
         ("greyscale", "scenes=3", "scenes must be"),
         ("augmentation", "pairs=1", "pairs must be"),

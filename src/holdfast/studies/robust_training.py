@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.core.errors import UserError
-from holdfast.registry import unknown
 from holdfast.report.page.charts import dots
 from holdfast.report.page.tables import Column
 from holdfast.report.page.words import number, span
@@ -40,10 +39,12 @@ NAMES = {
     "deepaugment": "DeepAugment-like",
     "ant": "ANT-like",
     "dat": "DAT-like",
+    "deepaugment+augmix": "DeepAug+AM-like",
+    "ant+stylised": "ANT+SIN-like",
 }
 """Names of ways of training on the page, where they differ."""
 TITLES = {
-    "static": "Accuracy, static conditions",
+    "static": "SA*, static accuracy",
     "score": "Robustness score",
     "fmr": "FMR",
     "standard_accuracy": "SA",
@@ -59,18 +60,21 @@ def run(options: StudyOptions) -> StudyResult:
     options = trainings.settled(options)
     models = _models(options)
     names = trainings.all_names(models)
-    results = evaluate(options, names, trainings.static_scenarios(options), "static")
+    asked = str(options.settings["static"])
+    scenarios = trainings.static_scenarios(options) if asked == "static" else f"original,{asked}"
+    results = evaluate(options, names, scenarios, "static")
     answers = trainings.right_answers(results, [name for group in models.values() for name in group])
     _, rows = walks.walk(options, names)
     groups = trainings.by_training(rows, models)
     frame = _frame(models, answers, groups)
-    own = {way: group for way, group in models.items() if way in robust.METHODS}
+    own = {way: group for way, group in models.items() if way in options.settings["ways"]}
     return StudyResult(
         title="Robust training",
         question=(
             "Do models that hold under static conditions hold under walks? One small architecture was trained in "
-            "several ways on the same scenes for as many steps, and each model was tested under the static conditions "
-            "and by walks as far as the oracle agrees. Ways called ‘-like’ are small versions of published ones; "
+            "several ways on the same scenes for as many steps, and each model was tested under static conditions "
+            f"({asked}; their mean accuracy is SA*) and by walks as far as the oracle agrees. Ways called ‘-like’ are "
+            "small versions of published ones; "
             f"the study's page in the documentation says what they leave out. {trainings.INTERVALS}"
         ),
         findings=[
@@ -88,6 +92,13 @@ STUDY = Study(
     (
         Setting("models", (TRAINED,), "trained stands for our small ones, of each way; others by name, a hub's too"),
         Setting("ways", ROBUST, "which ways of training"),
+        Setting(
+            "static",
+            "corruptions@3",
+            "the static half: ImageNet-C's corruptions as in the paper, static for the "
+            "scenarios of XIMAGENET-12, or any other list of scenarios",
+            "gaussian_noise@3,contrast@3",
+        ),
         Setting("latent_training", robust.GENERATOR, "generator whose latent the DAT-like training moves in", "pixel:"),
         *trainings.training_settings(models=False),
     ),
@@ -98,8 +109,7 @@ def _models(options: StudyOptions) -> dict[str, dict[str, str]]:
     wanted = options.settings["models"]
     ways = list(dict.fromkeys(options.settings["ways"]))
     for way in ways:
-        if way not in robust.METHODS:
-            raise unknown("way of training", way, robust.METHODS)
+        robust.described(way)
     others = [name for name in wanted if name != TRAINED]
     if len(others) + (TRAINED in wanted) * len(ways) < 2:
         raise UserError("an order needs two ways of training or more, for example --set ways=plain,augmix")
@@ -123,7 +133,10 @@ def _frame(models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[
         score = Estimate(1 - cross.value, 1 - cross.high, 1 - cross.low)
         rows.append(mean_over_trainings(right[:, 1:].mean(axis=1)).clipped().row("static") | score.row("score"))
     frame = pd.concat([trainings.training_table(groups), pd.DataFrame(rows)], axis=1)
-    frame["what"] = [robust.METHODS.get(str(way), "a model of others") for way in frame["training"]]
+    frame["what"] = [
+        robust.described(str(way)) if set(str(way).split("+")) <= set(robust.METHODS) else "a model of others"
+        for way in frame["training"]
+    ]
     frame["training"] = [NAMES.get(str(way), str(way)) for way in frame["training"]]
     return frame
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.generate import load_generator
 from holdfast.registry import unknown
@@ -65,35 +66,77 @@ METHODS = {
 """What each is, in a few words."""
 
 
-def method(name: str, *, device: str, generator: str = GENERATOR, classes: int = len(CLASSES)) -> RobustMethod:
-    """Return a way to train by name, for so many classes; ``generator`` is the one of ``dat``."""
-    if name not in METHODS:
-        raise unknown("way to train", name, METHODS)
-    start = functools.partial(moved, classes=classes)
-    if name == "augmix":
-        return RobustMethod(functools.partial(_three_views, classes=classes), _same_answers)
-    if name == "adversarial":
-        return RobustMethod(start, _adversarial)
-    if name == "ant":
-        return RobustMethod(start, _against_noise, noise_maker)
-    if name == "dat":
-        latent_generator = load_generator(generator, device=device)
+_LOSSES = ("adversarial", "augmix", "ant", "dat")
+"""Ways that change the loss; a union has one of them at most."""
 
-        def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-            return cross_entropy(module, (normalised(_latent_examples(module, batch, latent_generator)), batch[1]))
 
-        return RobustMethod(start, loss)
+def described(name: str) -> str:
+    """Return what a way to train, or a union such as ``ant+stylised``, does; raise a UserError for an unknown one."""
+    parts = name.split("+")
+    for part in parts:
+        if part not in METHODS:
+            raise unknown("way to train", part, METHODS)
+    losses = [part for part in parts if part in _LOSSES]
+    if len(set(parts)) < len(parts) or len(losses) > 1:
+        raise UserError(
+            f"{name!r} cannot be trained: a union names each way once, and one of {', '.join(_LOSSES)} at most"
+        )
+    return "; and ".join(METHODS[part] for part in parts)
+
+
+def method(
+    name: str,
+    *,
+    device: str,
+    generator: str = GENERATOR,
+    classes: int = len(CLASSES),
+    start: Callable[[torch.Tensor, torch.Tensor], Pair] | None = None,
+    normalise: Callable[[torch.Tensor], torch.Tensor] = normalised,
+) -> RobustMethod:
+    """Return a way to train by name, or the union of several (``deepaugment+augmix``).
+
+    Args:
+        name: of ``METHODS``, or several joined by ``+``.
+        device: where ``dat`` keeps its generator.
+        generator: the one of ``dat``.
+        classes: how many there are.
+        start: images and labels → a batch NCHW in 0..1 and targets (n, classes); None: NHWC uint8 images, ``moved``.
+        normalise: a batch in 0..1 → what the network takes.
+    """
+    described(name)
+    begin = start or functools.partial(moved, classes=classes)
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "plain": lambda batch: batch,
         "grey": augment.grey,
         "stylised": lambda batch: half(batch, augment.stylised),
         "deepaugment": lambda batch: half(batch, augment.through_perturbed_network),
     }
-    change = changes[name]
+    wanted = [changes[part] for part in name.split("+") if part in changes]
+
+    def changed(images: torch.Tensor, labels: torch.Tensor) -> Pair:
+        batch, targets = begin(images, labels)
+        for change in wanted:
+            batch = change(batch)
+        return batch, targets
+
+    way = next((part for part in name.split("+") if part in _LOSSES), "plain")
+    if way == "augmix":
+        return RobustMethod(functools.partial(_three_views, start=changed, normalise=normalise), _same_answers)
+    if way == "adversarial":
+        return RobustMethod(changed, functools.partial(_adversarial, normalise=normalise))
+    if way == "ant":
+        return RobustMethod(changed, functools.partial(_against_noise, normalise=normalise), noise_maker)
+    if way == "dat":
+        latent_generator = load_generator(generator, device=device)
+
+        def loss(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+            examples = _latent_examples(module, batch, latent_generator, normalise)
+            return cross_entropy(module, (normalise(examples), batch[1]))
+
+        return RobustMethod(changed, loss)
 
     def prepared(images: torch.Tensor, labels: torch.Tensor) -> Pair:
-        batch, targets = start(images, labels)
-        return normalised(change(batch)), targets
+        batch, targets = changed(images, labels)
+        return normalise(batch), targets
 
     return RobustMethod(prepared)
 
@@ -116,7 +159,13 @@ def half(batch: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) ->
 
 
 def adversarial_examples(
-    module: Any, batch: torch.Tensor, targets: torch.Tensor, *, radius: float = RADIUS, steps: int = ADVERSARIAL_STEPS
+    module: Any,
+    batch: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    radius: float = RADIUS,
+    steps: int = ADVERSARIAL_STEPS,
+    normalise: Callable[[torch.Tensor], torch.Tensor] = normalised,
 ) -> torch.Tensor:
     """Return adversarial examples, NCHW in 0..1: projected gradient descent in ℓ∞ from a random start.
 
@@ -129,7 +178,7 @@ def adversarial_examples(
     module.eval()
     for _ in range(steps):
         change.requires_grad_(True)
-        gradient = _gradient(module, (batch + change).clamp(0, 1), targets, change)
+        gradient = _gradient(module, normalise((batch + change).clamp(0, 1)), targets, change)
         change = (change.detach() + 2.5 * radius / steps * gradient.sign()).clamp(-radius, radius)
     module.train(training)
     return (batch + change).clamp(0, 1)
@@ -138,21 +187,23 @@ def adversarial_examples(
 def _gradient(module: Any, images: torch.Tensor, targets: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
     import torch
 
-    loss = torch.nn.functional.cross_entropy(module(normalised(images)).float(), targets)
+    loss = torch.nn.functional.cross_entropy(module(images).float(), targets)
     return torch.autograd.grad(loss, of)[0].detach()
 
 
-def _adversarial(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
-    return cross_entropy(module, (normalised(adversarial_examples(module, *batch)), batch[1]))
+def _adversarial(
+    module: Any, batch: Pair, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
+) -> dict[str, torch.Tensor]:
+    return cross_entropy(module, (normalise(adversarial_examples(module, *batch, normalise=normalise)), batch[1]))
 
 
-def _three_views(images: torch.Tensor, labels: torch.Tensor, classes: int) -> Pair:
-    """Return the batch and two mixtures of it, one behind the other."""
+def _three_views(images: torch.Tensor, labels: torch.Tensor, start: Any, normalise: Any) -> Pair:
+    """Return the batch and two mixtures of it, (n, 3 views, channels, height, width)."""
     import torch
 
-    batch, targets = moved(images, labels, classes)
-    views = torch.cat([batch, augment.mixed_chains(batch), augment.mixed_chains(batch)])
-    return normalised(views), targets
+    batch, targets = start(images, labels)
+    views = (batch, augment.mixed_chains(batch), augment.mixed_chains(batch))
+    return torch.stack([normalise(view) for view in views], 1), targets
 
 
 def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
@@ -160,7 +211,8 @@ def _same_answers(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
     import torch
     import torch.nn.functional as functional
 
-    logits = module(batch[0]).float()
+    views = batch[0].transpose(0, 1).flatten(0, 1) if batch[0].ndim == 5 else batch[0]
+    logits = module(views).float()
     first = logits[: len(batch[1])]
     answers = logits.softmax(1).view(3, -1, logits.shape[1])
     middle = answers.mean(0).clamp(1e-7, 1).log()
@@ -180,7 +232,9 @@ def noise_maker() -> torch.nn.Module:
     )  # fmt: skip
 
 
-def _against_noise(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
+def _against_noise(
+    module: Any, batch: Pair, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
+) -> dict[str, torch.Tensor]:
     """Return one loss for both networks: its gradient reaches the noise with the opposite sign."""
     import torch
 
@@ -191,10 +245,35 @@ def _against_noise(module: Any, batch: Pair) -> dict[str, torch.Tensor]:
         noise = noise / level * NOISE * torch.rand_like(level)
         return (images + (2 * noise.detach() - noise)).clamp(0, 1)
 
-    return cross_entropy(module["classifier"], (normalised(half(batch[0], noisy)), batch[1]))
+    return cross_entropy(module["classifier"], (normalise(half(batch[0], noisy)), batch[1]))
 
 
-def _latent_examples(module: Any, batch: Pair, generator: Any) -> torch.Tensor:
+def with_companion(network: Any, companion: Any) -> Any:
+    """Return a module that answers as the network does and keeps beside it what is trained against it."""
+    import torch
+
+    class NetworkAndCompanion(torch.nn.ModuleDict):
+        """Answers as its classifier."""
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            """Return the classifier's logits."""
+            logits: torch.Tensor = self["classifier"](batch)
+            return logits
+
+    return NetworkAndCompanion({"classifier": network, "companion": companion})
+
+
+def without_companion(module: Any) -> Any:
+    """Return the network of ``with_companion``; any other module as it is."""
+    import torch
+
+    is_pair = isinstance(module, torch.nn.ModuleDict) and "companion" in module
+    return module["classifier"] if is_pair else module
+
+
+def _latent_examples(
+    module: Any, batch: Pair, generator: Any, normalise: Callable[[torch.Tensor], torch.Tensor] = normalised
+) -> torch.Tensor:
     """Encode half of the batch, move it one step against the network, and decode it through the codes."""
     import torch
 
@@ -205,7 +284,7 @@ def _latent_examples(module: Any, batch: Pair, generator: Any) -> torch.Tensor:
     latent.requires_grad_(True)
     training = module.training
     module.eval()
-    gradient = _gradient(module, generator.decode(latent, images[:count]).float(), targets[:count], latent)
+    gradient = _gradient(module, normalise(generator.decode(latent, images[:count]).float()), targets[:count], latent)
     module.train(training)
     with torch.no_grad():
         examples = generator.decode(latent + LATENT_STEP * gradient.sign(), images[:count]).float()

@@ -36,7 +36,9 @@ SIZE = Size(train=48_000, test=2_400, epochs=10, batch=512, seconds=None)
 HEADS = (1, 2, 4, 8)
 WIDTH = 48
 """Width of a Swin's first stage; the number of heads must divide it."""
-ROBUST = ("plain", "adversarial", "augmix", "deepaugment", "ant", "stylised", "dat")
+ROBUST = (
+    *("plain", "adversarial", "augmix", "deepaugment", "deepaugment+augmix", "ant", "stylised", "ant+stylised", "dat"),
+)
 STUDIES: Mapping[str, tuple[str, ...]] = {
     "adversarial-training": ("plain", "adversarial"),
     "augmentation": ("plain",),
@@ -78,8 +80,8 @@ class SmallModel:
 
     @property
     def method(self) -> str:
-        """The name in ``robust.METHODS``."""
-        return self.way if self.way in robust.METHODS else "plain"
+        """The name in ``robust.METHODS``, or several joined by ``+``."""
+        return self.way if set(self.way.split("+")) <= set(robust.METHODS) else "plain"
 
     @property
     def family(self) -> NetworkFamily:
@@ -187,13 +189,13 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 def _facts(model: SmallModel, size: Size, generator: str, pictures: DrawnPictures | OwnPictures) -> dict[str, Any]:
     return {
-        "method": robust.METHODS[model.method],
+        "method": robust.described(model.method),
         "seed": model.seed,
         **pictures.about(size.train, classifiers.SIDE, model.rho),
         "epochs": size.epochs,
         "batch": size.batch,
         **({"heads": model.heads} if model.heads else {}),
-        **({"trained_with": generator} if model.way == "dat" else {}),
+        **({"trained_with": generator} if "dat" in model.way.split("+") else {}),
     }
 
 
@@ -224,16 +226,14 @@ def train_one(
     if method.companion is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(wanted.seed)
-            module = torch.nn.ModuleDict({"classifier": module, "companion": method.companion()})
+            module = robust.with_companion(module, method.companion())
     fitted = classifiers.fit_scenes(
         module, images, labels, size, method.prepared, method.loss, rate=wanted.family.rate, seed=wanted.seed,
         device=device, checkpoints=work / "checkpoints" / wanted.name,
         on_epoch=functools.partial(_say_epoch, wanted.name, say) if say else None,
     )  # fmt: skip
-    model: Any = fitted.model
-    if method.companion is not None:
-        model = model["classifier"]
-    if wanted.way == "grey":
+    model: Any = robust.without_companion(fitted.model)
+    if "grey" in wanted.way.split("+"):
         remove_colour(model)
     facts = _facts(wanted, size, generator, source)
     return write_model(wanted, model, facts, size.test, fitted.seconds, out=out, pictures=source)

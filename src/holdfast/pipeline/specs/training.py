@@ -50,6 +50,7 @@ class Recipe:
         mixed: bfloat16 on a GPU for the layers that bear it.
         crop: pictures keep their proportions and are cropped, at random in training and from the middle in the test,
             instead of being squeezed.
+        robust: a way of ``training.robust``, or a union of several; empty: none.
     """
 
     optimiser: str
@@ -66,6 +67,7 @@ class Recipe:
     clip: float = 0.0
     mixed: bool = False
     crop: bool = False
+    robust: str = ""
 
     @property
     def scaled(self) -> int:
@@ -95,12 +97,19 @@ there, so nothing else is done."""
 
 
 def find_recipe(
-    name: str, *, epochs: int = 0, batch_size: int = 0, size: int = 0, rate: float = 0.0, crop: bool = False
+    name: str,
+    *,
+    epochs: int = 0,
+    batch_size: int = 0,
+    size: int = 0,
+    rate: float = 0.0,
+    crop: bool = False,
+    robust: str = "",
 ) -> Recipe:
     """Return a recipe by name; values that are not 0 replace its own."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
-    recipe = replace(RECIPES[name], crop=crop)
+    recipe = replace(RECIPES[name], crop=crop, robust=robust)
     changed: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "size": size}
     for name, value in changed.items():
         if value < 0:
@@ -177,6 +186,10 @@ class TrainSpec(DataSpec):
         False, help="Crop pictures (at random in training, from the middle in the test) instead of squeezing them."
     )  # fmt: skip
     rate: float = option(0.0, help="Learning rate; 0 takes the recipe's.", least=0)
+    robust: str = option(
+        "", help="Train robustly: augmix, ant, stylised, deepaugment, adversarial, dat, or a union such as "
+        "deepaugment+augmix.",
+    )  # fmt: skip
     early_stopping: int = option(
         0, help="End after this many epochs without a better validation accuracy; 0 never does.", least=0
     )  # fmt: skip
@@ -209,8 +222,9 @@ class TrainSpec(DataSpec):
     def settled(self) -> Recipe:
         """Return the recipe with the values that replace its own."""
         return find_recipe(
-            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate, crop=self.crop
-        )
+            self.recipe, epochs=self.epochs, batch_size=self.batch_size, size=self.size, rate=self.rate, crop=self.crop,
+            robust=self.robust,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -228,6 +242,7 @@ class SegmentSpec(TrainSpec):
     size: int = option(0, help=f"Width and height of the pictures, also in the test; 0 is {SEGMENT_SIZE}.", least=0,
                        unit="pixels")  # fmt: skip
     labels: str | None = labels("CSV that maps classes to the outputs of --models.")
+    robust: str = option("", help="Only classifiers are trained robustly.", python_only=True)
 
     @property
     def task(self) -> str:

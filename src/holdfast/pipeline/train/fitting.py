@@ -25,7 +25,7 @@ from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.store import write_table
-from holdfast.training import augment, checkpoint
+from holdfast.training import augment, checkpoint, robust
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
 
@@ -94,6 +94,7 @@ class Fit:
         self.shift = (255 * torch.tensor(architecture.mean, device=self.device)).view(-1, 1, 1)
         self.scale = (1 / (255 * torch.tensor(architecture.std, device=self.device))).view(-1, 1, 1)
         self.weights = (len(labels) / (len(self.classes) * self.counts.clamp(min=1).float())).to(self.device)
+        self.way = self._robust_way() if self.recipe.robust else None
         self._writer: Any = None
         self._kept: set[Path] = set()  # weights of best epochs that this attempt has written
 
@@ -148,8 +149,34 @@ class Fit:
         return seed_from("training", self.spec.seed, self.job.fold) % 2**31
 
     def build(self) -> torch.nn.Module:
-        """Return the network before training."""
-        return architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
+        """Return the network before training, with what is trained against it where the recipe has such a thing."""
+        import torch
+
+        network = architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
+        if self.way is None or self.way.companion is None:
+            return network
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            module: torch.nn.Module = robust.with_companion(network, self.way.companion())
+            return module
+
+    def _robust_way(self) -> robust.RobustMethod:
+        """Return the recipe's robust way for uint8 images NCHW, with the network's own normalisation."""
+
+        def start(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            import torch.nn.functional
+
+            batch = self.moved(images).float().div_(255)
+            if self.recipe.augment:
+                batch = augment.move(batch, augment.move_grid(batch, MOVES))
+            return batch, torch.nn.functional.one_hot(labels.to(self.device), len(self.classes)).float()
+
+        def normalise(batch: torch.Tensor) -> torch.Tensor:
+            return (255 * batch - self.shift) * self.scale
+
+        return robust.method(
+            self.recipe.robust, device=self.device, classes=len(self.classes), start=start, normalise=normalise
+        )
 
     def _fastest(self) -> AbstractContextManager[Any]:
         """Return a context in which a GPU uses its quickest convolutions, whatever their order of summation."""
@@ -164,6 +191,9 @@ class Fit:
         for images, labels in self.source.batches(self.orders()):
             if len(labels) > 1:
                 images = self.cropped(images, at_random=True)
+                if self.way is not None:
+                    yield self.way.prepared(images, labels)
+                    continue
                 yield self.prepared(images, augmented=self.recipe.augment), labels.to(self.device, non_blocking=True)
 
     def orders(self) -> Iterator[torch.Tensor]:
@@ -215,6 +245,8 @@ class Fit:
         """Return the mean over images, weighted by class, so that the pieces of a batch add up to the whole."""
         import torch.nn.functional
 
+        if self.way is not None:
+            return self.way.loss(module, batch)
         logits = module(batch[0]).float()
         each = torch.nn.functional.cross_entropy(
             logits, batch[1], label_smoothing=self.recipe.smoothing, reduction="none"
@@ -241,7 +273,7 @@ class Fit:
             file.unlink(missing_ok=True)
             self._kept.remove(file)
         if measured and best_epoch(self.rows) == len(self.rows):
-            _write_weights(self._best(self.rows), epoch.model)
+            _write_weights(self._best(self.rows), robust.without_companion(epoch.model))
             self._kept.add(self._best(self.rows))
         self._tell(epoch.number, row)
         return measured
@@ -330,6 +362,7 @@ class Fit:
         """Write the best epoch's weights in single precision, with configuration and card; return the facts."""
         from safetensors.torch import load_file
 
+        module = robust.without_companion(module)
         best, file = best_epoch(self.rows), self._best(self.rows)
         try:
             state = load_file(file) if best < len(self.rows) else module.state_dict()

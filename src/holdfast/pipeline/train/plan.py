@@ -28,6 +28,7 @@ from holdfast.pipeline.specs.training import EACH as EACH
 from holdfast.pipeline.train.architectures import Architecture
 from holdfast.pipeline.train.pictures import Showing, showing
 from holdfast.scenarios import Condition, parse_conditions
+from holdfast.training import robust
 
 VERSION = 1
 """Of the training: goes up when the same job would end in other weights, so that old models are trained again."""
@@ -100,6 +101,12 @@ def check(spec: TrainSpec) -> None:
         raise UserError("--train-on all-but-one needs three scenarios at least: two to train on and one to test")
     if type(spec) is TrainSpec and spec.labels and not asks_for_nine(spec.labels):
         raise UserError("train --labels takes nine or nine:FILE.csv: a trained network has the classes of its images")
+    if spec.robust:
+        robust.described(spec.robust)
+        if "grey" in spec.robust.split("+"):
+            raise UserError("--robust grey would be tested in colour; holdfast study greyscale tests in grey, too")
+        if spec.task != CLASSIFY.name or spec.balance == "weights":
+            raise UserError("--robust trains classifiers, and not with --balance weights; --balance sampling works")
     if spec.early_stopping and not spec.validation:
         raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
 
@@ -173,8 +180,8 @@ def make_jobs(
     spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
 ) -> list[TrainingJob]:
     """Return every job; those of one condition and one network stand side by side."""
-    # Crops came later: without them, the identity of a training is what it was before.
-    recipe = {key: value for key, value in asdict(spec.settled()).items() if key != "crop" or value}
+    # Crops and robust ways came later: without them, the identity of a training is what it was before.
+    recipe = {key: value for key, value in asdict(spec.settled()).items() if key not in ("crop", "robust") or value}
     asked = {
         "recipe": recipe, "seed": spec.seed, "matte": spec.matte, "balance": spec.balance, "version": VERSION,
         "early_stopping": spec.early_stopping, "validation": spec.validation, "classes": prepared.collection.classes,

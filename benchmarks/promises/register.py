@@ -10,6 +10,7 @@ import numpy as np
 from promises import trials_answers as answers
 from promises import trials_audit as auditing
 from promises import trials_models as models
+from promises import trials_objects as objects
 from promises import trials_walks as walks
 from promises.promise import Promise, Simulation, Trial
 
@@ -331,6 +332,21 @@ CLEAN: Settings = {
     "clean-score": ("squares, variances and scores", {"table": "score"}),
 }
 
+RECALLS: Settings = {
+    "60": ("60 photos of 1 to 5 objects, recall 90 → 70 %", {"photos": 60, "before": 0.9, "after": 0.7}),
+    "30": ("30 photos of 1 to 5 objects, recall 95 → 90 %", {"photos": 30, "before": 0.95, "after": 0.9}),
+    "donors-40": ("120 photos of 1 to 5 objects on 40 shared donors, recall 90 → 85 %",
+                  {"photos": 120, "before": 0.9, "after": 0.85, "donors": 40}),
+    "donors-12": ("120 photos of 1 to 5 objects on 12 shared donors, recall 80 → 50 %",
+                  {"photos": 120, "before": 0.8, "after": 0.5, "donors": 12}),
+}  # fmt: skip
+PRECISIONS: Settings = {
+    "ap-30": ("30 photos of 1 to 4 objects, recall 80 %", {"photos": 30, "recall": 0.8, "alarms": 0.5}),
+    "ap-60": ("60 photos of 1 to 4 objects, recall 70 %, twice the false alarms",
+              {"photos": 60, "recall": 0.7, "alarms": 1.0}),
+    "ap-150": ("150 photos of 1 to 4 objects, recall 85 %", {"photos": 150, "recall": 0.85, "alarms": 0.5}),
+}  # fmt: skip
+
 
 def _register() -> Iterator[Promise]:
     text = "The 95 % intervals of macro and micro accuracies cover in 93–97 % of data sets"
@@ -398,6 +414,13 @@ def _register() -> Iterator[Promise]:
     yield from _rows("robustness-score", text, "covers", 0.91, 0.97, answers.score, 1_500, SCORES_MISSING)
     text = "Where a fourth of the photos are near-copies of others it covers in 88–97 %"
     yield from _rows("robustness-score", text, "covers", 0.88, 0.97, answers.score, 1_500, SCORES_COPIES)
+
+    text = "Intervals of lost recall cover in 93–98 % of data sets"
+    yield from _rows("objects", text, "covers", 0.93, 0.98, objects.recall_drop, 3_000, RECALLS)
+    text = "Intervals of AP cover in 89–97 %"
+    yield from _rows("objects", text, "covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
+    text = "Those of its change cover in 89–97 %"
+    yield from _rows("objects", text, "change_covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
 
     text = "a model that is worse than the margin somewhere passes with at most 5 %"
     yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 6_000, GATES)

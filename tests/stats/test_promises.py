@@ -101,7 +101,7 @@ QUICK = {
     "comparing-models.pairs-donors-12-uneven": 40, "comparing-models.donors-12": 40,
     "interaction.donors-12": 60, "votes.5": 40, "questions.60": 60, "segmentation.5": 30,
     "fmr.150": 200, "fmr-people.140-of-300": 30, "agreement.alpha": 150, "mining.change": 300,
-    "sample-size.donors-120": 200,
+    "sample-size.donors-120": 200, "objects.60": 60, "objects.donors-12": 60, "objects.ap-30": 25,
     "between-datasets.drop": 40,
     "regression.coefficient": 25,
     "audit.clean-regression": 30, "audit.clean-fmr": 40, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,

@@ -19,6 +19,7 @@ from holdfast.core.conditions import condition_names
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.exchange.private import free_name
 from holdfast.exchange.subject import ExportedPicture, ExportSubject, pictures, plain, slug
 from holdfast.pipeline.jobs.progress import Progress, silent
 
@@ -120,12 +121,8 @@ def _free(key: tuple[str, str, str, str], taken: set[str]) -> str:
     """Return a free field name of letters, digits and underscores; names that collide get a number."""
     model, trained_on, condition, protocol = key
     parts = [model, f"on_{trained_on}" if trained_on else "", condition, "" if protocol == "argmax" else protocol]
-    base = name = "p_" * parts[0][:1].isdigit() + "__".join(slug(part, 40) for part in parts if part)
-    number = 2
-    while name in taken:
-        name, number = f"{base}_{number}", number + 1
-    taken.add(name)
-    return name
+    base = "p_" * parts[0][:1].isdigit() + "__".join(slug(part, 40) for part in parts if part)
+    return free_name(base, taken)
 
 
 def _identity(*what: str) -> dict[str, str]:

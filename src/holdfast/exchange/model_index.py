@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from holdfast.core.errors import UserError
 from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import fingerprint
+from holdfast.exchange.private import free_name
 from holdfast.exchange.subject import ExportSubject, markdown, slug
 from holdfast.results import Results
 
@@ -114,7 +115,10 @@ def write_model_index(subject: ExportSubject, folder: Path, scores: Scores | Non
         if not results:
             empty.append(f"{model} has no numbers: a score takes originals and at least one static scenario")
             continue
-        write_atomic(folder / _free(model, taken) / "README.md", _card(subject, model, measured, results, own).encode())
+        write_atomic(
+            folder / free_name(slug(model), taken, ignore_case=True) / "README.md",
+            _card(subject, model, measured, results, own).encode(),
+        )
         written += 1
     if not written:
         raise UserError(
@@ -174,15 +178,6 @@ def _identifier(dataset: str) -> str:
 
 def _fingerprint(rows: pa.Table) -> str:
     return fingerprint(sorted(rows["row_id"].to_pylist()))
-
-
-def _free(model: str, taken: set[str]) -> str:
-    base = name = slug(model)
-    number = 2
-    while name.lower() in taken:  # some file systems do not tell capitals apart
-        name, number = f"{base}_{number}", number + 1
-    taken.add(name.lower())
-    return name
 
 
 def _card(

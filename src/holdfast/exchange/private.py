@@ -123,13 +123,14 @@ def _in_store(url: str) -> str:
 
 def _short_names(paths: set[str]) -> dict[str, str]:
     """Return path → its last part, with a number if several paths end alike."""
-    names: dict[str, str] = {}
     taken: set[str] = set()
-    for path in sorted(paths):
-        name = base = _last(path)
-        number = 2
-        while name in taken:
-            name, number = f"{base}-{number}", number + 1
-        taken.add(name)
-        names[path] = name
-    return names
+    return {path: free_name(_last(path), taken, joint="-") for path in sorted(paths)}
+
+
+def free_name(base: str, taken: set[str], *, joint: str = "_", ignore_case: bool = False) -> str:
+    """Return a name that is not taken, with a number where it has to, and take it; some disks do not tell capitals."""
+    name, number = base, 2
+    while (name.lower() if ignore_case else name) in taken:
+        name, number = f"{base}{joint}{number}", number + 1
+    taken.add(name.lower() if ignore_case else name)
+    return name

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
-from holdfast.models.torch_classifier import TorchClassifier
+from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_pictures
 
 if TYPE_CHECKING:
     import torch
@@ -332,21 +332,13 @@ def _victim(classifier: Classifier, members: Sequence[Sequence[int]], space: str
     import torch
 
     foolbox = _foolbox()
-
-    claimed = {output for own in members for output in own}
-    others = [output for output in range(len(classifier.labels)) if output not in claimed and space == "all"]
-    device = _device(classifier)
-    widest = max(len(own) for own in members)
-    # Every class as wide as the widest, its first output repeated, which changes no maximum.
-    best_of = torch.tensor([[*own, *[own[0]] * (widest - len(own))] for own in members], device=device)
-    rest = torch.tensor(others, dtype=torch.long, device=device)
+    grouped = ClassScores(members, len(classifier.labels), space, _device(classifier))
 
     class Grouped(torch.nn.Module):
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            scores = _scores(classifier, batch)
-            return torch.cat([scores[:, best_of].amax(2), scores[:, rest]], dim=1)
+            return grouped(_scores(classifier, batch))
 
-    return Victim(foolbox.PyTorchModel(Grouped().eval(), bounds=(0, 1), device=device))
+    return Victim(foolbox.PyTorchModel(Grouped().eval(), bounds=(0, 1), device=_device(classifier)))
 
 
 def _scores(classifier: Classifier, batch: torch.Tensor) -> torch.Tensor:
@@ -355,8 +347,7 @@ def _scores(classifier: Classifier, batch: torch.Tensor) -> torch.Tensor:
     if isinstance(classifier, DifferentiableClassifier):
         logits: torch.Tensor = classifier.logits(batch)
         return logits
-    pictures = (batch.detach().cpu() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-    return torch.from_numpy(classifier.predict(list(pictures))).to(batch.device)
+    return torch.from_numpy(classifier.predict(as_pictures(batch))).to(batch.device)
 
 
 def _by_shape(pictures: Sequence[Image]) -> list[list[int]]:

@@ -221,3 +221,33 @@ class TorchClassifier:
         self.batch_size = failed // 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+class ClassScores:
+    """Groups a classifier's outputs by class of the dataset: a class scores as its best output does.
+
+    ``others`` are the outputs of no class; they compete only where the space is ``all``.
+    """
+
+    def __init__(self, members: Sequence[Sequence[int]], outputs: int, space: str, device: str) -> None:
+        import torch
+
+        claimed, widest = {output for own in members for output in own}, max(len(own) for own in members)
+        self.others = [output for output in range(outputs) if output not in claimed and space == "all"]
+        # Every class as wide as the widest, its first output repeated, which changes no maximum.
+        self._best_of = torch.tensor([[*own, *[own[0]] * (widest - len(own))] for own in members], device=device)
+        self._others = torch.tensor(self.others, dtype=torch.long, device=device)
+
+    def __call__(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the classes, then those of the others, from scores (n, outputs)."""
+        import torch
+
+        return torch.cat([scores[:, self._best_of].amax(2), scores[:, self._others]], dim=1)
+
+
+def as_pictures(batch: torch.Tensor) -> list[NDArray[np.uint8]]:
+    """Return a batch NCHW in 0..1 as pictures, HWC uint8."""
+    import torch
+
+    pictures = (batch.detach().clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    return list(np.ascontiguousarray(pictures))

@@ -20,7 +20,7 @@ from holdfast.core.errors import first_line, out_of_memory
 from holdfast.engine import core_count, end_with_parent
 from holdfast.models.torch_classifier import Geometry, TorchClassifier
 from holdfast.pipeline.fast.views import KNOWN, blank
-from holdfast.scenarios.tensors.compiled import with_own_code
+from holdfast.scenarios.tensors.batches import with_own_code
 
 if TYPE_CHECKING:
     import torch

@@ -18,6 +18,7 @@ from holdfast.core.protocols import Classifier, DifferentiableClassifier, Latent
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
+from holdfast.models.torch_classifier import ClassScores, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
 from holdfast.pipeline.samples import read
@@ -83,29 +84,18 @@ class UnderTest:
     """
 
     def __init__(self, classifier: Classifier, label_map: LabelMap, space: str = "dataset") -> None:
-        import torch
-
         if space not in SPACES:
             raise unknown("label space", space, SPACES)
         self.classifier = classifier
         self.space = space
         self.differentiable = isinstance(classifier, DifferentiableClassifier)
-        claimed = {output for own in label_map.members for output in own}
-        others = [output for output in range(len(label_map.outputs)) if output not in claimed and space == "all"]
-        self.answers = (*label_map.classes, *(label_map.outputs[output] for output in others))
-        widest = max(len(own) for own in label_map.members)
         device = getattr(classifier, "device", "cpu") if self.differentiable else "cpu"
-        # Every class as wide as the widest, its first output repeated, which changes no maximum.
-        best_of = [[*own, *[own[0]] * (widest - len(own))] for own in label_map.members]
-        self._best_of = torch.tensor(best_of, device=device)
-        self._others = torch.tensor(others, dtype=torch.long, device=device)
+        self._grouped = ClassScores(label_map.members, len(label_map.outputs), space, device)
+        self.answers = (*label_map.classes, *(label_map.outputs[output] for output in self._grouped.others))
 
     def scores(self, batch: torch.Tensor) -> torch.Tensor:
         """Return logits, or a black box's log-probabilities, (n, answers), of an RGB tensor NCHW in 0..1."""
-        import torch
-
-        raw = self._raw(batch)
-        return torch.cat([raw[:, self._best_of].amax(2), raw[:, self._others]], dim=1)
+        return self._grouped(self._raw(batch))
 
     def loss(self, batch: torch.Tensor, labels: torch.Tensor, kind: str = "cross_entropy") -> torch.Tensor:
         """Return the loss of each image, (n,); ``labels`` are places of the true classes."""
@@ -117,8 +107,7 @@ class UnderTest:
         if isinstance(self.classifier, DifferentiableClassifier):
             logits: torch.Tensor = self.classifier.logits(batch)
             return logits.float()
-        images = (batch.detach().clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-        probabilities = self.classifier.predict(list(np.ascontiguousarray(images)))
+        probabilities = self.classifier.predict(as_pictures(batch))
         return torch.from_numpy(np.log(np.maximum(probabilities, 1e-12))).float()
 
 

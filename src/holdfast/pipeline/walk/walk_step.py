@@ -20,6 +20,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
 from holdfast.core.protocols import LatentGenerator, Oracle, TensorOracle
 from holdfast.generate.torch_parts import noise
+from holdfast.models.torch_classifier import as_pictures
 from holdfast.pipeline.specs import WalkOptions
 from holdfast.pipeline.walk.resources import UnderTest, check_gradients, losses, needs_gradients
 
@@ -263,8 +264,7 @@ def _judging(oracle: Oracle) -> tuple[Callable[[Any, Any], tuple[Any, Any, Any, 
         return oracle.judge_batch, answers
 
     def judge(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        images = (batch.nan_to_num() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-        given = oracle.judge(list(np.ascontiguousarray(images)), [oracle.classes[place] for place in labels.tolist()])
+        given = oracle.judge(as_pictures(batch.nan_to_num()), [oracle.classes[place] for place in labels.tolist()])
         answers.extend(dict.fromkeys(verdict.saw for verdict in given if verdict.saw not in answers))
         columns = [(verdict.accepted, verdict.score, verdict.margin, answers.index(verdict.saw)) for verdict in given]
         return tuple(torch.tensor(column, device=labels.device) for column in zip(*columns, strict=True))

@@ -1,8 +1,14 @@
 """The static scenarios as batched tensor code on any device; they make the same pictures as OpenCV."""
 
 from holdfast.scenarios.tensors.arithmetic import on_device
-from holdfast.scenarios.tensors.batches import donor_backgrounds, rainbow_shifts, render_batch, supports
-from holdfast.scenarios.tensors.compiled import Compiled, compile_for
+from holdfast.scenarios.tensors.batches import (
+    Compiled,
+    compile_for,
+    donor_backgrounds,
+    rainbow_shifts,
+    render_batch,
+    supports,
+)
 
 __all__ = [
     "Compiled",

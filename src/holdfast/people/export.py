@@ -34,7 +34,7 @@ from holdfast.people.sources import Shelf
 from holdfast.people.tables import images, items, places, tasks, votes
 from holdfast.stats.people.reliability import reliability
 from holdfast.stats.people.votes import accept, acceptance, agreement_of, answers, naturalness
-from holdfast.store import write_json, write_table, writing
+from holdfast.store import read_json, write_json, write_table, writing
 from holdfast.store.spreadsheets import table_csv, write_csv, write_frame
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
     """Remove files that an earlier export published, or began to publish, and that are no longer accepted."""
     file, begun = out / "manifest.parquet", out / _BEGUN
     old = {str(row.get(key) or "") for row in (read_rows(file) if file.is_file() else ()) for key in ("path", "mask")}
-    old |= set(json.loads(begun.read_text(encoding="utf8"))["paths"]) if begun.is_file() else set()
+    old |= set(read_json(begun).get("paths", ())) if begun.is_file() else set()
     write_json(begun, {"paths": sorted(old | kept)})
     file.unlink(missing_ok=True)
     (out / "manifest.csv").unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The run directory: its specification and its Parquet tables, on the disk or in an object store."""
 
-from holdfast.store.parts import Parts, read_table, write_json, write_table, writing
+from holdfast.store.parts import Parts, read_json, read_table, write_json, write_table, writing
 from holdfast.store.remote import delivered, fetched, in_store, workplace
 from holdfast.store.run import Run
 
@@ -10,6 +10,7 @@ __all__ = [
     "delivered",
     "fetched",
     "in_store",
+    "read_json",
     "read_table",
     "workplace",
     "write_json",

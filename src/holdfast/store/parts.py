@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.core.errors import DamageWarning, UserError
+from holdfast.core.errors import DamageWarning, UserError, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
@@ -39,6 +39,21 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     with whole_file(path, sync=True) as temporary:
         temporary.write_text(text, encoding="utf8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that Holdfast wrote; a UserError names one that is damaged."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path, error: BaseException) -> UserError:
+    """Return what is said of a damaged file that no command makes again by itself."""
+    return UserError(
+        f"{path} is damaged ({first_line(error)}); put back a copy of it, or delete it, and give the same command again"
+    )
 
 
 def write_table(path: Path, table: pa.Table | pa.RecordBatchReader) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,6 +24,7 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.diorama import CLASSES
 from holdfast.diorama.vocabulary import KEYS
+from holdfast.store import read_json
 from holdfast.training import augment, checkpoint, classifiers, robust
 from holdfast.training.classifiers import FAMILIES, DrawnPictures, NetworkFamily, OwnPictures, Size
 from holdfast.training.loop import Epoch
@@ -183,8 +183,7 @@ def is_complete(folder: Path, facts: Mapping[str, Any]) -> bool:
 
 def facts_of(folder: Path) -> dict[str, Any]:
     """Read what a model's configuration says about its training."""
-    facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
-    return facts
+    return dict(read_json(folder / "config.json").get("holdfast", {}))
 
 
 def _facts(model: SmallModel, size: Size, generator: str, pictures: DrawnPictures | OwnPictures) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from holdfast.pipeline.files import safe_part
 from holdfast.pipeline.hard.data_card import data_card
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec
 from holdfast.pipeline.hard.results import MiningChoice, Selection
-from holdfast.store import read_table, write_json, write_table
+from holdfast.store import read_json, read_table, write_json, write_table
 from holdfast.store.spreadsheets import write_csv, write_frame
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
     """Take back what an earlier selection published, or began to: until a manifest is whole, a list stands for it."""
     file, begun = out / MANIFEST, out / "mining" / _BEGUN
     old = {str(row.get("path", "")) for row in read_rows(file)} if file.is_file() else set()
-    old |= set(json.loads(begun.read_text(encoding="utf8"))["paths"]) if begun.is_file() else set()
+    old |= set(read_json(begun).get("paths", ())) if begun.is_file() else set()
     write_json(begun, {"paths": sorted(old | kept)})
     file.unlink(missing_ok=True)
     (out / "manifest.csv").unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from holdfast.models.local_dir import read_asset, read_config
 from holdfast.models.options import untagged
 from holdfast.models.torch_classifier import TorchClassifier
 from holdfast.pipeline.specs.training import RemedyRecipe
+from holdfast.store import read_json
 from holdfast.training import augment
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import Epoch, TrainingOptions, constant, fit, one_cycle
@@ -160,9 +161,9 @@ def save(
 
 def trained_as(folder: Path, asked: Mapping[str, Any]) -> bool:
     """Return whether the folder holds the finished model of the very same training."""
-    if not (folder / "README.md").is_file():
+    if not all((folder / name).is_file() for name in ("README.md", "config.json")):
         return False
-    facts = json.loads((folder / "config.json").read_text(encoding="utf8")).get("holdfast", {})
+    facts = read_json(folder / "config.json").get("holdfast", {})
     return bool(facts.get("asked") == json.loads(json.dumps(asked)))
 
 

@@ -34,7 +34,7 @@ from holdfast.pipeline.train.plan import check, with_folds
 from holdfast.pipeline.train.train import TrainingKind, TrainingWorker, train
 from holdfast.scenarios import Condition, parse_conditions
 from holdfast.stats.effects.detection import CONTROL, GENERATED, KINDS, PASTED
-from holdfast.store import Run
+from holdfast.store import Run, read_json
 
 AHEAD = 32
 """Photos that are painted for before the first of them is written."""
@@ -157,7 +157,7 @@ def _known(folder: Path, identity: str) -> bool:
 
 def _reason(folder: Path, identity: str) -> str:
     file = folder / f"{identity}.json"
-    return str(json.loads(file.read_text(encoding="utf8"))["rejected"]) if file.is_file() else ""
+    return str(read_json(file).get("rejected", "")) if file.is_file() else ""
 
 
 LEFT_OUT = "left out of all three kinds"

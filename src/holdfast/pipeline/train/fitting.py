@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from holdfast.pipeline.specs.training import Recipe
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.pictures import InMemory, Source
 from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
-from holdfast.store import write_table
+from holdfast.store import read_json, write_table
 from holdfast.training import augment, checkpoint, robust
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
 from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
@@ -446,9 +445,9 @@ def _chosen_by(history: Sequence[Mapping[str, float]]) -> str:
 
 def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
     """Return the facts of a finished model of the very same training; None where there is none."""
-    if not (folder / "README.md").is_file():
+    if not all((folder / name).is_file() for name in ("README.md", "config.json")):
         return None
-    facts: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("holdfast", {})
+    facts = read_json(folder / "config.json").get("holdfast", {})
     return facts if facts.get("identity") == identity else None
 
 

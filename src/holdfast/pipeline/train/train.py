@@ -56,7 +56,8 @@ from holdfast.pipeline.train.plan import (
     scope_of,
     with_folds,
 )
-from holdfast.store import Parts, Run, write_json, write_table, writing
+from holdfast.store import Parts, Run, read_json, write_json, write_table, writing
+from holdfast.store.parts import damaged
 
 if TYPE_CHECKING:
     import torch
@@ -136,8 +137,8 @@ class TrainingWorker:
 
     def _trained(self, resources: TrainingResources, job: TrainingJob) -> Any:
         """Return the model of a job, trained now or before."""
+        facts = trained_as(self.run_path / "models" / job.folder, job.identity)
         try:
-            facts = trained_as(self.run_path / "models" / job.folder, job.identity)
             if facts is None or not self._record(job).is_file():
                 self._train(resources, job, facts)
             return self.model(resources, job)
@@ -384,6 +385,13 @@ def _execute(
 
 def write_jobs(run: Run) -> None:
     """Write ``jobs.parquet`` from what each job left."""
-    records = [json.loads(file.read_text(encoding="utf8")) for file in sorted((run.path / "jobs").rglob("job.json"))]
+    records = [_record(file) for file in sorted((run.path / "jobs").rglob("job.json"))]
     if records:
-        write_table(run.path / "jobs.parquet", pa.Table.from_pylist(records, schema=JOBS))
+        write_table(run.path / "jobs.parquet", pa.concat_tables(records))
+
+
+def _record(file: Path) -> pa.Table:
+    try:
+        return pa.Table.from_pylist([read_json(file)], schema=JOBS)
+    except (pa.ArrowException, TypeError) as error:
+        raise damaged(file, error) from error

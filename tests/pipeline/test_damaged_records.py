@@ -1,0 +1,50 @@
+"""JSON files that commands leave for themselves: one that is damaged is named in a sentence, and may be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import UserError
+from holdfast.people import export
+from holdfast.pipeline.hard import publish, remedy_training
+from holdfast.pipeline.telltale import detect
+from holdfast.pipeline.train import fitting
+from holdfast.pipeline.train.train import write_jobs
+from holdfast.store import Run
+from holdfast.training import small_models
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "jobs/net/original/fold-0/job.json": lambda root: write_jobs(Run(root)),
+    "model/config.json": lambda root: fitting.trained_as(root / "model", "identity"),
+    "remedied/config.json": lambda root: remedy_training.trained_as(root / "remedied", {}),
+    "small/config.json": lambda root: small_models.facts_of(root / "small"),
+    "rejected.json": lambda root: detect._reason(root, "rejected"),
+    "begun.json": lambda root: export._remove_stale(root, set()),
+    "mining/begun.json": lambda root: publish._remove_stale(root, set()),
+}
+
+
+@pytest.mark.parametrize("text", ['{"job": "a"', "", "[1]", "[" * 100_000, "\0" * 40, '{"job": "\xff'])
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_record_is_named(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    (file.parent / "README.md").write_text("a model")
+    file.write_bytes(text.encode("latin1"))
+    with pytest.raises(UserError, match=rf"{file.name} is damaged .* delete it"):
+        READERS[name](tmp_path)
+    file.unlink()
+    if not name.startswith("small"):  # others do without it
+        READERS[name](tmp_path)
+
+
+def test_a_record_with_values_of_another_kind_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "jobs" / "net" / "job.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"job": "net", "epochs": "many"}')
+    with pytest.raises(UserError, match=r"job\.json is damaged"):
+        write_jobs(Run(tmp_path))

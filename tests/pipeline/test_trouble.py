@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import holdfast
 from commands import run
-from holdfast.core.errors import MachineError, UserError
+from holdfast.cli.main import app
+from holdfast.core.errors import HoldfastError, MachineError, UserError
 from holdfast.pipeline.train.plan import TrainSpec
 from holdfast.pipeline.train.train import train
 from holdfast.store import Run
@@ -44,6 +46,12 @@ class Model:
 def leaves():
     sys.exit()
 
+
+def leave(images):
+    sys.exit(0)
+
+
+leave.labels = Model.labels
 
 def fills():
     raise OSError(errno.ENOSPC, "No space left on device")
@@ -84,6 +92,22 @@ def test_a_model_that_exits_fails_the_command(workers: str, models: str, photos:
     words = ["eval", photos, "--models", f"{models}:leaving", "--scenarios", "original", "--batch-size", "2"]
     ended = run(*words, "--workers", workers, "--out", tmp_path / "run", "-q", code=1)
     assert "called sys.exit()" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "segment PHOTOS --models MODELS:leave --scenarios original",
+        "perturb diorama:test?n=2 --models embedded:resnet_rho0 --generator gan:left_at_import:gan --oracle clip:embedded",
+        "ask PHOTOS --models MODELS:leaving --questions full_list",
+        "check MODELS:leaving PHOTOS",
+    ],
+)
+def test_whatever_plug_in_exits_fails_the_command(words: str, models: str, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "modules" / "left_at_import.py").write_text("import sys\nsys.exit(0)\n")
+    asked = words.replace("PHOTOS", str(photos)).replace("MODELS", models).split()
+    ended = CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "out"), "-q"])
+    assert isinstance(ended.exception, HoldfastError) and "called sys.exit()" in str(ended.exception)
 
 
 def test_a_full_disk_inside_a_model_is_no_row(models: str, photos: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.core.errors import UserError
+from holdfast.core.errors import UserError, raise_machine_trouble
 from holdfast.core.files import whole_file
 from holdfast.core.files import write_atomic as write_atomic
 from holdfast.core.fingerprint import canonical_json
@@ -126,7 +126,8 @@ def tar_images(path: Path) -> dict[str, bytes]:
                 key, _, extension = member.name.partition(".")
                 if member.isfile() and extension in ("png", "jpg") and (file := archive.extractfile(member)):
                     images[unquote(key)] = file.read()
-    except (OSError, tarfile.TarError):
+    except (OSError, tarfile.TarError) as error:
+        raise_machine_trouble(error)
         return {}
     return images
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.names import Name
 from holdfast.core.places import address, place, shown
 from holdfast.core.types import Collection, ImageSource, MaskSource, Problem, Sample
@@ -290,6 +290,7 @@ def _cell(path: str, group: int, row: int, column: str) -> bytes:
     try:
         value = _cells(path, group, column)[row].as_py()
     except (OSError, IndexError, pa.ArrowException) as error:
+        raise_machine_trouble(error)
         raise SampleError(f"{Path(path).name} cannot be read: {error}") from error
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):

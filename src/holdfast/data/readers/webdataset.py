@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, raise_machine_trouble
 from holdfast.core.names import Name
 from holdfast.core.places import address, last_name, place, resolved
 from holdfast.core.types import Collection, MaskSource, Problem, Sample
@@ -122,6 +122,7 @@ def _index(shard: Path, problems: list[Problem]) -> Iterator[_Group]:
                     group = _Group(shard, key)
                 group.members[extension.lower()] = (member.offset_data, member.size)
     except (tarfile.TarError, OSError, ValueError) as error:
+        raise_machine_trouble(error)
         problems.append(Problem(shard.name, f"the shard is damaged or not an uncompressed tar ({error})"))
     if group is not None:
         yield group

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from holdfast.core.errors import raise_machine_trouble
 from holdfast.core.files import whole_file
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.data.writers import coco_text, tar_images, write_atomic, write_parquet_shard, write_tar_shard
@@ -268,7 +269,8 @@ def _shard_holds(out: Path, format: str) -> Callable[[dict[str, Any]], bool]:
             return tar_images(path)
         try:
             rows = pq.read_table(path, columns=["sample_id", "image"]).to_pylist()
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException) as error:
+            raise_machine_trouble(error)
             return {}
         return {row["sample_id"]: row["image"]["bytes"] for row in rows}
 

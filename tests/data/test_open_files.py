@@ -49,9 +49,6 @@ READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
         lambda root: _parquet(root / "a.parquet"),
         lambda file: huggingface._cell(str(file), 0, 0, "image"),
     ),
-        lambda root: _parquet(root / "a.parquet"),
-        lambda file: huggingface._cell(str(file), 0, 0, "image"),
-    ),
     "webdataset": (lambda root: _tar(root / "a.tar"), lambda file: list(webdataset._index(file, []))),
     "synth --format webdataset": (lambda root: _tar(root / "a.tar"), tar_images),
     "synth --format parquet": (

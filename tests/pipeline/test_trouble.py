@@ -98,7 +98,7 @@ def test_a_model_that_exits_fails_the_command(workers: str, models: str, photos:
     "words",
     [
         "segment PHOTOS --models MODELS:leave --scenarios original",
-        "perturb diorama:test?n=2 --models embedded:vit_rho0 --generator gan:left_at_import:g --oracle clip:embedded",
+        "perturb diorama:test?n=2 --models embedded:vit_rho95 --generator gan:left_at_import:g --oracle clip:embedded",
         "ask PHOTOS --models MODELS:leaving --questions full_list",
         "check MODELS:leaving PHOTOS",
     ],

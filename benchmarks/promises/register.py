@@ -310,7 +310,7 @@ def _slips() -> Iterator[Promise]:
         for units, share in zip(UNITS, least, strict=True):
             trial = {"twice": auditing.printed_twice, "claims": auditing.claimed}.get(table, auditing.slips)
             options = {"table": table, "column": column} if trial is auditing.slips else {}
-            draws = 500 if units < 5 else 250  # from 5 units on nearly all are seen
+            draws = 400 if units < 5 else 200  # from 5 units on nearly all are seen
             simulation = Simulation(f"audit.slip-{column}-{units}", trial, draws, options | {"units": units})
             setting = f"{words}: a slip of {units} unit{'s' if units > 1 else ''} of the last digit"
             yield Promise("audit", statement, setting, simulation, "seen", share / 100, 1.0)
@@ -322,7 +322,7 @@ def _slips() -> Iterator[Promise]:
     yield from _rows("audit", text, "seen", 0.8, 1.0, auditing.wrong_stars, 600, stars)
     text = "sentences that follow from their table are called wrong in at most 0.1 %"
     right: Settings = {"slip-claim-20": ("claims beside one that has a slip of 20 units", {"units": 20})}
-    yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.claimed, 250, right)
+    yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.claimed, 200, right)
 
 
 CLEAN: Settings = {
@@ -364,16 +364,16 @@ def _register() -> Iterator[Promise]:
     yield from _rows("accuracy", text, "worst", 0.95, 1.0, answers.class_counts, 20_000, every)
 
     text = "Intervals cover in 93–97 % of data sets"
-    yield from _rows("drops", text, "covers", 0.93, 0.97, answers.drop, 3_000, DROPS)
+    yield from _rows("drops", text, "covers", 0.93, 0.97, answers.drop, 2_500, DROPS)
     text = "With 12 shared donors they cover in 92–97 %"
-    yield from _rows("drops", text, "covers", 0.92, 0.97, answers.drop, 3_000, DROPS_12)
+    yield from _rows("drops", text, "covers", 0.92, 0.97, answers.drop, 2_500, DROPS_12)
     text = "Ignoring the donors would cover in less than 90 %"
     blind = {name: DROPS_12[name] for name in ("donors-12", "donors-12x3")}
-    yield from _rows("drops", text, "blind_covers", 0.0, 0.9, answers.drop, 3_000, blind)
+    yield from _rows("drops", text, "blind_covers", 0.0, 0.9, answers.drop, 2_500, blind)
     text = "the interval is cautious (96–100 %)"
-    yield from _rows("drops", text, "covers", 0.96, 1.0, answers.drop, 3_000, DROPS_CAUTIOUS)
+    yield from _rows("drops", text, "covers", 0.96, 1.0, answers.drop, 2_500, DROPS_CAUTIOUS)
     text = "Where a fourth of the photos are near-copies of others, intervals cover in 90–96 %"
-    yield from _rows("drops", text, "covers", 0.90, 0.96, answers.drop, 3_000, DROPS_COPIES)
+    yield from _rows("drops", text, "covers", 0.90, 0.96, answers.drop, 2_500, DROPS_COPIES)
     text = "Exact McNemar rejects a true null in 3–7 % of samples when hundreds of photos changed"
     yield from _rows("drops", text, "rejects", 0.03, 0.07, answers.sign_test, 20_000, SIGN_TESTS)
     text = "Nadeau and Bengio's interval covers in 93–97 %"
@@ -403,17 +403,17 @@ def _register() -> Iterator[Promise]:
     yield from _rows("sequential", text, "too_low", 0.0, 0.025, answers.rounds, 2_000, looks)
 
     text = "The interval covers the true score in 93–99 % of data sets"
-    yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 1_500, SCORES)
+    yield from _rows("robustness-score", text, "covers", 0.93, 0.99, answers.score, 1_200, SCORES)
     text = "a floor at the true score is passed in at most 5 %"
-    yield from _rows("robustness-score", text, "floor_passed", 0.0, 0.05, answers.score, 1_500, SCORES)
+    yield from _rows("robustness-score", text, "floor_passed", 0.0, 0.05, answers.score, 1_200, SCORES)
     text = "Where almost nothing is lost it covers in at least 95 %"
-    yield from _rows("robustness-score", text, "covers", 0.95, 1.0, answers.score, 1_500, SCORES_NEAR_NOTHING)
+    yield from _rows("robustness-score", text, "covers", 0.95, 1.0, answers.score, 1_200, SCORES_NEAR_NOTHING)
     text = "0 % of the intervals have no width"
-    yield from _rows("robustness-score", text, "no_width", 0.0, 0.0, answers.score, 1_500, SCORES_NEAR_NOTHING)
+    yield from _rows("robustness-score", text, "no_width", 0.0, 0.0, answers.score, 1_200, SCORES_NEAR_NOTHING)
     text = "Where a third of the photos lack a mask it covers in 91–97 %"
-    yield from _rows("robustness-score", text, "covers", 0.91, 0.97, answers.score, 1_500, SCORES_MISSING)
+    yield from _rows("robustness-score", text, "covers", 0.91, 0.97, answers.score, 1_200, SCORES_MISSING)
     text = "Where a fourth of the photos are near-copies of others it covers in 88–97 %"
-    yield from _rows("robustness-score", text, "covers", 0.88, 0.97, answers.score, 1_500, SCORES_COPIES)
+    yield from _rows("robustness-score", text, "covers", 0.88, 0.97, answers.score, 1_200, SCORES_COPIES)
 
     text = "Intervals of lost recall cover in 93–98 % of data sets"
     yield from _rows("objects", text, "covers", 0.93, 0.98, objects.recall_drop, 3_000, RECALLS)
@@ -423,15 +423,15 @@ def _register() -> Iterator[Promise]:
     yield from _rows("objects", text, "change_covers", 0.89, 0.97, objects.precision_change, 1_000, PRECISIONS)
 
     text = "a model that is worse than the margin somewhere passes with at most 5 %"
-    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 6_000, GATES)
-    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 1_500, GATES_WHOLE)
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 5_000, GATES)
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_at_margin, 600, GATES_WHOLE)
     yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_single_answers, 20_000, GATES_SINGLE)
-    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_conditions, 600, GATES_UNION)
+    yield from _rows("release-gate", text, "passes", 0.0, 0.05, models.gate_conditions, 300, GATES_UNION)
     text = "A model that is exactly at the margin fails with at most 5 %"
-    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_at_margin, 6_000, GATES)
-    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_at_margin, 1_500, GATES_WHOLE)
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_at_margin, 5_000, GATES)
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_at_margin, 600, GATES_WHOLE)
     yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_single_answers, 20_000, GATES_SINGLE)
-    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_conditions, 600, GATES_UNION)
+    yield from _rows("release-gate", text, "fails", 0.0, 0.05, models.gate_conditions, 300, GATES_UNION)
     text = "with the fewest of them the verdict falls in at most 8 of 10 cases"
     yield from _rows("release-gate", text, "least", 0.0, 0.8, models.gate_more_photos, 2_000, GATES_MORE)
     text = "with the most in at least 8 of 10"
@@ -443,40 +443,40 @@ def _register() -> Iterator[Promise]:
     yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.paired_models, 20_000, PAIRED)
     lent = _lent("two equal models", "pairs-")
     text = "Where photos share donors, the intervals of two models cover in 93–98 %"
-    yield from _rows("comparing-models", text, "covers", 0.93, 0.98, models.lent_pairs, 1_000, lent)
-    yield from _rows("comparing-models", text, "covers_condition", 0.93, 0.98, models.lent_pairs, 1_000, lent)
+    yield from _rows("comparing-models", text, "covers", 0.93, 0.98, models.lent_pairs, 600, lent)
+    yield from _rows("comparing-models", text, "covers_condition", 0.93, 0.98, models.lent_pairs, 600, lent)
     text = "equal models on shared donors are told apart in at most 7 %"
-    yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.lent_pairs, 1_000, lent)
-    yield from _rows("comparing-models", text, "told_apart_condition", 0.0, 0.07, models.lent_pairs, 1_000, lent)
+    yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.lent_pairs, 600, lent)
+    yield from _rows("comparing-models", text, "told_apart_condition", 0.0, 0.07, models.lent_pairs, 600, lent)
     text = "among several equal models, any two are told apart in 3–7 % of data sets"
-    yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 1_500, RANKS)
+    yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 1_000, RANKS)
     text = "All intervals of the ranks' accuracies cover together in 92–97 %"
-    yield from _rows("comparing-models", text, "covers", 0.92, 0.97, models.equal_models, 1_500, RANKS)
+    yield from _rows("comparing-models", text, "covers", 0.92, 0.97, models.equal_models, 1_000, RANKS)
 
     text = "rejected in 3–7 % at .05"
     sized = {name: INTERACTION[name] for name in ("additive-60", "additive-250", "separated", "few")}
-    yield from _rows("interaction", text, "rejects", 0.03, 0.07, models.no_interaction, 2_000, sized)
+    yield from _rows("interaction", text, "rejects", 0.03, 0.07, models.no_interaction, 1_500, sized)
     text = "Intervals of differences of drops cover in 93–97 %"
-    yield from _rows("interaction", text, "covers", 0.93, 0.97, models.no_interaction, 2_000, INTERACTION)
+    yield from _rows("interaction", text, "covers", 0.93, 0.97, models.no_interaction, 1_500, INTERACTION)
     additive = _lent("two models, three conditions", logits="additive")
     text = "Where photos share donors, the joint test rejects in 2–7 %"
-    yield from _rows("interaction", text, "rejects", 0.02, 0.07, models.no_interaction, 1_000, additive)
+    yield from _rows("interaction", text, "rejects", 0.02, 0.07, models.no_interaction, 600, additive)
     text = "intervals of differences on shared donors cover in 93–99 %"
-    yield from _rows("interaction", text, "covers", 0.93, 0.99, models.no_interaction, 1_000, additive)
+    yield from _rows("interaction", text, "covers", 0.93, 0.99, models.no_interaction, 600, additive)
     text = "With few photos a contrast the joint test is somewhat timid (2–5 % rejections instead of 5 %)"
     timid = {name: INTERACTION[name] for name in ("many-120",)}
-    yield from _rows("interaction", text, "rejects", 0.02, 0.05, models.no_interaction, 2_000, timid)
+    yield from _rows("interaction", text, "rejects", 0.02, 0.05, models.no_interaction, 1_500, timid)
 
     sets: Settings = {"drop": ("120 and 80 photos in four classes", {"photos": 120, "others": 80})}
     text = "Intervals of drops cover in 93–99 % of pairs of datasets"
-    yield from _rows("between-datasets", text, "covers", 0.93, 0.99, models.two_datasets, 1_000, sets)
+    yield from _rows("between-datasets", text, "covers", 0.93, 0.99, models.two_datasets, 500, sets)
 
     three: Settings = {"three": ("three equal models, 120 photos, two conditions", {"models": 3, "photos": 120})}
     three |= _lent("three equal models, two conditions", models=3)
     text = "equal models are told apart in at most 7 % of data sets"
-    yield from _rows("choice", text, "told_apart", 0.0, 0.07, models.choices, 1_000, three)
+    yield from _rows("choice", text, "told_apart", 0.0, 0.07, models.choices, 600, three)
     text = "intervals of the weighted accuracy cover in 93–98 %"
-    yield from _rows("choice", text, "covers", 0.93, 0.98, models.choices, 1_000, three)
+    yield from _rows("choice", text, "covers", 0.93, 0.98, models.choices, 600, three)
 
     text = "The interval covers in 93–97 %"
     yield from _rows("confidence", text, "covers", 0.93, 0.97, answers.auroc, 20_000, AUROC)
@@ -492,9 +492,9 @@ def _register() -> Iterator[Promise]:
     yield from _rows("fmr", text, "told_apart", 0.0, 0.09, walks.walked_models, 1_000, alike)
 
     text = "intervals of FMR hold the truth in 93–99 %"
-    yield from _rows("fmr-people", text, "fmr", 0.93, 0.99, walks.judged_walks, 1_000, PEOPLE)
+    yield from _rows("fmr-people", text, "fmr", 0.93, 0.99, walks.judged_walks, 600, PEOPLE)
     text = "those of false accepts in 92–98 %"
-    yield from _rows("fmr-people", text, "false_accepts", 0.92, 0.98, walks.judged_walks, 1_000, PEOPLE)
+    yield from _rows("fmr-people", text, "false_accepts", 0.92, 0.98, walks.judged_walks, 600, PEOPLE)
 
     text = "Simulated McNemar tests at the n asked for find the difference in 80 % of data sets, ± 1.5 points"
     yield from _rows("sample-size", text, "finds", 0.785, 0.815, models.power, 40_000, POWER)
@@ -512,15 +512,15 @@ def _register() -> Iterator[Promise]:
 
     text = "Where cells scatter independently, intervals of coefficients cover in 93–97 %"
     cells: Settings = {"coefficient": ("three models, three scenarios, four classes", {})}
-    yield from _rows("regression", text, "covers", 0.93, 0.97, models.regression, 1_000, cells)
+    yield from _rows("regression", text, "covers", 0.93, 0.97, models.regression, 600, cells)
     classes: Settings = {
         "class": ("ten photos of each of four equal classes, two models, three conditions", {}),
         "class-donors": ("the same, the pasted ones on 8 shared donors", {"donors": 8}),
     }
     text = "the clustered 95 % interval of a class covers 0 in 92–99 % of samples"
-    yield from _rows("regression", text, "covers", 0.92, 0.99, models.regression_of_photos, 800, classes)
+    yield from _rows("regression", text, "covers", 0.92, 0.99, models.regression_of_photos, 500, classes)
     text = "the published one in fewer than 70 %"
-    yield from _rows("regression", text, "published", 0.0, 0.70, models.regression_of_photos, 800, classes)
+    yield from _rows("regression", text, "published", 0.0, 0.70, models.regression_of_photos, 500, classes)
     text = "Intervals of Krippendorff's α cover in 92–97 %"
     people: Settings = {"alpha": ("150 images, three people who are right in 80 %", {"items": 150})}
     yield from _rows("agreement", text, "covers", 0.92, 0.97, walks.raters, 1_500, people)
@@ -529,23 +529,23 @@ def _register() -> Iterator[Promise]:
         "12": ("30 images, 12 people", {"images": 30, "people": 12}),
         "5": ("60 images, 5 people", {"images": 60, "people": 5}),
     }
-    yield from _rows("votes", text, "covers", 0.93, 0.99, walks.ratings, 600, crowds)
+    yield from _rows("votes", text, "covers", 0.93, 0.99, walks.ratings, 400, crowds)
     two_way: Settings = {
         "60": ("60 photos, two images each, two-way", {"photos": 60}),
         "200": ("200 photos, two images each, two-way", {"photos": 200}),
     }
     text = "Intervals of accuracies cover in 92–97 %"
-    yield from _rows("questions", text, "covers", 0.92, 0.97, walks.asked, 1_000, two_way)
+    yield from _rows("questions", text, "covers", 0.92, 0.97, walks.asked, 600, two_way)
     text = "those of the position bias in 93–99 %"
-    yield from _rows("questions", text, "bias", 0.93, 0.99, walks.asked, 1_000, two_way)
+    yield from _rows("questions", text, "bias", 0.93, 0.99, walks.asked, 600, two_way)
     outlines: Settings = {
         "15": ("6 classes of 15 photos", {"classes": 6, "each": 15}),
         "5": ("6 classes of 5 photos", {"classes": 6, "each": 5}),
     }
     text = "Intervals of mIoU cover in 90–97 %"
-    yield from _rows("segmentation", text, "covers", 0.90, 0.97, walks.outlined, 500, outlines)
+    yield from _rows("segmentation", text, "covers", 0.90, 0.97, walks.outlined, 300, outlines)
     text = "those of its drops in 90–97 %"
-    yield from _rows("segmentation", text, "drop", 0.90, 0.97, walks.outlined, 500, outlines)
+    yield from _rows("segmentation", text, "drop", 0.90, 0.97, walks.outlined, 300, outlines)
     text = "Intervals of shares cover in 92–97 %"
     prompts: Settings = {"share": ("40 prompts of unlike difficulty, five images each", {})}
     yield from _rows("mining", text, "covers", 0.92, 0.97, walks.prompts, 10_000, prompts)
@@ -554,7 +554,7 @@ def _register() -> Iterator[Promise]:
     yield from _rows("mining", text, "covers", 0.93, 0.99, walks.changed_prompts, 10_000, gains)
 
     text = "Clean tables raise less than 1 alarm in 1,000 cells"
-    yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.clean, 1_500, CLEAN)
+    yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.clean, 1_000, CLEAN)
     yield from _slips()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,10 +13,12 @@ from made_rows import table
 from scipy.stats import t
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
+from holdfast.cli.listing import print_accuracy
 from holdfast.core.errors import UserError
 from holdfast.stats.core.paired import mcnemar
 from holdfast.stats.core.reduce import Counts, reduce
 from holdfast.stats.effects.drops import corrected_resampled_interval, drops, paired_effect
+from holdfast.store import Run
 
 
 def cells(labels: np.ndarray, right: np.ndarray, donors: np.ndarray | None = None) -> pd.DataFrame:
@@ -109,7 +113,9 @@ def test_drops_table() -> None:
     assert drops(counts).equals(drops(counts))
 
 
-def test_a_drop_that_is_wide_because_of_one_class_says_which() -> None:
+def test_a_drop_that_is_wide_because_of_one_class_says_which(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [
         {"model": "m", "condition": name, "source_id": f"{label}{n}", "label": label,
          "correct": name == "original" or label != "rare" or n > 0}
@@ -117,6 +123,12 @@ def test_a_drop_that_is_wide_because_of_one_class_says_which() -> None:
         for label, count in (("cat", 40), ("dog", 40), ("rare", 3))
         for n in range(count)
     ]  # fmt: skip
+    run = Run(tmp_path / "run")
+    run.begin({"verb": "evaluate", "dataset": "d", "classes": ["cat", "dog", "rare"], "models": ["m"], "seed": 0})
+    run.predictions.write(table(rows))
+    print_accuracy(run)
+    said = capsys.readouterr().out
+    assert "98.8% / 98.8% (wide: rare)" in said and said.count("(wide: rare)") == 1
     assert drops(reduce(table(rows))).iloc[0]["wide_class"] == "rare"
     assert drops(reduce(table(rows)), average="micro").iloc[0]["wide_class"] == ""
     common = [row for row in rows if row["label"] != "rare"]

@@ -91,9 +91,11 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
 
 
 def print_accuracy(run: Run) -> None:
-    """Print accuracy by condition and model; the report has intervals and verdicts."""
+    """Print accuracy by condition and model, and the class that makes a drop unsure; the report has intervals."""
     from holdfast import registry
+    from holdfast.api import Results
     from holdfast.core.conditions import condition_name
+    from holdfast.stats.effects.drops import drops
 
     rows = run.rows(["condition", "variant", "model", "status", "correct", "correct_restricted"]).to_pandas()
     good = rows[rows["status"] == "ok"]
@@ -107,11 +109,17 @@ def print_accuracy(run: Run) -> None:
     conditions = set(zip(good["condition"], good["variant"], strict=True))
 
     title = f"{sizes.iloc[0]:,} pictures each" if alike else "(pictures)"
+    table = drops(Results(run).counts, resamples=2)  # for the classes, which need no resampling
+    wide = {(row["condition"], row["model"]): row["wide_class"] for row in table.to_dict("records")}
+    if any(wide.values()):
+        title += "; wide: CLASS makes most of the drop's uncertainty"
 
     def cell(*key: str) -> str:
         if key not in means.index:
             return "–"
-        return "{:.1%} / {:.1%}".format(*means.loc[key]) + ("" if alike else f" ({sizes.loc[key]})")
+        unsure = wide.get((condition_name(*key[:2]), key[2]), "")
+        size = "" if alike else f" ({sizes.loc[key]})"
+        return "{:.1%} / {:.1%}".format(*means.loc[key]) + size + (f" (wide: {unsure})" if unsure else "")
 
     print_table(("condition", *models), (
         (condition_name(*pair), *(cell(*pair, model) for model in models))

@@ -107,6 +107,11 @@ def donor_counts(rng: np.random.Generator, donors: int, lost: float):
     return reduce(table(rows)), reduce(table(worse))
 
 
+def test_enough_donors_are_counted_in_words():
+    result = gate(*donor_counts(np.random.default_rng(0), 5, 0.0), margin=0.3, conditions=["random_background"])
+    assert result.sentence.endswith("The test counts that photos share 5 donors or more, and errs in at most 5 %.")
+
+
 def test_too_few_donors_are_refused_in_words():
     rng = np.random.default_rng(0)
     result = gate(*donor_counts(rng, 4, 0.0), conditions=["random_background"])

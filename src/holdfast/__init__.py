@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         choose,
         compare,
         data,
-        detect,
         evaluate,
         explain,
         generate,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         report,
         segment,
         synth,
+        telltale,
         train,
     )
     from holdfast.scenarios import parse_conditions, render, scenario
@@ -58,7 +58,6 @@ __all__ = [
     "choose",
     "compare",
     "data",
-    "detect",
     "evaluate",
     "explain",
     "export",
@@ -78,6 +77,7 @@ __all__ = [
     "scenario",
     "segment",
     "synth",
+    "telltale",
     "train",
     "verify",
 ]

@@ -145,6 +145,7 @@ vlms: Registry[Any] = Registry("vision-language model", "holdfast.vlms")
 data: Registry[Any] = Registry("data scheme", "holdfast.data")
 annotators: Registry[Any] = Registry("mask maker", "holdfast.annotators")
 segmenters: Registry[Any] = Registry("segmenter scheme", "holdfast.segmenters")
+detectors: Registry[Any] = Registry("detector scheme", "holdfast.detectors")
 generators: Registry[Any] = Registry("latent generator", "holdfast.generators")
 image_makers: Registry[Any] = Registry("image maker", "holdfast.image_makers")
 oracles: Registry[Any] = Registry("oracle", "holdfast.oracles")
@@ -172,6 +173,9 @@ _VLMS = (
 _DATA = (
     ("folder", "readers.folder:load", "a class-per-folder tree, with masks/ beside images/ if there"),
     ("coco", "readers.coco:load", "COCO instances JSON"),
+    ("boxes", "readers.box_files:load_csv", "a CSV with a row per box"),
+    ("yolo", "readers.box_files:load_yolo", "YOLO text files beside images"),
+    ("voc", "readers.box_files:load_voc", "Pascal VOC's XML files beside images"),
     ("manifest", "readers.manifest:load", "a CSV or Parquet list of images"),
     ("webdataset", "readers.webdataset:load", "tar shards"),
     ("huggingface", "readers.huggingface:load", "Hugging Face Parquet folders, save_to_disk folders, export's own"),
@@ -242,6 +246,23 @@ _SEGMENTERS = (
     ),
     ("hf", "segmenters.transformers_segmenters:load", "transformers semantic segmentation, by name or folder"),
 )
+_DETECTORS = (
+    (
+        "torchvision",
+        "detectors.torchvision_detectors:load",
+        "Faster R-CNN, RetinaNet, FCOS, SSD; weights by tag or file",
+    ),
+    ("hf", "detectors.transformers_detectors:load", "transformers object detection (DETR, RT-DETR, YOLOS …)"),
+    ("owl", "detectors.transformers_detectors:load_owl", "zero-shot detection of transformers, asked for the classes"),
+    ("onnx", "detectors.onnx_detectors:load", "an ONNX file with ?decode=yolox, yolov8, detr or boxes-scores-labels"),
+    ("python", "detectors.python_detectors:load", "an object with detect, or a callable with ?task=detect"),
+    ("embedded", "detectors.heat_map:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
+    (
+        "known",
+        "holdfast.pipeline.evaluate.known_detectors:load",
+        "hand-made detectors of drawn scenes whose answer is known (known:perfect …)",
+    ),
+)
 _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
@@ -281,6 +302,7 @@ for _registry, _room, _table in (
     (models, "models", _MODELS),
     (vlms, "models", _VLMS),
     (segmenters, "models", _SEGMENTERS),
+    (detectors, "models", _DETECTORS),
     (data, "data", _DATA),
     (annotators, "annotate", _ANNOTATORS),
     (generators, "generate", _GENERATORS),

@@ -15,7 +15,7 @@ from holdfast.pipeline import specs
 
 VERBS = {
     "ask": specs.AskSpec, "choose": specs.ChooseSpec,
-    "data": specs.InventorySpec, "detect": specs.DetectSpec, "evaluate": specs.EvaluateSpec,
+    "data": specs.InventorySpec, "telltale": specs.TelltaleSpec, "evaluate": specs.EvaluateSpec,
     "explain": specs.ExplainSpec, "generate": specs.GenerateSpec, "mask": specs.MaskSpec, "mine": specs.MineSpec,
     "modes": specs.ModesSpec, "perturb": specs.PerturbSpec, "remedy": specs.RemedySpec, "segment": specs.SegmentSpec,
     "synth": specs.SynthSpec, "train": specs.TrainSpec,

@@ -97,7 +97,7 @@ def test_runs_made_beforehand_are_read_and_left_alone(made: Path, tmp_path: Path
 def test_what_is_refused(made: Path, tmp_path: Path) -> None:
     given = made / "runs" / "trained"
     for assignment, sentence in (
-        (f"detected={given}", "is a run of holdfast train; detected takes one of holdfast detect"),
+        (f"detected={given}", "is a run of holdfast train; detected takes one of holdfast telltale"),
         (f"segmented={tmp_path}", "is not a run directory"),
         ("parts=classify,clasify", "did you mean classify"),
         ("scenarios=grey,red", "must have original and another one"),

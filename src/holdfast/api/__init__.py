@@ -10,7 +10,7 @@ run.rows().to_pandas()
 from __future__ import annotations
 
 from holdfast.api.findings import choose, explain, modes, remedy
-from holdfast.api.runs import ask, data, detect, evaluate, generate, mask, mine, perturb, segment, synth, train
+from holdfast.api.runs import ask, data, evaluate, generate, mask, mine, perturb, segment, synth, telltale, train
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
 from holdfast.results import Results, compare, open_run, report
@@ -21,7 +21,6 @@ __all__ = [
     "choose",
     "compare",
     "data",
-    "detect",
     "evaluate",
     "explain",
     "generate",
@@ -36,5 +35,6 @@ __all__ = [
     "report",
     "segment",
     "synth",
+    "telltale",
     "train",
 ]

@@ -21,7 +21,6 @@ from holdfast.pipeline.samples import inventory
 from holdfast.pipeline.segment.segment import segment as _segment
 from holdfast.pipeline.specs import (
     AskSpec,
-    DetectSpec,
     EvaluateSpec,
     GenerateSpec,
     InventorySpec,
@@ -31,11 +30,12 @@ from holdfast.pipeline.specs import (
     PerturbSpec,
     SegmentSpec,
     SynthSpec,
+    TelltaleSpec,
     TrainSpec,
 )
 from holdfast.pipeline.synth.synth import make_spec
 from holdfast.pipeline.synth.synth import synth as _synth
-from holdfast.pipeline.telltale.detect import detect as _detect
+from holdfast.pipeline.telltale.telltale import telltale as _telltale
 from holdfast.pipeline.train.train import train as _train
 from holdfast.pipeline.walk.perturb import perturb as _perturb
 from holdfast.results import Results
@@ -143,12 +143,12 @@ def segment(
         return Results(_segment(spec, folder, progress=progress, executor=workers)[0])
 
 
-@verb(DetectSpec, temporary=True)
-def detect(spec: DetectSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
+@verb(TelltaleSpec, temporary=True)
+def telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = in_notebook) -> Results:
     """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
     from holdfast.report.trained.detection import build_detection
 
     with workplace(out) as (folder, _):
-        run, _ = _detect(spec, folder, progress=progress)
+        run, _ = _telltale(spec, folder, progress=progress)
         build_detection([run], folder / "report")
     return Results(run)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.store import Run
 
 
-KINDS = ("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "studies")
+KINDS = (
+    *("scenarios", "models", "data", "masks", "generators", "image-makers", "oracles", "segmenters", "detectors"),
+    "studies",
+)
 
 
 def print_listing(what: str) -> None:
@@ -65,10 +68,10 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
             yield f"{entry.name}:", entry.summary
         for name in (*available("packaged"), *available("embedded")):
             yield name, "installed"
-    if kind == "segmenters":
+    if kind in ("segmenters", "detectors"):
         from holdfast.models.local_dir import installed
 
-        for name in installed("segmenters"):
+        for name in installed(kind):
             yield f"embedded:{name}", "installed"
 
 
@@ -88,6 +91,40 @@ def print_table(titles: Sequence[object], rows: Iterable[Sequence[object]], *, t
     for row in rows:
         table.add_row(*(escape(visible(str(cell))) for cell in row))
     console_for_tables().print(table)
+
+
+def print_recall(run: Run) -> None:
+    """Print recall and false alarms per picture by condition and detector; the report has intervals and verdicts."""
+    from holdfast import registry
+    from holdfast.core.conditions import condition_name
+    from holdfast.core.objects import IMAGES, OBJECTS
+    from holdfast.store import Parts
+
+    objects, images = (
+        Parts(run.path / "details" / name, schema).rows().to_pandas()
+        for name, schema in (("objects", OBJECTS), ("images", IMAGES))
+    )
+    images = images[images["status"] == "ok"]
+    if images.empty:
+        return
+    key = ["condition", "variant", "model"]
+    counted = objects[(objects["status"] == "ok") & ~objects["crowd"]].astype({"found": float})
+    recall = counted.groupby(key, observed=True)["found"].mean()
+    alarms = images.groupby(key, observed=True)["false_alarms"].mean()
+    models = list(dict.fromkeys(images["model"]))
+    places = {name: place for place, name in enumerate(registry.scenarios)}
+    conditions = set(zip(images["condition"], images["variant"], strict=True))
+
+    def cell(*place: str) -> str:
+        if place not in alarms.index:
+            return "–"
+        share = f"{recall.loc[place]:.1%}" if place in recall.index else "–"
+        return f"{share} / {alarms.loc[place]:.2f}"
+
+    print_table(("condition", *models), (
+        (condition_name(*pair), *(cell(*pair, model) for model in models))
+        for pair in sorted(conditions, key=lambda pair: (places.get(pair[0], len(places)), pair))
+    ), title="objects found / false alarms per picture")  # fmt: skip
 
 
 def print_accuracy(run: Run) -> None:

@@ -99,16 +99,21 @@ def doctor() -> None:
     print_report()
 
 
+def renamed_detect() -> None:
+    """Say what the command ``detect`` is called now."""
+    raise UserError("detect is called telltale now; object detectors are tested with holdfast eval")
+
+
 PLANNED = {
     "eval": runs.evaluate, "synth": generated.synth, "perturb": runs.perturb, "generate": generated.generate,
     "mine": generated.mine, "mask": generated.mask, "ask": runs.ask, "train": runs.train, "segment": runs.segment,
-    "detect": runs.detect,
+    "telltale": runs.telltale,
 }  # fmt: skip
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Start here": (findings.demo, findings.check, list_names, runs.evaluate, findings.report),
     "Images and masks": (generated.data, generated.mask, generated.synth, generated.split, generated.leaks),
     "Measure": (
-        findings.compare, runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.detect,
+        findings.compare, runs.perturb, runs.sparse, runs.ask, runs.train, runs.segment, runs.telltale,
         findings.explain, findings.choose, findings.study, findings.audit,
     ),
     "Generate": (generated.generate, generated.mine, generated.modes, generated.remedy),
@@ -134,6 +139,8 @@ for _title, _commands in GROUPS.items():
         else:
             _below = SIDE_BY_SIDE if _command in TOGETHER else None
             app.command(NAMES.get(_command), rich_help_panel=_title, epilog=_below)(_command)
+_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
+app.command("detect", hidden=True, context_settings=_ANYTHING)(renamed_detect)
 
 
 _INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""Commands that make a run, a table of rows: eval, ask, train, segment, detect, perturb; and sparse, for walks."""
+"""Commands that make a run, a table of rows: eval, ask, train, segment, telltale, perturb; and sparse, for walks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from holdfast.cli.listing import print_table
 from holdfast.cli.progress import echo_summary
 from holdfast.cli.verb import OUT, Argument, CommandCall, Option, Seed, choice, verb
 from holdfast.core.errors import UserError
-from holdfast.pipeline.specs import AskSpec, DetectSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
+from holdfast.core.tasks import DETECT
+from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TelltaleSpec, TrainSpec
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -32,13 +33,13 @@ else:
 @verb(EvaluateSpec, engine=True)
 def evaluate(job: CommandCall[EvaluateSpec]) -> None:
     """Run models on images under every condition; writes the table and nothing else."""
-    from holdfast.cli.listing import print_accuracy
+    from holdfast.cli.listing import print_accuracy, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
 
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
-        print_accuracy(run)
+        (print_recall if run.spec().get("task") == DETECT.name else print_accuracy)(run)
     echo_summary(summary, job.where)
 
 
@@ -138,17 +139,17 @@ def _print_segments(run: Run) -> None:
     ), title="mean IoU")  # fmt: skip
 
 
-@verb(DetectSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
+@verb(TelltaleSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
                            "retry_errors"))  # fmt: skip
-def detect(job: CommandCall[DetectSpec]) -> None:
+def telltale(job: CommandCall[TelltaleSpec]) -> None:
     """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
     from holdfast import api
     from holdfast.cli.progress import TerminalProgress
-    from holdfast.pipeline.telltale.detect import LEFT_OUT
+    from holdfast.pipeline.telltale.telltale import LEFT_OUT
     from holdfast.stats.effects.detection import accuracies
 
     with TerminalProgress(quiet=job.quiet) as progress:
-        results = api.detect(spec=job.spec, out=job.out, progress=progress)
+        results = api.telltale(spec=job.spec, out=job.out, progress=progress)
     for row in accuracies(results.counts).to_dict("records"):
         typer.echo(
             f"{row['model']}: {row['accuracy']:.1%} ({row['low']:.1%} to {row['high']:.1%}) of {row['n']} pictures; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -77,7 +78,6 @@ IMAGES = declared_schema(f"""
     n_objects      int    objects in the picture as shown: those that are ok and no crowd
     n_predictions  int    predictions at the threshold, of the dataset's classes
     false_alarms   int    of these, those that match no object and lie on no crowd
-    other_classes  int    predictions at the threshold of classes that the dataset does not have
     threshold      float  of the score, frozen in the run
     status         word   ok, error or skipped
     error          text   why not
@@ -115,6 +115,15 @@ class TrueObject:
     crowd: bool = False
     mask_made: bool = False
     problem: str = ""
+
+    def pixels(self, height: int, width: int) -> Mask:
+        """Return the object's pixels, HW bool: its mask, or its whole box where there is none."""
+        if self.mask is not None:
+            return self.mask.load(height, width)
+        mask = np.zeros((height, width), np.bool_)
+        x1, y1, x2, y2 = self.box
+        mask[math.floor(y1) : math.ceil(y2), math.floor(x1) : math.ceil(x2)] = True
+        return mask
 
 
 @runtime_checkable

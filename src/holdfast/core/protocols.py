@@ -29,6 +29,12 @@ class Context(Protocol):
         What the mask marks may have changed; SampleError when nothing came out. Conditions of one image share it.
         """
 
+    def target(self, mask: Mask) -> tuple[str, Mask]:
+        """Return the name and the pixels of the object that conditions about one object are about.
+
+        The same for all of them; '' and ``mask`` itself where the dataset does not tell objects apart.
+        """
+
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """Return ``make()``, computed once for this source image and shared by its conditions (a blurred copy, say)."""
 

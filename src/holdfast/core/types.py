@@ -111,6 +111,7 @@ class Collection:
     """A dataset: an ordered list of samples and the classes they can have.
 
     ``empty`` are images without any object: they have no label, and only detectors are asked about them.
+    ``object_classes`` are the classes of all objects, where these are more than the images' labels.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Collection:
     keys: Mapping[str, ClassKeys] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     empty: tuple[Sample, ...] = ()
+    object_classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)

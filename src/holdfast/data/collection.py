@@ -7,7 +7,7 @@ from typing import cast
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import Name, parse_name, parse_options
+from holdfast.core.names import Name, parse_name, parse_options, write_options
 from holdfast.core.places import address, forget_listings, place
 from holdfast.core.types import Collection
 from holdfast.data.published import imagenet_9, imagenet_c, imagenet_d, mvtec, objectnet, ximagenet12
@@ -59,6 +59,18 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
         if not mask_root.is_dir():
             raise UserError(f"masks are read from a folder, which {str(mask_root)!r} is not")
     return cast(Collection, registry.data.get(name.scheme)(name, masks=mask_root))
+
+
+def box_data(boxes: str, images: str) -> str:
+    """Return the name of the data that a file or folder of boxes and a folder of images are, together."""
+    path = existing(boxes, "the file of boxes")
+    if path.is_dir():
+        scheme = "voc" if any(path.glob("*.xml")) or (path / "Annotations").is_dir() else "yolo"
+    else:
+        scheme = {".json": "coco", ".csv": "boxes", ".tsv": "boxes"}.get(path.suffix.lower(), "")
+    if not scheme:
+        raise UserError(f"boxes are a COCO file, a CSV, or a folder of YOLO or VOC files, which {boxes!r} is not")
+    return f"{scheme}:{boxes}{write_options({'images': images})}"
 
 
 def _parse(text: str) -> Name:

@@ -164,8 +164,12 @@ class _Outputs:
         return f"outputs are called {', '.join(self.space.names[:3])}, …"
 
 
-def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace) -> LabelMap:
+def map_labels(
+    classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace, *, some: bool = False
+) -> LabelMap:
     """Return which outputs mean which class: by its keys where they apply to this space, else by its name.
+
+    With ``some``, classes without an output are allowed as long as one class has some.
 
     WordNet ids apply where the space knows its own, indices where it is ImageNet-1k's. A name matches an output's
     whole name or any of its comma-separated synonyms, or is itself a WordNet id.
@@ -184,7 +188,7 @@ def map_labels(classes: Sequence[str], keys: Mapping[str, ClassKeys], space: Lab
         members.append(tuple(sorted(indices)))
         if not indices:
             lost.append(name)
-    if lost:
+    if lost and not (some and len(lost) < len(classes)):
         raise _unmappable(lost, outputs)
     owner: dict[int, str] = {}
     for name, own in zip(classes, members, strict=True):

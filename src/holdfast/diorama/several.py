@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -206,6 +207,7 @@ class SeveralObjects:
 
     scene: SceneOfSeveral
     size: int
+    exact: ClassVar[bool] = True  # every object has a mask of its own
 
     def fingerprint(self) -> str:
         """Return a hash of the factors, the size and the renderer's version."""

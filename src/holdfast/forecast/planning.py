@@ -145,7 +145,7 @@ def plan(
     """Forecast what a run takes, from trials of the same command with fewer images.
 
     Args:
-        verb: eval, synth, perturb, generate, mine, mask, ask, train, segment or detect.
+        verb: eval, synth, perturb, generate, mine, mask, ask, train, segment or telltale.
         seconds: time that the trials may take together; two are always made, and on a busy machine as many as are
             needed to tell the price of an image.
         machines: number of machines that share the run.

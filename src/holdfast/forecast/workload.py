@@ -17,7 +17,6 @@ from holdfast.pipeline.samples import applicable, read, stored_conditions
 from holdfast.pipeline.specs import (
     AskSpec,
     DataSpec,
-    DetectSpec,
     EvaluateSpec,
     GenerateSpec,
     MaskSpec,
@@ -25,6 +24,7 @@ from holdfast.pipeline.specs import (
     PerturbSpec,
     SegmentSpec,
     SynthSpec,
+    TelltaleSpec,
     TrainSpec,
 )
 from holdfast.pipeline.synth.files import SHARD_FORMATS
@@ -164,15 +164,15 @@ def _mine(spec: MineSpec, options: Mapping[str, Any]) -> Workload:
 
 
 def _trained(spec: TrainSpec, options: Mapping[str, Any]) -> Workload:
-    """Count jobs of networks × conditions × folds, each with its epochs, for ``train``, ``segment`` and ``detect``."""
+    """Count jobs of networks × conditions × folds, each with its epochs, for the verbs that train."""
     load, collection = _images(spec)
-    conditions = 1 if isinstance(spec, DetectSpec) else len(parse_conditions(spec.scenarios))
+    conditions = 1 if isinstance(spec, TelltaleSpec) else len(parse_conditions(spec.scenarios))
     networks, folds = spec.architectures, spec.folds
     if isinstance(spec, SegmentSpec) and not networks:  # existing models are only tested
         return replace(load, conditions=conditions, models=max(1, len(spec.models)))
     epochs = spec.settled().epochs
     few, fewer = min(folds, 2), min(folds, 3)
-    each = spec.train_on == "each" or isinstance(spec, DetectSpec)
+    each = spec.train_on == "each" or isinstance(spec, TelltaleSpec)
     trainings = len(networks) * (conditions if each else 1)
 
     def work(units: int, changed: Mapping[str, Any]) -> Amounts:
@@ -205,6 +205,6 @@ VERBS: Mapping[str, tuple[type, Callable[[Any, Mapping[str, Any]], Workload]]] =
     "ask": (AskSpec, _ask),
     "train": (TrainSpec, _trained),
     "segment": (SegmentSpec, _trained),
-    "detect": (DetectSpec, _trained),
+    "telltale": (TelltaleSpec, _trained),
 }
 """Verb → its spec, and how its work is counted."""

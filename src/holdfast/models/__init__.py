@@ -11,7 +11,9 @@ from typing import Any, cast
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, parse_name
+from holdfast.core.objects import Detector
 from holdfast.core.protocols import Classifier, Segmenter, VisionLanguageModel
+from holdfast.core.types import Collection
 
 
 def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
@@ -37,6 +39,29 @@ def load_segmenter(text: str, *, device: str = "auto") -> Segmenter:
     return cast(Segmenter, _load(registry.segmenters, parse_name(text), "a segmenter", "embedded:unet", device=device))
 
 
+def load_detector(text: str, *, device: str = "auto", collection: Collection | None = None) -> Detector:
+    """Load a detector by a name such as ``hf:FOLDER``, ``onnx:FILE?decode=yolox`` or ``embedded:boxes_rho0``.
+
+    ``collection`` is for detectors that are asked for its classes (``owl:``) or know its answers (``known:``).
+    """
+    name, example = parse_name(text), "torchvision:fasterrcnn_resnet50_fpn_v2"
+    classes = collection.classes if collection is not None else None
+    given = {"device": device, "classes": classes, "collection": collection}
+    return cast(Detector, _load(registry.detectors, name, "a detector", example, **given))
+
+
+def is_detector(text: str) -> bool:
+    """Return whether a name means a detector; ``recognises`` of a scheme's module decides where it has both kinds."""
+    name = parse_name(text)
+    if name.scheme not in registry.detectors:
+        return False
+    if name.scheme not in registry.models:
+        return True
+    from holdfast.models.detectors.recognising import recognises
+
+    return recognises(name)
+
+
 def load_vlm(text: str, *, device: str = "auto") -> VisionLanguageModel:
     """Load a vision-language model by a name such as ``vlm:FOLDER`` or ``vlm+http://localhost:8000/v1#llava``."""
     # An address may hold an @, which is no tag there.
@@ -59,8 +84,8 @@ def _load(loaders: registry.Registry[Any], name: Name, what: str, example: str, 
     shown = str(options.pop("name", ""))
     adapting = {option: options.pop(option) for option in list(options) if option.startswith("adapt")}
     load = loaders.get(name.scheme)
-    if given.get("classes") is None or "classes" not in inspect.signature(load).parameters:
-        given.pop("classes", None)
+    takes = inspect.signature(load).parameters
+    given = {key: value for key, value in given.items() if key == "device" or (value is not None and key in takes)}
     model = load(dataclasses.replace(name, options=options), **given)
     if adapting:
         from holdfast.models.adaptation import adapted

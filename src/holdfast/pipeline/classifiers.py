@@ -36,6 +36,11 @@ class Tested:
     fast: str = ""
     parameters: int = 0  # 0 where the model does not show its network
 
+    @property
+    def model(self) -> Classifier:
+        """The classifier itself."""
+        return self.classifier
+
     def named(self, condition: Condition) -> str:
         """Return the fingerprint that goes into the row ids under a condition."""
         return self.fast if self.fast and supports(condition) else self.fingerprint

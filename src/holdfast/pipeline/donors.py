@@ -220,6 +220,21 @@ class SampleContext:
         painted: Rendered = self.memo("painted", lambda: painting(self.sample, image, mask))
         return painted
 
+    def target(self, mask: Mask) -> tuple[str, Mask]:
+        """See core.protocols.Context. Drawn from the sample's key, among the objects that count."""
+        chosen: tuple[str, Mask] = self.memo("target object", lambda: self._target(mask))
+        return chosen
+
+    def _target(self, mask: Mask) -> tuple[str, Mask]:
+        if self.sample.objects is None:
+            return "", mask
+        objects = [each for each in self.sample.objects.load(*mask.shape) if not each.problem and not each.crowd]
+        if not objects:
+            raise SampleError("the image has no object that counts, only crowds")
+        rng = generator(self.seed, self.sample.sample_id, "target object")
+        each = objects[int(rng.integers(len(objects)))]
+        return each.object_id, each.pixels(*mask.shape) & mask
+
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
         """See core.protocols.Context."""
         if key not in self._memory:

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow.compute as pc
 
 from holdfast.core.fingerprint import canonical_json, fingerprint
+from holdfast.core.objects import Detector
+from holdfast.core.protocols import Classifier
 from holdfast.core.schema import KEY, SCHEMA_VERSION
-from holdfast.core.tasks import CLASSIFY
+from holdfast.core.tasks import CLASSIFY, DETECT, Task
 from holdfast.core.types import ORIGINAL, Sample
-from holdfast.pipeline.classifiers import EvaluateSpec, Tested
+from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.generate.backgrounds import Painter
 from holdfast.pipeline.jobs.plan import Job, Plan, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, silent
@@ -79,14 +81,27 @@ DETAILS = ("donor_id", "donor_label", "donor_unmasked", "oracle", "oracle_accept
 """Columns that a rendering fills, not a model."""
 
 
-def row_key(spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str) -> dict[str, Any]:
+class NamedModel(Protocol):
+    """What ids need of a model under test."""
+
+    @property
+    def model(self) -> Classifier | Detector:
+        """The loaded model."""
+
+    def named(self, condition: Condition) -> str:
+        """Return the fingerprint that goes into the row ids under a condition."""
+
+
+def row_key(
+    spec: DataSpec, dataset: str, sample: Sample, condition: Condition, model: str, task: Task = CLASSIFY
+) -> dict[str, Any]:
     """Return the key columns of one row."""
     rendered_here = sample.condition == ORIGINAL
     kind = "attack" if condition.definition.attack else "generated" if condition.definition.paints else sample.kind
     return sample_key(
         sample, dataset=dataset, kind=kind, condition=condition.scenario if rendered_here else sample.condition,
         variant=condition.variant if rendered_here else stored_variant(sample), parameters=condition.parameters_json,
-        seed=spec.seed, model=model,
+        seed=spec.seed, model=model, task=task.name, protocol=task.protocol,
     )  # fmt: skip
 
 
@@ -111,8 +126,14 @@ class EvaluationIds:
     """Gives row ids as ``core.schema.row_id`` does, from templates that rows of a kind share."""
 
     def __init__(
-        self, spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested], painter: Painter | None = None
+        self,
+        spec: EvaluateSpec,
+        prepared: Prepared,
+        tested: Sequence[NamedModel],
+        painter: Painter | None = None,
+        task: Task = CLASSIFY,
     ) -> None:
+        self._task = task
         self._spec, self._prepared, self._painter, self._tested = spec, prepared, painter, tested
         self._images: tuple[str, dict[str, str]] = ("", {})
         self._of_condition: dict[Condition, tuple[bool, str, list[tuple[str, str]]]] = {}
@@ -148,14 +169,14 @@ class EvaluationIds:
             definition = condition.definition
             paints = self._painter is not None and definition.paints
             kind = f"{'painted' if paints else ''}{'pasted' if definition.donor else ''}"
-            models = [(quoted(model.classifier.name), quoted(model.named(condition))) for model in self._tested]
+            models = [(quoted(model.model.name), quoted(model.named(condition))) for model in self._tested]
             self._of_condition[condition] = definition.needs_mask, kind, models
         return self._of_condition[condition]
 
     def _template(self, sample: Sample, condition: Condition) -> str:
         shared = shared_key(sample, condition)
         if shared not in self._templates:
-            key = row_key(self._spec, self._prepared.collection.name, sample, condition, "")
+            key = row_key(self._spec, self._prepared.collection.name, sample, condition, "", self._task)
             self._templates[shared] = row_template(key)
         return self._templates[shared]
 
@@ -166,6 +187,8 @@ class EvaluationIds:
         if kind not in self._images[1]:
             pool = self._prepared.pool_fingerprint if "pasted" in kind else ""
             painted = [self._painter.identity(sample)] if self._painter is not None and "painted" in kind else []
+            if self._task is DETECT and sample.objects is not None:
+                painted.append(sample.objects.fingerprint())
             self._images[1][kind] = fingerprint(
                 [self._prepared.images[sample.sample_id], sample.label, pool, self._spec.matte, *painted]
             )
@@ -222,22 +245,25 @@ def plan_portion(
     table: Parts,
     ids: EvaluationIds,
     prepared: Prepared,
-    tested: Sequence[Tested],
+    tested: Sequence[NamedModel],
     portion: Portion,
     *,
+    task: Task = CLASSIFY,
+    details: Mapping[str, Parts] | None = None,
     retry: bool = False,
     progress: Progress = silent,
 ) -> Plan[Sample, Part]:
     """Plan a portion of an evaluation."""
     jobs = EvaluationJobs(prepared.collection.samples, portion)
     rows = (
-        (pc.field("task") == CLASSIFY.name)
-        & (pc.field("protocol") == CLASSIFY.protocol)
-        & pc.field("model").isin([tested[position].classifier.name for position in portion.positions])
+        (pc.field("task") == task.name)
+        & (pc.field("protocol") == task.protocol)
+        & pc.field("model").isin([tested[position].model.name for position in portion.positions])
     )
     columns = ("sample_id", "condition", "variant", "parameters")
     covers = _Covering(prepared.collection.samples, portion)
-    return plan(table, jobs, ids, scope=Scope(rows, columns, covers), retry=retry, progress=progress)
+    scope = Scope(rows, columns, covers)
+    return plan(table, jobs, ids, scope=scope, retry=retry, details=details, progress=progress)
 
 
 class _Covering:

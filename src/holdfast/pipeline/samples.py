@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from holdfast.core.places import address
 from holdfast.core.schema import SAMPLES
 from holdfast.core.types import ORIGINAL, Collection, Image, Rendered, Sample
 from holdfast.data import load_collection
+from holdfast.data.collection import box_data
 from holdfast.data.findings import Survey, short_digest, two_classes
 from holdfast.data.inventory import Inventory, take_inventory
 from holdfast.data.labels import asks_for_nine, read_label_file, unmatched_rows
@@ -63,14 +65,28 @@ class Prepared:
 
 def read(spec: DataSpec) -> Collection:
     """Read the collection and keep the wanted split."""
-    collection = in_nine_classes(load_collection(spec.data, masks=spec.masks), getattr(spec, "labels", None))
+    collection = in_nine_classes(load_collection(_with_boxes(spec), masks=spec.masks), getattr(spec, "labels", None))
     samples = [s for s in collection.samples if not spec.split or s.split == spec.split]
     if not samples:
         splits = sorted({s.split for s in collection.samples if s.split})
         known = f"its splits are {', '.join(splits)}" if splits else "it has no splits"
         raise UserError(f"{spec.data} has no images in split {spec.split!r}; {known}")
+    empty = [s for s in collection.empty if not spec.split or s.split == spec.split]
+    empty = empty[: -(-spec.limit * len(empty) // len(samples))] if spec.limit else empty
     samples = evenly(samples, spec.limit) if spec.limit else samples
-    return replace(collection, samples=tuple(samples))
+    return replace(collection, samples=tuple(samples), empty=tuple(empty))
+
+
+def _with_boxes(spec: DataSpec) -> str:
+    """Return the name of the data with the options ``--boxes`` and ``--images``, where the verb has them."""
+    boxes, images = getattr(spec, "boxes", None), getattr(spec, "images", None)
+    if boxes is None and images is None:
+        return spec.data
+    if boxes is not None:
+        return box_data(boxes, images or spec.data)
+    if "images=" in spec.data:
+        raise UserError(f"{spec.data} names the folder of its images; leave --images out")
+    return f"{spec.data}{'&' if '?' in spec.data else '?'}images={quote(str(images), safe='/')}"
 
 
 def inventory(spec: InventorySpec, progress: Progress = silent) -> Inventory:

@@ -9,12 +9,12 @@ from holdfast.scenarios.base.rendering import render
 
 # isort: off
 from holdfast.scenarios import original, blur, colour, brightness, cutout, background, diagnostic, attack, generated
-from holdfast.scenarios import displacement, vibration, corruptions
+from holdfast.scenarios import displacement, vibration, corruptions, one_object
 # isort: on
 
 FAMILIES = (
     *(original, blur, colour, brightness, cutout, background, diagnostic, attack, generated),
-    *(displacement, vibration, corruptions),
+    *(displacement, vibration, corruptions, one_object),
 )
 
 __all__ = [

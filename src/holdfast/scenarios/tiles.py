@@ -31,7 +31,7 @@ def without_object(image: Image, mask: Mask) -> Image | None:
     tile, box = plan
     left, top, right, bottom = box
     filled = image.copy()
-    filled[top:bottom, left:right] = _mirrored(image, tile, box)
+    filled[top:bottom, left:right] = mirrored(image, tile, box)
     return filled
 
 
@@ -43,7 +43,7 @@ def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
     None where there is no such rectangle: nothing is known of the background then. HW bool with some true.
     """
     height, width = mask.shape
-    box = _with_rim(bounding_box(mask), height, width)
+    box = with_rim(bounding_box(mask), height, width)
     left, top, right, bottom = box
     strips: list[Box] = [
         (0, 0, left, height),
@@ -59,7 +59,7 @@ def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
     return None if _area(tile) == 0 else (tile, box)
 
 
-def _with_rim(box: Box, height: int, width: int) -> Box:
+def with_rim(box: Box, height: int, width: int) -> Box:
     """Return a box with a rim: the object's soft edge lies outside its mask and would show its outline."""
     left, top, right, bottom = box
     rim = max(right - left, bottom - top) // RIM
@@ -102,7 +102,7 @@ def _under_histogram(heights: list[int], bottom: int) -> Box:
     return best
 
 
-def _mirrored(image: Image, tile: Box, box: Box) -> Image:
+def mirrored(image: Image, tile: Box, box: Box) -> Image:
     """Return the content of ``box`` when ``tile`` is mirrored as often as needed; shared pixels stay in place."""
     left, top, right, bottom = tile
     before_x, before_y = max(0, left - box[0]), max(0, top - box[1])

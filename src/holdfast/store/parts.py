@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import DamageWarning, UserError, first_line
 from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
+from holdfast.core.objects import DETECTIONS, IMAGES, OBJECTS
 from holdfast.core.places import address
 from holdfast.core.schema import ANSWERS, FRAMES, LATENTS, PREDICTIONS, SEGMENTS, WALKS
 from holdfast.store.checksums import add_checksum, damage_of, foreign_column
@@ -160,6 +161,9 @@ _WALKED = (pc.field("kind") == "dynamic") & pc.field("condition").isin(["perturb
 _DETAILS: dict[str, tuple[pa.Schema, ds.Expression | None]] = {
     "answers": (ANSWERS, pc.field("task") == "question"),
     "segments": (SEGMENTS, pc.field("task") == "segment"),
+    "images": (IMAGES, pc.field("task") == "detect"),
+    "objects": (OBJECTS, None),
+    "detections": (DETECTIONS, None),
     "walks": (WALKS, _WALKED),
     "frames": (FRAMES, None),
     "latents": (LATENTS, None),

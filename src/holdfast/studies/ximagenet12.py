@@ -89,7 +89,7 @@ STUDY = Study(
         Setting("trained", "", f"{MADE}: holdfast train, within scenarios"),
         Setting("segmented", "", f"{MADE}: holdfast segment --architectures"),
         Setting("looked", "", f"{MADE}: holdfast train --train-on original, with its models"),
-        Setting("detected", "", f"{MADE}: holdfast detect"),
+        Setting("detected", "", f"{MADE}: holdfast telltale"),
     ),
 )
 
@@ -191,7 +191,7 @@ def _detected(options: StudyOptions) -> Results:
     settings = options.settings
     if settings["detected"]:
         return _given(settings["detected"], "detected", "detect")
-    return api.detect(
+    return api.telltale(
         **_common(options, "detect_scenes"),
         architectures=settings["detectors"],
         generator=settings["generator"],
@@ -199,13 +199,17 @@ def _detected(options: StudyOptions) -> Results:
     )
 
 
+_CALLED = {"detect": "telltale"}  # runs keep the verb's first name
+
+
 def _given(folder: str, setting: str, verb: str) -> Results:
     """Open a run that was made beforehand; raise UserError for a run of another kind."""
     results = api.open_run(folder)
     spec = results.run.spec()
     if spec.get("verb") != verb or not spec.get("architectures"):
-        kind = "given models" if spec.get("verb") == verb else f"holdfast {spec.get('verb')}"
-        raise UserError(f"{folder} is a run of {kind}; {setting} takes one of holdfast {verb} that trained networks")
+        wanted, stated = (_CALLED.get(name, name) for name in (verb, str(spec.get("verb"))))
+        kind = "given models" if spec.get("verb") == verb else f"holdfast {stated}"
+        raise UserError(f"{folder} is a run of {kind}; {setting} takes one of holdfast {wanted} that trained networks")
     if not results.run.predictions.dataset().count_rows():
         raise UserError(f"{folder} has no rows yet; the command that began it goes on with it")
     return results

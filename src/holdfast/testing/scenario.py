@@ -38,6 +38,10 @@ class MemoryContext:
         """Return noise by ``seed`` everywhere; the scenario has to put the object back."""
         return Rendered(_rng(self._seed + 1000).integers(0, 256, image.shape, np.uint8), mask, {"prompt": "noise"})
 
+    def target(self, mask: Mask) -> tuple[str, Mask]:
+        """Return the whole foreground as one object."""
+        return "", mask
+
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return ``make()`` at the first use of a key, and the kept result later."""
         if key not in self._memo:

@@ -6,6 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.core.names import Name
 from holdfast.core.places import last_name, resolved
 from holdfast.core.types import Collection, Problem, Sample
 from holdfast.data import reading
+from holdfast.data.boxes import ListedObjects, coco_objects
 from holdfast.data.images import FileImage
 from holdfast.data.masks import CocoMask
 
@@ -37,21 +39,34 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
         instances[record_id(annotation, "image_id")].append(annotation)
     inside = reading.InsideRoot(root, "images")
     problems: list[Problem] = []
-    samples = []
+    samples, empty = [], []
     names = [str(image.get("file_name") or "") for image in images]
     ids = reading.unique_ids([reading.without_suffix(name) for name in names], names)
     for sample_id, image in zip(ids, images, strict=True):
+        own = instances[record_id(image, "id")]
         try:
-            samples.append(_sample(sample_id, image, instances[record_id(image, "id")], categories, licences, inside))
+            samples.append(_sample(sample_id, image, own, categories, licences, inside))
         except SampleError as error:
             problems.append(Problem(sample_id or f"image {image.get('id')}", str(error)))
+            if not own and (path := _file(image, inside)):
+                empty.append(Sample(sample_id, "", FileImage(path), objects=ListedObjects(())))
     samples = reading.without_repeats(samples, problems)
     title = file.stem if file.stem not in ("annotations", "instances") else last_name(resolved(file).parent)
-    return reading.finish(
+    collection = reading.finish(
         title, samples, problems, classes=categories.values(),
         where=f"the COCO file {str(file)!r} (images are looked for in {str(root)!r}; ?images=DIR names another folder)",
         masks=masks, format=options["mask_format"],
     )  # fmt: skip
+    used = {record_id(annotation, "category_id") for annotation in annotations}
+    classes = dict.fromkeys(name for key, name in categories.items() if key in used)
+    return replace(collection, empty=tuple(empty), object_classes=tuple(classes))
+
+
+def _file(image: _Record, inside: reading.InsideRoot) -> str:
+    try:
+        return inside.file(str(image.get("file_name") or ""))
+    except SampleError:
+        return ""
 
 
 def _read(file: Path) -> tuple[list[_Record], list[_Record], dict[str, str], dict[str, str]]:
@@ -133,7 +148,8 @@ def _sample(
             raise SampleError("the image has instances, but no height and width")
         mask = CocoMask(shapes, height, width)
     licence = licences.get(record_id(image, "license"), "")
-    return Sample(sample_id, categories[category], FileImage(path), mask, licence=licence)
+    objects = ListedObjects(coco_objects(instances, categories, lambda each: record_id(each, "category_id")))
+    return Sample(sample_id, categories[category], FileImage(path), mask, licence=licence, objects=objects)
 
 
 def _area(instance: _Record) -> float:

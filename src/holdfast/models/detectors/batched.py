@@ -26,7 +26,7 @@ Answer = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlacedImage:
     """Where an image lies in the network's input: x of the input is ``across`` times x of the image plus ``left``."""
 
     height: int
@@ -42,7 +42,9 @@ class Frame:
         return np.asarray((boxes - shift) / np.array([self.across, self.down] * 2))
 
 
-def letterboxed(image: Image, size: tuple[int, int], *, fill: int = 114, centred: bool = False) -> tuple[Image, Frame]:
+def letterboxed(
+    image: Image, size: tuple[int, int], *, fill: int = 114, centred: bool = False
+) -> tuple[Image, PlacedImage]:
     """Return the image resized to fit (height, width), aspect kept, on a grey ground, and where it lies there."""
     height, width = image.shape[:2]
     scale = min(size[0] / height, size[1] / width)
@@ -52,7 +54,7 @@ def letterboxed(image: Image, size: tuple[int, int], *, fill: int = 114, centred
     canvas = np.full((*size, 3), fill, np.uint8)
     left, top = ((size[1] - inner[0]) // 2, (size[0] - inner[1]) // 2) if centred else (0, 0)
     canvas[top : top + inner[1], left : left + inner[0]] = small
-    return canvas, Frame(height, width, inner[0] / width, inner[1] / height, left, top)
+    return canvas, PlacedImage(height, width, inner[0] / width, inner[1] / height, left, top)
 
 
 def without_doubles(answer: Answer, *, overlap: float = DOUBLE) -> Answer:
@@ -69,7 +71,7 @@ def without_doubles(answer: Answer, *, overlap: float = DOUBLE) -> Answer:
     return boxes[kept], scores[kept], labels[kept]
 
 
-def checked_answer(answer: Answer, frame: Frame, labels: LabelSpace) -> Detections:
+def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> Detections:
     """Return an answer in the image's pixels, the best first; SampleError where it is none.
 
     Boxes are cut at the image's edges, empty ones left out, as are scores below ``LEAST_SCORE``.
@@ -112,7 +114,7 @@ class BatchedDetector:
     device = "cpu"
     batch_size = 8
 
-    def prepare(self, image: Image) -> tuple[Any, Frame]:
+    def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
         """Return the network's input for one RGB image, and where the image lies in it."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, local_dir
-from holdfast.models.detectors.batched import Answer, BatchedDetector, Frame, letterboxed, without_doubles
+from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
 from holdfast.models.options import display_name
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
 
@@ -111,7 +111,7 @@ class HeatMapDetector(BatchedDetector):
         self.fingerprint = fingerprint({"weights": weights_sha256(module), "side": side, "labels": labels})
         self._module = module.float().eval().requires_grad_(False).to(self.device)
 
-    def prepare(self, image: Image) -> tuple[Any, Frame]:
+    def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
         """Return the image in its square, HWC uint8."""
         return letterboxed(image, (self._side, self._side), centred=True)
 

@@ -14,6 +14,7 @@ from holdfast.core.types import ORIGINAL, Collection
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, check_attacks, know_models, load_models
 from holdfast.pipeline.evaluate.adaptation import AdaptationImages, adaptation_images
+from holdfast.pipeline.evaluate.detection import asks_detectors, detect_objects
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Portion, plan_portion
 from holdfast.pipeline.fast import OnePass
@@ -50,6 +51,8 @@ def evaluate(
 ) -> tuple[Run, Summary]:
     """Run every model on every sample under every condition, and write the rows that are not stored yet.
 
+    Where the models are detectors and the data has boxes, objects are looked for; otherwise pictures are named.
+
     ``executor`` says where; without it, on ``spec.workers`` processes of this machine. What ``spec.fast`` does in one
     pass is done in this process, or by workers on other machines.
     """
@@ -61,7 +64,11 @@ def evaluate(
     with writing(out):  # first: nobody should wait for models to hear that nothing can be written
         _check_not_mixed(run, spec)
         collection = read(spec)
-        check_applicable(collection.samples, conditions)
+        check_applicable(collection.samples or collection.empty, conditions)
+        if asks_detectors(spec, collection):
+            summary = detect_objects(spec, collection, conditions, run, executor, progress)
+            _check_answered(run, run.spec()["model_names"])
+            return run, summary
         fast = OnePass(spec, collection, conditions, run, executor) if spec.fast else None
         try:
             tested = _models(spec, collection, conditions, executor, fast)

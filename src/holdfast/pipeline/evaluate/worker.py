@@ -39,7 +39,7 @@ _RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 class Loaded:
     """What a process keeps between shards: the models, what paints backgrounds, and threads that render."""
 
-    tested: list[Tested]
+    tested: Sequence[Any]  # Tested or TestedDetector
     painter: Painter | None = None
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(core_count()))
     first_errors: dict[str, list[str]] = field(default_factory=dict)  # by model, until it answers once
@@ -47,11 +47,11 @@ class Loaded:
     @property
     def on_cores(self) -> bool:
         """Whether all models compute on this machine's cores."""
-        return all(str(getattr(model.classifier, "device", "")) == "cpu" for model in self.tested)
+        return all(str(getattr(model.model, "device", "")) == "cpu" for model in self.tested)
 
 
 @dataclass
-class _Ready:
+class ReadyRendering:
     """One rendering on its way to the models: preprocessed for each of them, its pixels released."""
 
     job: EvaluationJob
@@ -61,7 +61,7 @@ class _Ready:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-_Waiting = tuple[_Ready, str, Any]
+WaitingRow = tuple[ReadyRendering, str, Any]
 """A rendering, the id of the row it makes, and the model's input."""
 
 
@@ -88,7 +88,7 @@ class Evaluation:
         """Yield the rows of these jobs, as batches fill."""
         # An attack is one call for one model and its own images, and a model that adapts is asked about one condition
         # at a time; everything else shares a model's batches.
-        waiting: dict[tuple[int, Any], list[_Waiting]] = {}
+        waiting: dict[tuple[int, Any], list[WaitingRow]] = {}
         for ready in self._ahead(resources, jobs):
             if ready.rendering.rendered is None:
                 failed = ready.facts | {"status": ready.rendering.status, "error": ready.rendering.error}
@@ -97,7 +97,7 @@ class Evaluation:
                 continue
             condition = ready.rendering.condition
             for (position, row_id), prepared in zip(ready.owed, ready.prepared, strict=True):
-                adapts = isinstance(resources.tested[position].classifier, AdaptedClassifier)
+                adapts = isinstance(resources.tested[position].model, AdaptedClassifier)
                 apart = (condition, ready.job.item.condition) if adapts or condition.definition.attack else None
                 batch = waiting.setdefault((position, apart), [])
                 batch.append((ready, row_id, prepared))
@@ -106,7 +106,7 @@ class Evaluation:
         for (position, _), batch in waiting.items():
             yield from self._answered(resources, position, batch)
 
-    def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[_Ready]:
+    def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
         """Yield renderings in order, a few samples ahead of the models and no more.
 
         Models that compute on this machine's cores use all of them, and rendering beside them makes every thread wait
@@ -123,7 +123,7 @@ class Evaluation:
                 for ready in threads.map(lambda job: self._render(resources, job), some):
                     yield from ready
             return
-        queue: deque[Future[list[_Ready]]] = deque()
+        queue: deque[Future[list[ReadyRendering]]] = deque()
         for job in jobs:
             queue.append(threads.submit(self._render, resources, job))
             if len(queue) > core_count() + 1:
@@ -131,7 +131,7 @@ class Evaluation:
         while queue:
             yield from queue.popleft().result()
 
-    def _render(self, resources: Loaded, job: EvaluationJob) -> list[_Ready]:
+    def _render(self, resources: Loaded, job: EvaluationJob) -> list[ReadyRendering]:
         owed = {
             condition: [(position, row_id) for (_, position), row_id in rows]
             for condition, rows in groupby(zip(job.parts, job.ids, strict=True), lambda row: row[0][0])
@@ -144,8 +144,8 @@ class Evaluation:
 
     def _prepared(
         self, resources: Loaded, job: EvaluationJob, rendering: Rendering, owed: list[tuple[int, str]]
-    ) -> _Ready:
-        ready = _Ready(job, rendering, owed)
+    ) -> ReadyRendering:
+        ready = ReadyRendering(job, rendering, owed)
         rendered_details = rendering.details if rendering.rendered is None else rendering.rendered.details
         details = {**stored_details(job.item), **rendered_details}
         ready.facts = {name: details.get(name) for name in DETAILS}
@@ -159,15 +159,15 @@ class Evaluation:
             ready.rendering = replace(rendering, rendered=_RELEASED)
         return ready
 
-    def _answered(self, resources: Loaded, position: int, batch: Sequence[_Waiting]) -> Iterator[Row]:
+    def _answered(self, resources: Loaded, position: int, batch: Sequence[WaitingRow]) -> Iterator[Row]:
         """Yield the rows of a batch that one model is asked about; raise a UserError where it never answers."""
-        model = resources.tested[position]
+        model: Any = resources.tested[position]
         answers = answer_each(lambda some: self._ask(model, some, resources.painter), batch)
         for (ready, row_id, _), answer in zip(batch, answers, strict=True):
             yield self._row(ready, model, row_id) | answered(answer)
-        _stop_if_silent(model.classifier.name, answers, resources.first_errors)
+        _stop_if_silent(model.model.name, answers, resources.first_errors)
 
-    def _ask(self, model: Tested, batch: Sequence[_Waiting], painter: Painter | None) -> list[dict[str, Any]]:
+    def _ask(self, model: Tested, batch: Sequence[WaitingRow], painter: Painter | None) -> list[dict[str, Any]]:
         """Return the outcome columns of each row of a batch."""
         inputs = [prepared for _, _, prepared in batch]
         condition = batch[0][0].rendering.condition
@@ -195,7 +195,7 @@ class Evaluation:
         rows = outcome_rows(probabilities, model.labels, [sample.label for sample in samples])
         return [ready.facts | own | row for (ready, _, _), own, row in zip(batch, seen, rows, strict=True)]
 
-    def _row(self, ready: _Ready, model: Tested, row_id: str) -> Row:
+    def _row(self, ready: ReadyRendering, model: Tested, row_id: str) -> Row:
         sample, condition = ready.job.item, ready.rendering.condition
         key = row_key(self.spec, self.prepared.collection.name, sample, condition, model.classifier.name)
         return key | {"label": sample.label, "row_id": row_id}
@@ -212,7 +212,7 @@ def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, 
         raise UserError(f"{model} failed on its first {len(errors)} images in the same way: {answers[0]}")
 
 
-def _model_input(model: Tested, image: Image, attack: bool) -> Any:
+def _model_input(model: Any, image: Image, attack: bool) -> Any:
     if attack:
-        return attacks.model_input(model.classifier, image)
-    return model.classifier.prepare(image) if isinstance(model.classifier, StagedClassifier) else image
+        return attacks.model_input(model.model, image)
+    return model.model.prepare(image) if isinstance(model.model, StagedClassifier) else image

@@ -15,12 +15,12 @@ from holdfast.pipeline.specs.rows import (
     parse_matte,
 )
 from holdfast.pipeline.specs.training import (
-    DetectSpec,
     GenerateSpec,
     MineSpec,
     ModesSpec,
     RemedySpec,
     SegmentSpec,
+    TelltaleSpec,
     TrainSpec,
 )
 
@@ -28,7 +28,6 @@ __all__ = [
     "AskSpec",
     "ChooseSpec",
     "DataSpec",
-    "DetectSpec",
     "EvaluateSpec",
     "ExplainSpec",
     "GenerateSpec",
@@ -41,6 +40,7 @@ __all__ = [
     "RemedySpec",
     "SegmentSpec",
     "SynthSpec",
+    "TelltaleSpec",
     "TrainSpec",
     "WalkOptions",
     "parse_matte",

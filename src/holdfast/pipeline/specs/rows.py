@@ -186,6 +186,20 @@ class EvaluateSpec(PaintSpec):
     compile: bool | None = option(
         None, help="Compile the networks of --fast; by default only for long runs on a GPU."
     )  # fmt: skip
+    boxes: str | None = option(
+        None, help="Boxes in DATA, a folder of images: a COCO file, a CSV, or a folder of YOLO or VOC files.",
+        is_path=True,
+    )  # fmt: skip
+    images: str | None = option(
+        None, help="Folder of the images that a COCO file or a CSV of boxes names.", is_path=True
+    )
+    threshold: float | None = option(
+        None, help="Score from which on a detector's box counts; by default the best F1 on the originals, then frozen.",
+        least=0, most=1,
+    )  # fmt: skip
+    box_masks: str = option(
+        "grabcut", help="Mask maker that makes masks of boxes that have none: grabcut or sam:NAME (holdfast ls masks)."
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

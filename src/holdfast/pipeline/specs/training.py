@@ -1,4 +1,4 @@
-"""How networks are trained, as data, and specs of the verbs that train (train, segment, detect) or generate images."""
+"""How networks are trained, as data; specs of the verbs that train (train, segment, telltale) or generate images."""
 
 from __future__ import annotations
 
@@ -263,8 +263,8 @@ class SegmentSpec(TrainSpec):
 
 
 @dataclass(frozen=True)
-class DetectSpec(TrainSpec):
-    """What ``holdfast detect`` does."""
+class TelltaleSpec(TrainSpec):
+    """What ``holdfast telltale`` does."""
 
     architectures: tuple[str, ...] = option(("timm:resnet50",), help="Networks, separated by commas.")
     # JPEG at this quality is what a picture goes through when it is shared.

@@ -1,4 +1,4 @@
-"""Section and page of ``holdfast detect``: how well networks tell original, generated and random backgrounds apart."""
+"""Section and page of ``holdfast telltale``: how well networks tell original, painted and random backgrounds apart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ARTEFACTS = (
 
 
 def is_detection(runs: Sequence[Run]) -> bool:
-    """Return whether all runs are runs of ``detect``, whose classes are kinds of backgrounds."""
+    """Return whether all runs are runs of ``telltale``, whose classes are kinds of backgrounds."""
     return bool(runs) and all(run.spec().get("verb") == "detect" for run in runs)
 
 
@@ -307,7 +307,7 @@ def _trainings(runs: Sequence[Run], evidence: Evidence) -> Section:
 
 
 def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
-    """Write the page of a run of ``detect``; return its path."""
+    """Write the page of a run of ``telltale``; return its path."""
     rows = join_runs(runs).dataset
     counts = reduce(rows)
     evidence = Evidence(counts, average="micro")

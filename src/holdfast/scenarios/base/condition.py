@@ -18,8 +18,8 @@ from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
 """The six families of XIMAGENET-12: the first five group static scenarios, ``generated`` has one scenario."""
 
-GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", *FAMILIES[:5])
-"""Groups of scenarios. ``all`` means the first two; industrial and the next two answer other questions or take long."""
+GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", "objects", *FAMILIES[:5])
+"""Groups of scenarios. ``all`` means the first two; the next four answer other questions or take long."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
     Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, ``industrial``, ``corruptions``,
-    ``attacks``, and the families of static scenarios (``blur``, ``colour`` …); with a tag, a group means those of its
-    scenarios that have that variant or severity. What is named twice counts once; the order is the reader's.
+    ``attacks``, ``objects``, and the families of static scenarios (``blur``, ``colour`` …); with a tag, a group means
+    those of its scenarios that have that variant or severity. What is named twice counts once; the order is the
+    reader's.
     """
     FEATHER.checked(feather, of="the scenarios")
     conditions: list[Condition] = []

@@ -16,7 +16,7 @@ from holdfast.core.types import Image, Mask, Rendered
 
 Value = bool | int | float | str
 Leaves = Literal["foreground", "background", "nothing", "everything"]
-Group = Literal["static", "diagnostic", "industrial", "corruptions", "attacks", ""]
+Group = Literal["static", "diagnostic", "industrial", "corruptions", "attacks", "objects", ""]
 
 PAPER = "paper"
 """The variant that every scenario has: its defaults."""
@@ -60,8 +60,8 @@ class Scenario:
     """A registered scenario; calling it runs the bare function, without the checks of ``render``.
 
     Attributes:
-        group: ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks`` or empty for one that is only
-            used by name.
+        group: ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks``, ``objects`` or empty for one
+            that is only used by name.
         leaves: The part that comes out bit-identical; ``everything`` means the image itself.
         leaves_while: Parameters and the one value of each under which that promise holds.
         donor: Must be set if the function calls ``context.donor``: row ids then include the donor pool.

@@ -1,4 +1,4 @@
-"""``holdfast detect``: three kinds of every photo, no photo on both sides, and a page with both controls."""
+"""``holdfast telltale``: three kinds of every photo, no photo on both sides, and a page with both controls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast import api
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
 from holdfast.pipeline.jobs.progress import silent
-from holdfast.pipeline.telltale.detect import DetectSpec, _read, detect
+from holdfast.pipeline.telltale.telltale import TelltaleSpec, _read, telltale
 from holdfast.stats.effects.detection import CONTROL, GENERATED, JPEG, KINDS, PASTED, accuracies, confusion
 from shapes import make_photos
 
@@ -36,7 +36,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def results(data: Path, generator: str, tmp_path_factory: pytest.TempPathFactory) -> api.Results:
     out = tmp_path_factory.mktemp("detected") / "run"
-    return api.detect(data, generator=generator, epochs=12, rate=0.005, out=out, **SMALL)
+    return api.telltale(data, generator=generator, epochs=12, rate=0.005, out=out, **SMALL)
 
 
 def test_every_photo_has_all_three_kinds_and_is_tested_once(results: api.Results) -> None:
@@ -75,15 +75,15 @@ def test_the_page_and_the_report_of_the_run(results: api.Results, tmp_path: Path
 
 def test_a_second_run_paints_and_trains_nothing(results: api.Results, data: Path, generator: str) -> None:
     painted = {file: file.stat().st_mtime_ns for file in (results.path / "painted").iterdir()}
-    spec = DetectSpec(str(data), generator=generator, epochs=12, rate=0.005, **SMALL)
-    _, summary = detect(spec, results.path)
+    spec = TelltaleSpec(str(data), generator=generator, epochs=12, rate=0.005, **SMALL)
+    _, summary = telltale(spec, results.path)
     assert summary.rows == 0 and summary.already == results.rows().num_rows
     assert painted == {file: file.stat().st_mtime_ns for file in (results.path / "painted").iterdir()}
 
 
 def test_backgrounds_are_borrowed_within_the_fold(data: Path, generator: str, tmp_path: Path) -> None:
     api.synth(data, out=tmp_path / "synth", scenarios=GENERATED, generator=generator, device="cpu")
-    spec = DetectSpec(str(data), generated=str(tmp_path / "synth"), **SMALL)
+    spec = TelltaleSpec(str(data), generated=str(tmp_path / "synth"), **SMALL)
     found = _read(spec, out=tmp_path / "run", progress=silent)
     assert found.classes == KINDS
     own = {sample.source_id: sample.fold for sample in found.samples}
@@ -109,14 +109,14 @@ def test_what_is_refused(data: Path, generator: str, tmp_path: Path) -> None:
         ({"generator": generator, "architectures": ("timm:no_such_net",)}, "no_such_net"),
     ):
         with pytest.raises(UserError, match=message):
-            detect(DetectSpec(str(data), **SMALL | options), tmp_path / "run")
+            telltale(TelltaleSpec(str(data), **SMALL | options), tmp_path / "run")
     shutil.copytree(data / "images", tmp_path / "alone")
     with pytest.raises(UserError, match="need masks"):
-        detect(DetectSpec(str(tmp_path / "alone"), generator=generator, **SMALL), tmp_path / "bare")
+        telltale(TelltaleSpec(str(tmp_path / "alone"), generator=generator, **SMALL), tmp_path / "bare")
 
 
 def test_the_command_line(data: Path, results: api.Results, generator: str) -> None:
-    asked = ["detect", str(data), "--generator", generator, "--architectures", "timm:test_resnet", "--size", "32"]
+    asked = ["telltale", str(data), "--generator", generator, "--architectures", "timm:test_resnet", "--size", "32"]
     asked += ["--batch-size", "8", "--epochs", "12", "--rate", "0.005", "--folds", "2", "--device", "cpu"]
     done = CliRunner().invoke(app, [*asked, "--out", str(results.path), "-q"])
     assert done.exit_code == 0, done.output

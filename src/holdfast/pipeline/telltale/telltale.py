@@ -1,4 +1,4 @@
-"""``holdfast detect``: can a network tell original, generated and random backgrounds apart?
+"""``holdfast telltale``: can a network tell original, generated and random backgrounds apart?
 
 Every photo gives one picture of each kind, so that neither the objects nor their number give a kind away, and all
 pictures of a photo, and the photos that lend it a background, are on one side of a split.
@@ -28,7 +28,7 @@ from holdfast.pipeline.generate.backgrounds import Painter, load_painter
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.jobs.summary import Summary
 from holdfast.pipeline.samples import read, render_conditions
-from holdfast.pipeline.specs import DetectSpec as DetectSpec
+from holdfast.pipeline.specs import TelltaleSpec as TelltaleSpec
 from holdfast.pipeline.train import architectures
 from holdfast.pipeline.train.plan import check, with_folds
 from holdfast.pipeline.train.train import TrainingKind, TrainingWorker, train
@@ -163,7 +163,7 @@ def _reason(folder: Path, identity: str) -> str:
 LEFT_OUT = "left out of all three kinds"
 
 
-def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
+def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> tuple[Run, Summary]:
     """Make the three kinds, train on them and test; rows whose label is the kind of the picture."""
     if bool(spec.generator) == bool(spec.generated):
         which = "one of them, not both" if spec.generator else "one of them"
@@ -173,10 +173,10 @@ def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple
         )
     if spec.backgrounds:
         raise UserError(
-            "detect borrows backgrounds within each fold, so that no photo is on both sides: no --backgrounds"
+            "telltale borrows backgrounds within each fold, so that no photo is on both sides: no --backgrounds"
         )
     if spec.workers != 1:
-        raise UserError("detect works in one process, because a generator is loaded once")
+        raise UserError("telltale works in one process, because a generator is loaded once")
     check(spec)
     for name in spec.architectures:  # what cannot be built is known before anything is painted
         size = spec.settled().size
@@ -188,7 +188,7 @@ def detect(spec: DetectSpec, out: Path, *, progress: Progress = silent) -> tuple
     return train(spec, out, progress=progress, kind=kind)
 
 
-def _read(spec: DetectSpec, *, out: Path, progress: Progress) -> Collection:
+def _read(spec: TelltaleSpec, *, out: Path, progress: Progress) -> Collection:
     """Return the three kinds of every photo that has all of them, with its fold, and the control's pictures."""
     collection = read(spec)
     photos = [sample for sample in collection.samples if sample.condition == ORIGINAL and sample.mask is not None]
@@ -255,7 +255,7 @@ def _given(data: str, photos: Sequence[Sample]) -> tuple[dict[str, ImageSource],
 
 
 def _kinds(
-    spec: DetectSpec,
+    spec: TelltaleSpec,
     photos: Sequence[Sample],
     generated: Mapping[str, ImageSource],
     images: Mapping[str, str],

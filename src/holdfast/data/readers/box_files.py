@@ -1,0 +1,222 @@
+"""Boxes beside pictures: YOLO text files, Pascal VOC's XML, and a CSV with a row per box."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.names import Name
+from holdfast.core.types import Collection, Problem, Sample
+from holdfast.data import reading
+from holdfast.data.boxes import CORNERS, SHARES, SIZED, ListedObject, ListedObjects, largest_label, unique_objects
+from holdfast.data.images import FileImage
+
+LARGEST_FILE = 20_000_000
+"""Bytes of one annotation file."""
+
+_IMAGE_COLUMNS = ("image", "path", "filename", "file_name", "file")
+_LABEL_COLUMNS = ("label", "class", "class_name", "category", "name")
+_CORNER_COLUMNS = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("left", "top", "right", "bottom"))
+_SIZE_COLUMNS = (("x", "y", "width", "height"), ("x", "y", "w", "h"))
+
+
+def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``boxes:FILE.csv``: a row per box.
+
+    Columns: the picture (image, path or filename), the class (label or class), and x1, y1, x2, y2 (or xmin …), or x, y,
+    width, height, in pixels; where there, ``id`` and ``crowd``. A row with a picture and nothing else is a picture
+    without objects. Option: ``images`` (the pictures' folder; by default the CSV's).
+    """
+    options = reading.text_options(name, ("images",))
+    file = reading.existing(name.name, "the file of boxes")
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+            rows = [{(key or "").strip(): value for key, value in row.items()} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"the file of boxes {str(file)!r} cannot be read: {error}") from error
+    columns = list(rows[0]) if rows else []
+    image, label = (_present(columns, names, file) for names in (_IMAGE_COLUMNS, _LABEL_COLUMNS))
+    corners = next((names for names in (*_CORNER_COLUMNS, *_SIZE_COLUMNS) if set(names) <= set(columns)), None)
+    if corners is None:
+        raise UserError(
+            f"{file.name} has no columns x1, y1, x2, y2 or x, y, width, height; it has {', '.join(columns)}"
+        )
+    form = SIZED if corners in _SIZE_COLUMNS else CORNERS
+    listed: dict[str, list[ListedObject]] = {}
+    for place, row in enumerate(rows):
+        own = listed.setdefault(str(row.get(image) or ""), [])
+        if any((row.get(column) or "").strip() for column in (label, *corners)):
+            crowd = (row.get("crowd") or row.get("iscrowd") or "").strip().lower() in ("1", "true", "yes")
+            values = tuple(_number(row.get(column)) for column in corners)
+            own.append(ListedObject(row.get("id") or f"r{place}", (row.get(label) or "").strip(), values, form, crowd))
+    root = reading.existing(options["images"], "the image folder") if "images" in options else file.parent
+    return _collection(file.stem, root, listed, masks, options["mask_format"])
+
+
+def load_yolo(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``yolo:FOLDER``: ``labels/**/NAME.txt`` beside ``images/**/NAME.jpg``, classes in data.yaml or classes.txt.
+
+    A line is a class number and the middle, width and height of a box as shares of the picture, or a polygon. A
+    picture without a file, or with an empty one, has no objects. Options: ``images``, ``names`` (a file of classes).
+    """
+    options = reading.text_options(name, ("images", "names"))
+    folder = reading.existing(name.name, "the YOLO folder")
+    labels = folder / "labels" if (folder / "labels").is_dir() else folder
+    stated = folder / "images" if (folder / "images").is_dir() else folder
+    root = reading.existing(options["images"], "the image folder") if "images" in options else stated
+    classes = _yolo_names(Path(options["names"]) if "names" in options else None, folder, labels)
+    listed = {}
+    for relative in reading.walk_images(root, []):
+        file = labels / f"{reading.without_suffix(relative)}.txt"
+        lines = [line.split() for line in _text(file).splitlines() if line.strip()] if file.is_file() else []
+        listed[relative] = [_yolo_object(place, parts, classes) for place, parts in enumerate(lines)]
+    return _collection(reading.collection_name(folder), root, listed, masks, options["mask_format"], order=classes)
+
+
+def load_voc(name: Name, *, masks: Path | None = None) -> Collection:
+    """Read ``voc:FOLDER``: Pascal VOC's ``Annotations/*.xml`` with pictures in ``JPEGImages``. Option: ``images``.
+
+    Objects that are marked as difficult count as a crowd: neither right nor wrong.
+    """
+    options = reading.text_options(name, ("images",))
+    folder = reading.existing(name.name, "the VOC folder")
+    annotations = folder / "Annotations" if (folder / "Annotations").is_dir() else folder
+    stated = folder / "JPEGImages" if (folder / "JPEGImages").is_dir() else folder
+    root = reading.existing(options["images"], "the image folder") if "images" in options else stated
+    listed: dict[str, list[ListedObject]] = {}
+    problems = []
+    for file in sorted(annotations.glob("*.xml")):
+        try:
+            picture, objects = _voc_objects(file)
+        except SampleError as error:
+            problems.append(Problem(file.stem, str(error)))
+            continue
+        listed.setdefault(picture, []).extend(objects)
+    if not listed:
+        first = f"; {problems[0].sample_id}: {problems[0].message}" if problems else ""
+        raise UserError(f"{str(annotations)!r} holds no usable XML file of Pascal VOC{first}")
+    return _collection(reading.collection_name(folder), root, listed, masks, options["mask_format"], problems=problems)
+
+
+def _collection(
+    title: str,
+    root: Path,
+    listed: Mapping[str, Iterable[ListedObject]],
+    masks: Path | None,
+    mask_format: str,
+    *,
+    order: Iterable[str] = (),
+    problems: Iterable[Problem] = (),
+) -> Collection:
+    """Return the pictures with their objects; a picture's label is the class of its largest object."""
+    inside = reading.InsideRoot(root, "images")
+    samples: list[Sample] = []
+    empty: list[Sample] = []
+    trouble = list(problems)
+    names = list(listed)
+    for sample_id, name in zip(reading.unique_ids([*map(reading.without_suffix, names)], names), names, strict=True):
+        try:
+            path = inside.file(name)
+        except SampleError as error:
+            trouble.append(Problem(sample_id or "a box without a picture", str(error)))
+            continue
+        objects = unique_objects(listed[name])
+        label = largest_label(objects)
+        sample = Sample(sample_id, label, FileImage(path), objects=ListedObjects(objects))
+        (samples if label else empty).append(sample)
+    present = {each.label for sample in samples for each in listed_of(sample) if each.label}
+    classes = [*(name for name in order if name in present), *sorted(present - set(order))]
+    finished = reading.finish(title, samples, trouble, where=repr(str(root)), masks=masks, format=mask_format)
+    return dataclasses.replace(finished, empty=tuple(empty), object_classes=tuple(classes))
+
+
+def listed_of(sample: Sample) -> tuple[ListedObject, ...]:
+    """Return a sample's annotations, as they were read."""
+    return sample.objects.objects if isinstance(sample.objects, ListedObjects) else ()
+
+
+def _present(columns: Iterable[str], names: Iterable[str], file: Path) -> str:
+    known = list(columns)
+    for name in names:
+        if name in known:
+            return name
+    raise UserError(f"{file.name} needs one of the columns {', '.join(names)}; it has {', '.join(known) or 'none'}")
+
+
+def _number(text: Any) -> Any:
+    """Return a cell as a number; text that is none stays, and is refused when the box is checked."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return str(text)
+
+
+def _text(file: Path) -> str:
+    if file.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{file.name} is too large for a file of boxes ({file.stat().st_size:,} bytes)")
+    return file.read_text(encoding="utf-8-sig", errors="replace")
+
+
+def _yolo_names(given: Path | None, folder: Path, labels: Path) -> list[str]:
+    candidates = [given] if given else [
+        *(folder / name for name in ("data.yaml", "dataset.yaml", "classes.txt", "obj.names")), labels / "classes.txt",
+    ]  # fmt: skip
+    for file in candidates:
+        if file.is_file():
+            return _from_yaml(file) if file.suffix in (".yaml", ".yml") else _text(file).split("\n")[: 10**5]
+    raise UserError(f"{str(folder)!r} names no classes: it needs data.yaml or classes.txt, or ?names=FILE")
+
+
+def _from_yaml(file: Path) -> list[str]:
+    import yaml  # type: ignore[import-untyped]  # comes with timm
+
+    try:
+        names = yaml.safe_load(_text(file)).get("names")
+    except (yaml.YAMLError, AttributeError) as error:
+        raise UserError(f"{file.name} cannot be read as YAML with names") from error
+    if isinstance(names, Mapping) and all(isinstance(key, int) and 0 <= key < 10**5 for key in names):
+        return [str(names.get(place, place)) for place in range(max(names, default=-1) + 1)]
+    if not isinstance(names, list):
+        raise UserError(f"{file.name} has no list of names")
+    return [str(each) for each in names]
+
+
+def _yolo_object(place: int, parts: list[str], classes: list[str]) -> ListedObject:
+    number = parts[0]
+    known = number.isdecimal() and int(number) < len(classes) and bool(classes[int(number)].strip())
+    label = classes[int(number)].strip() if known else ""
+    problem = "" if known else f"the class {number!r} is not in the list of names"
+    values = tuple(_number(part) for part in parts[1:])
+    if len(values) >= 6 and len(values) % 2 == 0 and all(isinstance(value, float) for value in values):
+        xs, ys = values[0::2], values[1::2]
+        box = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2, max(xs) - min(xs), max(ys) - min(ys)
+        return ListedObject(f"l{place}", label, box, SHARES, segmentation=values, problem=problem)
+    return ListedObject(f"l{place}", label, values[:4] if len(values) == 5 else values, SHARES, problem=problem)
+
+
+def _voc_objects(file: Path) -> tuple[str, list[ListedObject]]:
+    text = _text(file)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may unfold to gigabytes
+        raise SampleError("the XML declares entities, which is refused")
+    try:
+        tree = ElementTree.fromstring(text)  # noqa: S314  (no entities, and of limited size)
+    except ElementTree.ParseError as error:
+        raise SampleError(f"the XML cannot be read: {error}") from error
+    objects = []
+    for place, entry in enumerate(tree.iter("object")):
+        box = entry.find("bndbox")
+        values: tuple[Any, ...] = ()
+        if box is not None:
+            values = tuple(_number(box.findtext(tag)) for tag in ("xmin", "ymin", "xmax", "ymax"))
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(numbers) == 4:  # VOC counts pixels from 1 and includes the last
+            values = numbers[0] - 1, numbers[1] - 1, numbers[2], numbers[3]
+        hard = (entry.findtext("difficult") or "0").strip() == "1"
+        objects.append(ListedObject(f"o{place}", (entry.findtext("name") or "").strip(), values, CORNERS, hard))
+    return (tree.findtext("filename") or f"{file.stem}.jpg").strip(), objects

@@ -1,0 +1,68 @@
+"""``python:MODULE:ATTRIBUTE`` as a detector: any callable that returns boxes, scores and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.errors import SampleError, UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.objects import Detections
+from holdfast.core.types import Image, LabelSpace
+from holdfast.models.detectors.batched import Answer, PlacedImage, checked_answer
+from holdfast.models.options import checked, display_name
+from holdfast.models.python import called, own_labels
+from holdfast.registry import find_attribute
+
+
+class PythonDetector:
+    """A ``Detector`` around a callable from a list of HWC uint8 RGB images to as many answers."""
+
+    def __init__(self, name: str, call: Callable[[list[Image]], Any], labels: LabelSpace, identity: str) -> None:
+        self.name, self.labels, self._call = name, labels, call
+        self.fingerprint = fingerprint({"code": identity, "labels": labels})
+
+    def detect(self, images: Sequence[Image]) -> list[Detections]:
+        """Return the objects of each image; SampleError where an answer is none."""
+        if not images:
+            return []
+        answers = self._call([image.copy() for image in images])
+        if len(answers) != len(images):
+            raise SampleError(f"the model gave {len(answers)} answers to {len(images)} images")
+        return [
+            checked_answer(self._parts(answer), PlacedImage(*image.shape[:2]), self.labels)
+            for answer, image in zip(answers, images, strict=True)
+        ]
+
+    def _parts(self, answer: Any) -> Answer:
+        """Return boxes, scores and labels of a tuple or a dictionary; labels may be names."""
+        if isinstance(answer, Mapping):
+            if not {"boxes", "scores", "labels"} <= set(answer):
+                raise SampleError("the model's answer is a dictionary without boxes, scores and labels")
+            answer = answer["boxes"], answer["scores"], answer["labels"]
+        if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+            raise SampleError("the model should answer each image with boxes, scores and labels")
+        boxes, scores, labels = answer
+        if len(labels) and isinstance(labels[0], str):
+            places = {label: place for place, label in enumerate(self.labels.names)}
+            labels = [places.get(label, -1) for label in labels]
+        return boxes, scores, labels if len(labels) else [0][:0]
+
+
+def load(name: Name, *, device: str) -> PythonDetector:
+    """Load an object with ``detect``, a class to instantiate without arguments, or (``?task=detect``) a callable.
+
+    It gets a list of HWC uint8 RGB images of any sizes and returns for each of them boxes (n, 4: x1, y1, x2, y2 in
+    pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary. ``labels``
+    is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where it has one, else its module's source.
+    """
+    del device  # the callable chooses its own
+    options = checked(name, {"labels": str, "task": str})
+    target, source = find_attribute(name)
+    target = target() if isinstance(target, type) else target
+    call, identity, _ = called(name, target, source, "detect")
+    labels = own_labels(target, options.get("labels"))
+    if labels is None:
+        raise UserError(f"python:{name.name} needs a labels attribute or ?labels=FILE: the classes of its boxes")
+    return PythonDetector(display_name(name, name.name), call, labels, identity)

@@ -1,0 +1,89 @@
+"""``torchvision:ARCHITECTURE[@WEIGHTS-OR-FILE]``: torchvision's detectors (Faster R-CNN, RetinaNet, FCOS, SSD)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.objects import LEAST_SCORE
+from holdfast.core.types import Image, LabelSpace
+from holdfast.models import checkpoint, label_spaces
+from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
+from holdfast.models.options import checked, display_name, existing_file, untagged
+from holdfast.models.torch_classifier import resolve_device, weights_sha256
+from holdfast.models.torchvision import pretrained
+from holdfast.registry import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TorchvisionDetector(BatchedDetector):
+    """A ``Detector`` around one of torchvision's modules, which prepare images and take out double boxes themselves."""
+
+    def __init__(self, name: str, module: torch.nn.Module, labels: LabelSpace, architecture: str, device: str) -> None:
+        self.name, self.labels, self.device = name, labels, resolve_device(device)
+        for part in (module, getattr(module, "roi_heads", None)):
+            if hasattr(part, "score_thresh"):
+                part.score_thresh = LEAST_SCORE  # type: ignore[union-attr]  # the run has its own threshold
+        self.fingerprint = fingerprint(
+            {"architecture": architecture, "weights": weights_sha256(module), "labels": labels, "least": LEAST_SCORE}
+        )
+        self._module = module.float().eval().requires_grad_(False).to(self.device)
+
+    def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
+        """Return the image itself: the module resizes and normalises."""
+        return np.ascontiguousarray(image), PlacedImage(*image.shape[:2])
+
+    def ask(self, batch: list[Any]) -> list[Answer]:
+        """Return the boxes of images of one shape."""
+        import torch
+
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with torch.inference_mode(), exact:
+            tensors = [torch.from_numpy(image).to(self.device).permute(2, 0, 1).float() / 255 for image in batch]
+            answers = self._module(tensors)
+        return [(answer["boxes"], answer["scores"], answer["labels"]) for answer in answers]
+
+
+def load(name: Name, *, device: str) -> TorchvisionDetector:
+    """Load a detector with torchvision's weights (the default ones without a tag), or with those of a file.
+
+    A file (safetensors or a state dict) needs ``labels=FILE``: the classes in order, without the background, which is
+    output 0. Option: ``labels``.
+    """
+    import torchvision.models
+
+    options = checked(name, {"labels": str, "task": str})
+    architecture, _, tag = untagged(name).partition("@")
+    known = torchvision.models.list_models(module=torchvision.models.detection)
+    if architecture not in known:
+        raise unknown("detector of torchvision", architecture, known)
+    choices = torchvision.models.get_model_weights(architecture)
+    if tag in ("", *choices.__members__):
+        weights = choices[tag] if tag else choices.DEFAULT
+        labels = LabelSpace(tuple(weights.meta["categories"]))
+        module = pretrained(architecture, weights)
+        shown = display_name(name, f"{architecture}@{tag}" if tag else architecture)
+    else:
+        file = existing_file(tag, what="checkpoint")
+        if "labels" not in options:
+            raise UserError(f"torchvision:{architecture}@{Path(tag).name} needs ?labels=FILE, one class a line")
+        labels = LabelSpace(("__background__", *label_spaces.read_names(options["labels"])))
+        module = build(architecture, len(labels))
+        state, _ = checkpoint.read_state(file)
+        shown = display_name(name, f"{architecture}@{file.name}")
+        checkpoint.fill(module, state, f"torchvision/{architecture}", shown)
+    return TorchvisionDetector(shown, module, labels, f"torchvision/{architecture}", device)
+
+
+def build(architecture: str, outputs: int) -> Any:
+    """Build the module without trained weights; output 0 is the background."""
+    import torchvision.models
+
+    return torchvision.models.get_model(architecture, weights=None, weights_backbone=None, num_classes=outputs)

@@ -1,0 +1,114 @@
+"""``hf:NAME-OR-FOLDER`` and ``owl:NAME-OR-FOLDER``: detectors of the transformers library.
+
+``hf:`` are trained for a list of classes (DETR, RT-DETR, YOLOS …), ``owl:`` are asked for classes in words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UserError
+from holdfast.core.fingerprint import fingerprint
+from holdfast.core.names import Name
+from holdfast.core.objects import LEAST_SCORE
+from holdfast.core.types import Image, LabelSpace
+from holdfast.models import label_spaces
+from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage
+from holdfast.models.options import checked, display_name, untagged
+from holdfast.models.torch_classifier import picture, resolve_device, weights_sha256
+from holdfast.models.transformers import fetched, shape_of
+
+PROMPT = "a photo of a {}"
+
+
+class TransformersDetector(BatchedDetector):
+    """A ``Detector`` around a model and its processor; ``words`` are the prompts of one that is asked in words."""
+
+    def __init__(
+        self, name: str, model: Any, processor: Any, labels: LabelSpace, device: str, words: Sequence[str] = ()
+    ) -> None:
+        self.name, self.labels, self.device = name, labels, resolve_device(device)
+        self._processor, self._words = processor, list(words)
+        image_processor = getattr(processor, "image_processor", processor)
+        self.fingerprint = fingerprint(
+            {
+                "architecture": f"{type(model).__name__}/{json.dumps(shape_of(model.config), sort_keys=True)}",
+                "weights": weights_sha256(model), "processor": json.loads(image_processor.to_json_string()),
+                "labels": labels, "words": self._words, "least": LEAST_SCORE,
+            }
+        )  # fmt: skip
+        self._model = model.float().eval().requires_grad_(False).to(self.device)
+        self._text = processor.tokenizer(self._words, padding=True, return_tensors="pt") if self._words else {}
+
+    def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
+        """Return the pixel values of one image; boxes come back as shares of it."""
+        image_processor = getattr(self._processor, "image_processor", self._processor)
+        prepared = image_processor(images=picture(image, crops_centre=False), return_tensors="pt")
+        height, width = image.shape[:2]
+        return prepared["pixel_values"][0], PlacedImage(height, width, 1 / width, 1 / height)
+
+    def ask(self, batch: list[Any]) -> list[Answer]:
+        """Return the boxes of inputs of one shape, as shares of the image's sides."""
+        import torch
+
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with torch.inference_mode(), exact:
+            pixels = torch.stack(batch).to(self.device)
+            if self._words:
+                text = {key: value.repeat(len(batch), 1).to(self.device) for key, value in self._text.items()}
+                outputs = self._model(pixel_values=pixels, **text)
+                find = self._processor.post_process_grounded_object_detection
+            else:
+                outputs = self._model(pixel_values=pixels)
+                find = self._processor.post_process_object_detection
+            sizes = torch.ones(len(batch), 2, device=self.device)
+            answers = find(outputs, threshold=LEAST_SCORE, target_sizes=sizes)
+        return [(answer["boxes"], answer["scores"], answer["labels"]) for answer in answers]
+
+
+def load(name: Name, *, device: str) -> TransformersDetector:
+    """Load a detector by its hub name or local folder, with its own image processor.
+
+    Weights are read from safetensors only and code in the repository is never run. Options: ``labels=FILE``, and
+    ``task=detect`` for a hub name that has not been fetched yet.
+    """
+    options = checked(name, {"labels": str, "task": str})
+    model, processor, shown = _fetched(name, "AutoModelForObjectDetection", "AutoImageProcessor")
+    names = [str(model.config.id2label[index]) for index in sorted(model.config.id2label)]
+    labels = label_spaces.from_option(options.get("labels"), len(names), LabelSpace(tuple(names)))
+    return TransformersDetector(shown, model, processor, labels, device)
+
+
+def load_owl(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TransformersDetector:
+    """Load a zero-shot detector, which is asked for the dataset's classes in words.
+
+    Options: ``prompt``, a sentence with {} for the class; ``labels=FILE``, other classes than the dataset's.
+    """
+    options = checked(name, {"labels": str, "prompt": str})
+    prompt = options.get("prompt", PROMPT)
+    if "{}" not in prompt:
+        raise UserError(f"the prompt of owl: has {{}} where the class stands; {prompt!r} has none")
+    names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
+    if not names:
+        raise UserError("owl: is asked for classes by name; use it on a dataset, or name them with ?labels=FILE")
+    model, processor, shown = _fetched(name, "AutoModelForZeroShotObjectDetection", "AutoProcessor")
+    words = [prompt.format(each) for each in names]
+    return TransformersDetector(shown, model, processor, LabelSpace(tuple(names)), device, words)
+
+
+def _fetched(name: Name, auto: str, processor_class: str) -> tuple[Any, Any, str]:
+    folder = Path(untagged(name))
+    local = folder.is_dir()
+    where, revision = (str(folder), "main") if local else (name.name, name.tag or "main")
+
+    def processor(where: str, *, revision: str) -> Any:
+        import transformers
+
+        library_class: Any = getattr(transformers, processor_class)
+        return library_class.from_pretrained(where, revision=revision, trust_remote_code=False)
+
+    model, loaded = fetched(where, revision, local=local, kind="an object detector", auto=auto, processor=processor)
+    return model, loaded, display_name(name, folder.name if local else untagged(name))

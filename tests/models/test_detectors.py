@@ -1,0 +1,160 @@
+"""Adapters of detectors: names, preprocessing, decoders, batches, memory."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from holdfast.core.errors import MachineError, SampleError, UserError
+from holdfast.core.types import LabelSpace
+from holdfast.data.images import FileImage
+from holdfast.models import is_detector, load_detector
+from holdfast.models.detectors import onnx_detectors
+from holdfast.models.detectors.batched import BatchedDetector, PlacedImage, checked_answer, letterboxed, without_doubles
+
+SHARED = Path(__file__).parents[3] / "shared"
+YOLOX = SHARED / "weights" / "yolox_nano" / "yolox_nano.onnx"
+PETS = SHARED / "photos" / "pets12" / "images"
+CATS = ("egyptian_mau", "persian", "siamese")
+RNG = np.random.default_rng(0)
+PICTURES = [RNG.integers(0, 255, shape, np.uint8) for shape in ((64, 96, 3), (64, 96, 3), (80, 48, 3))]
+
+
+def same(first, second):
+    assert len(first) == len(second)
+    for one_answer, other in zip(first, second, strict=True):
+        assert np.array_equal(one_answer.labels, other.labels)
+        assert np.allclose(one_answer.boxes, other.boxes, atol=1e-2)
+        assert np.allclose(one_answer.scores, other.scores, atol=1e-4)
+
+
+@pytest.mark.skipif(not YOLOX.is_file(), reason="the weights and photos of ../shared are not here")
+def test_a_real_detector_finds_the_right_species():
+    detector = load_detector(f"onnx:{YOLOX}?decode=yolox", device="cpu")
+    files = sorted(PETS.glob("*/*"))[::8]
+    right = 0
+    for file in files:
+        answer = detector.detect([FileImage(file).load()])[0]
+        names = [detector.labels.names[label] for label in answer.labels]
+        animals = [name for name in names if name in ("cat", "dog")]
+        right += animals[:1] == ["cat" if file.parent.name in CATS else "dog"]
+    assert right >= 0.8 * len(files)
+
+
+def test_torchvision_s_detectors_answer_alike_in_any_batch(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    from holdfast.models.detectors.torchvision_detectors import build
+
+    torch.manual_seed(0)
+    save_file(build("ssdlite320_mobilenet_v3_large", 3).state_dict(), tmp_path / "w.safetensors")
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    name = f"torchvision:ssdlite320_mobilenet_v3_large@{tmp_path / 'w.safetensors'}?labels={tmp_path / 'names.txt'}"
+    assert is_detector(name) and not is_detector("torchvision:resnet18")
+    detector = load_detector(name, device="cpu")
+    assert detector.labels.names == ("__background__", "cat", "dog")
+    same(detector.detect(PICTURES), [detector.detect([picture])[0] for picture in PICTURES])
+    with pytest.raises(UserError, match="labels"):
+        load_detector(name.partition("?")[0])
+    with pytest.raises(UserError, match="fasterrcnn"):
+        load_detector("torchvision:fasterrcn_resnet50_fpn")
+
+
+def test_transformers_detectors_are_recognised_and_answer_alike_in_any_batch(tmp_path):
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.YolosConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=[64, 64],
+        patch_size=16, num_detection_tokens=6, num_labels=2, use_mid_position_embeddings=False,
+    )  # fmt: skip
+    config.id2label = {0: "cat", 1: "dog"}
+    transformers.YolosForObjectDetection(config).save_pretrained(tmp_path / "yolos")
+    transformers.YolosImageProcessor(size={"height": 64, "width": 64}).save_pretrained(tmp_path / "yolos")
+    name = f"hf:{tmp_path / 'yolos'}"
+    assert is_detector(name)
+    detector = load_detector(name, device="cpu")
+    assert detector.labels.names == ("cat", "dog")
+    answers = detector.detect(PICTURES)
+    same(answers, [detector.detect([picture])[0] for picture in PICTURES])
+    assert all(len(answer) for answer in answers)
+    assert all((answer.boxes <= [96, 80, 96, 80]).all() for answer in answers)
+    assert detector.name == "hf:yolos"
+
+
+def test_decoders_read_boxes_in_pixels_of_the_input():
+    raw = np.zeros((1, 4 + 2, 3))
+    raw[0, :4, 1], raw[0, 5, 1] = (50, 40, 20, 10), 0.7
+    boxes, scores, labels = onnx_detectors.DECODERS["yolov8"].read([raw], (64, 64), 2)[0]
+    assert boxes.tolist() == [[40, 35, 60, 45]] and labels.tolist() == [1] and scores.tolist() == [0.7]
+    logits, shares = np.full((1, 2, 3), -9.0), np.array([[[0.5, 0.5, 0.5, 1.0], [0, 0, 0, 0]]])
+    logits[0, 0, 1], logits[0, 1, 2] = 9, 9
+    boxes, scores, labels = onnx_detectors.DECODERS["detr"].read([logits, shares], (100, 200), 2)[0]
+    assert boxes.tolist() == [[50, 0, 150, 100]] and labels.tolist() == [1] and scores[0] > 0.99
+    parts = [np.array([1]), np.array([0.4], np.float32), np.array([[1, 2, 3, 4]], np.float32)]
+    boxes, scores, labels = onnx_detectors.DECODERS["boxes-scores-labels"].read(parts, (9, 9), 2)[0]
+    assert boxes.tolist() == [[1, 2, 3, 4]] and labels.tolist() == [1]
+    heads = np.full((1, 64 + 16 + 4, 5 + 2), 0.0)
+    heads[0, 64 + 5, :] = (0.5, 0.5, np.log(2), np.log(2), 1, 0, 0.9)  # second row, second column at stride 16
+    boxes, scores, labels = onnx_detectors.DECODERS["yolox"].read([heads], (64, 64), 2)[0]
+    assert np.allclose(boxes, [[8, 8, 40, 40]]) and labels.tolist() == [1]
+    with pytest.raises(UserError, match="cells"):
+        onnx_detectors.DECODERS["yolox"].read([heads], (96, 96), 2)
+
+
+def test_a_decoder_must_be_named_and_known(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"")
+    assert not is_detector(f"onnx:{tmp_path / 'm.onnx'}")
+    with pytest.raises(UserError, match="yolox"):
+        load_detector(f"onnx:{tmp_path / 'm.onnx'}?decode=yolo")
+
+
+def test_boxes_come_back_from_a_letterbox_where_they_were():
+    image = np.zeros((50, 100, 3), np.uint8)
+    cv2.rectangle(image, (20, 10), (59, 29), (255, 255, 255), -1)
+    for centred in (False, True):
+        placed, frame = letterboxed(image, (64, 64), centred=centred)
+        rows, columns = np.nonzero((placed > 200).all(2))
+        box = [[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]]
+        assert np.allclose(frame.in_image(np.array(box, float)), [[20, 10, 60, 30]], atol=2)
+
+
+def test_the_better_of_two_boxes_of_one_class_stays():
+    boxes = [[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10], [40, 40, 50, 50]]
+    kept = without_doubles((boxes, [0.5, 0.9, 0.6, 0.001], [0, 0, 1, 0]))
+    assert kept[1].tolist() == [0.9, 0.6] and kept[2].tolist() == [0, 1]
+
+
+def test_answers_are_sorted_cut_and_limited():
+    space = LabelSpace(("cat",))
+    many = checked_answer(
+        (np.tile([0, 0, 5, 5], (900, 1)), np.linspace(0, 1, 900), np.zeros(900, int)), PlacedImage(9, 9), space
+    )
+    assert len(many) == 300 and many.scores[0] == 1 and (np.diff(many.scores) <= 0).all()
+    with pytest.raises(SampleError, match="finite"):
+        checked_answer(([[0, 0, np.inf, 1]], [0.5], [0]), PlacedImage(9, 9), space)
+
+
+def test_a_batch_is_halved_where_memory_runs_out():
+    class Small(BatchedDetector):
+        name, labels, fingerprint, batch_size, sizes = "small", LabelSpace(("cat",)), "1", 8, []
+
+        def prepare(self, image):
+            return image, PlacedImage(*image.shape[:2])
+
+        def ask(self, batch):
+            if len(batch) > self.most:
+                raise RuntimeError("CUDA out of memory")
+            self.sizes.append(len(batch))
+            return [([[0, 0, 4, 4]], [0.5], [0])] * len(batch)
+
+    detector = Small()
+    detector.most = 2
+    assert len(detector.detect([PICTURES[0]] * 9)) == 9
+    assert max(detector.sizes) == 2 and detector.batch_size == 2
+    detector.most = 0
+    with pytest.raises(MachineError, match="memory"):
+        detector.detect(PICTURES[:1])

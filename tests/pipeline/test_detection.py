@@ -1,0 +1,255 @@
+"""``eval`` with detectors: rows per object and per picture, thresholds, resuming, answers that are none."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import holdfast
+from holdfast.core.errors import UserError
+from holdfast.pipeline.evaluate.detection import details_of, settle
+from holdfast.pipeline.evaluate.matching import best_threshold, judged
+from holdfast.store import Run
+
+SCENES = "diorama:test?n=10&objects=0..3&size=64"
+
+
+def tables(run):
+    return {name: parts.rows().to_pandas() for name, parts in details_of(Path(run)).items()}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    out = tmp_path_factory.mktemp("known") / "run"
+    names = ["known:perfect", "known:texture", "known:shift?pixels=40", "known:scene"]
+    holdfast.evaluate(
+        SCENES, models=names, scenarios="original,blur_background,only_background,random_background", out=out
+    )
+    return out
+
+
+def recall(objects, model, condition, status="ok"):
+    wanted = (objects.model == model) & (objects.condition == condition) & (objects.status == status) & ~objects.crowd
+    return objects[wanted].found.astype(float).mean()
+
+
+def test_detectors_whose_answers_are_known_score_as_they_must(known):
+    objects, images = (tables(known)[name] for name in ("objects", "images"))
+    for condition in ("original", "blur_background", "random_background"):
+        assert recall(objects, "known:perfect", condition) == 1
+        assert recall(objects, "known:shift?pixels=40", condition) == 0
+    assert recall(objects, "known:perfect", "only_background", "removed") == 0
+    assert recall(objects, "known:texture", "original") == 1
+    assert recall(objects, "known:texture", "random_background") == 0
+    assert recall(objects, "known:texture", "only_background", "removed") == 1, "it sees what is gone"
+    assert recall(objects, "known:scene", "original") == 1
+    assert recall(objects, "known:scene", "blur_background") == 0
+    wrong = objects[(objects.model == "known:scene") & (objects.condition == "blur_background") & ~objects.crowd]
+    assert (wrong[wrong.status == "ok"].predicted.astype(str) != "").all()
+    alarms = images[images.status == "ok"].groupby(["model", "condition"], observed=True).false_alarms.sum()
+    assert alarms["known:perfect"].sum() == 0
+    assert alarms["known:texture", "only_background"] > 0
+
+
+def test_every_picture_has_a_row_and_empty_ones_count_for_false_alarms(known):
+    run, images = Run(known), tables(known)["images"]
+    rows = run.rows().to_pandas()
+    assert set(rows.task) == {"detect"}
+    assert set(rows.row_id) == set(images.row_id)
+    empty = images[(images.condition == "original") & (images.n_objects == 0)]
+    assert len(empty) and (empty.false_alarms == 0).all()
+    assert set(rows[rows.status == "skipped"].condition) <= {"blur_background", "only_background", "random_background"}
+
+
+def test_a_command_given_again_makes_nothing_and_lost_rows_are_made_again(known, tmp_path):
+    spec = {"models": ["known:perfect"], "scenarios": "original,blur_background", "out": tmp_path / "run"}
+    holdfast.evaluate(SCENES, **spec)
+    run = Run(tmp_path / "run")
+    before = run.rows().to_pandas().set_index("row_id").sort_index()
+    frozen = json.loads((run.path / "spec.json").read_text())["thresholds"]
+    run.predictions.drop(pc.field("condition") == "blur_background")
+    holdfast.evaluate(SCENES, **spec)
+    assert run.rows().to_pandas().set_index("row_id").sort_index().equals(before)
+    assert len(tables(run.path)["images"]) == len(before)
+    assert json.loads((run.path / "spec.json").read_text())["thresholds"] == frozen
+    with pytest.raises(UserError, match="frozen"):
+        holdfast.evaluate(SCENES, threshold=0.9, **spec)
+
+
+def test_answers_from_before_the_threshold_are_judged_when_it_is_known(tmp_path, monkeypatch):
+    from holdfast.pipeline.evaluate import detection
+
+    monkeypatch.setattr(detection, "settle", lambda *given: 0)  # a process that is killed there
+    out = tmp_path / "run"
+    holdfast.evaluate(SCENES, models=["known:perfect"], scenarios="original", out=out)
+    assert tables(out)["objects"].found.isna().all()
+    monkeypatch.undo()
+    assert settle(Run(out), {"known:perfect": 0.5}) == 10
+    objects = tables(out)["objects"]
+    assert objects[~objects.crowd & (objects.status == "ok")].found.all()
+    assert Run(out).rows().to_pandas().correct.all()
+    assert settle(Run(out), {"known:perfect": 0.5}) == 0
+
+
+BAD = """
+import numpy as np
+from holdfast.diorama import CLASSES
+
+class Broken:
+    labels = CLASSES
+    def __init__(self, how): self.how, self.fingerprint = how, how
+    def detect(self, images):
+        return [getattr(self, self.how)(image) for image in images]
+    def nan(self, image): return [[0, 0, np.nan, 9]], [0.5], [0]
+    def range(self, image): return [[0, 0, 9, 9]], [0.5], [99]
+    def logits(self, image): return [[0, 0, 9, 9]], [7.5], [0]
+    def counts(self, image): return [[0, 0, 9, 9]], [0.5, 0.4], [0]
+    def shape(self, image): return "nothing"
+    def unsorted(self, image):
+        return {"boxes": [[0, 0, 9, 9], [5, 5, 30, 30]], "scores": [0.2, 0.8], "labels": ["fox", "fox"]}
+    def outside(self, image): return [[-50, -50, -10, -10], [0, 0, 500, 500]], [0.9, 0.8], [0, 1]
+    def none(self, image): return [], [], []
+
+nan, range_, logits, counts, shape, unsorted, outside, none = map(
+    Broken, ("nan", "range", "logits", "counts", "shape", "unsorted", "outside", "none"))
+"""
+
+
+def test_answers_that_are_none_become_rows_with_a_status(tmp_path, monkeypatch):
+    (tmp_path / "bad_boxes.py").write_text(BAD)
+    monkeypatch.chdir(tmp_path)
+    names = [f"python:bad_boxes:{how}" for how in ("nan", "range_", "logits", "counts", "shape")]
+    with pytest.raises(UserError, match="no answer at all"):
+        holdfast.evaluate(SCENES, models=names, scenarios="original", out=tmp_path / "run")
+    rows = Run(tmp_path / "run").rows().to_pandas()
+    assert set(rows.status) == {"error"}
+    assert rows.groupby("model", observed=True).error.nunique().eq(1).all()
+    assert set(tables(tmp_path / "run")["objects"].status) <= {"error", "invalid"}
+
+
+def test_odd_answers_are_tidied_and_cut_at_the_edges(tmp_path, monkeypatch):
+    (tmp_path / "bad_boxes.py").write_text(BAD)
+    monkeypatch.chdir(tmp_path)
+    names = [f"python:bad_boxes:{how}" for how in ("unsorted", "outside", "none")]
+    holdfast.evaluate(SCENES, models=names, scenarios="original", out=tmp_path / "run", threshold=0.1)
+    detections = tables(tmp_path / "run")["detections"]
+    assert (detections[detections.model == names[0]].score.values.reshape(-1, 2) == np.float32([0.8, 0.2])).all()
+    kept = detections[detections.model == names[1]]
+    assert len(kept) == 10 and (kept.x2 == 64).all(), "a box outside is no box"
+    assert not (detections.model == names[2]).any()
+
+
+def test_detectors_and_classifiers_do_not_mix_and_need_boxes(tmp_path):
+    with pytest.raises(UserError, match="two commands"):
+        holdfast.evaluate(SCENES, models=["known:perfect", "embedded:resnet_rho0"], out=tmp_path / "a")
+    with pytest.raises(UserError, match="no boxes"):
+        holdfast.evaluate("diorama:test?n=4", models=["known:perfect"], out=tmp_path / "b")
+    for more, word in ({"fast": True}, "fast"), ({"expect_accuracy": 0.5}, "expect"), ({"scenarios": "fgsm"}, "attack"):
+        with pytest.raises(UserError, match=word):
+            holdfast.evaluate(SCENES, models=["known:perfect"], out=tmp_path / "c", **more)
+
+
+def truth(label, box, **more):
+    x1, y1, x2, y2 = box
+    return {"label": label, "x1": x1, "y1": y1, "x2": x2, "y2": y2, "crowd": False, "status": "ok"} | more
+
+
+def guess(label, box, score):
+    return truth(label, box) | {"score": score}
+
+
+def test_each_object_is_found_once_and_the_rest_are_false_alarms():
+    objects = [truth("cat", (0, 0, 10, 10)), truth("dog", (20, 0, 30, 10)), truth("cat", (50, 0, 90, 40), crowd=True)]
+    predictions = [
+        guess("cat", (0, 0, 10, 9), 0.9), guess("cat", (0, 0, 10, 10), 0.8), guess("cat", (20, 0, 30, 10), 0.7),
+        guess("cat", (55, 5, 65, 15), 0.6), guess("dog", (20, 0, 30, 10), 0.2),
+    ]  # fmt: skip
+    answered, columns = judged(objects, predictions, 0.5)
+    assert [row.get("found") for row in answered] == [True, False, False]
+    assert answered[0]["iou"] == pytest.approx(0.9) and answered[1]["predicted"] == "cat"
+    assert columns == {"n_objects": 2, "threshold": 0.5, "n_predictions": 4, "false_alarms": 2}
+    answered, columns = judged(objects, predictions, 0.1)
+    assert answered[1]["found"] and columns["false_alarms"] == 2
+
+
+def test_the_threshold_has_the_best_f1_and_ties_stand_or_fall_together():
+    objects = [truth("cat", (0, 0, 10, 10)), truth("cat", (20, 0, 30, 10))]
+    predictions = [
+        guess("cat", (0, 0, 10, 10), 0.8), guess("cat", (20, 0, 30, 10), 0.6), guess("cat", (70, 0, 80, 9), 0.3),
+        guess("cat", (71, 50, 80, 59), 0.3),
+    ]  # fmt: skip
+    assert best_threshold([(objects, predictions)]) == (0.45, 1.0)
+    assert best_threshold([(objects, [])]) == (0.5, 0.0)
+
+
+def test_conditions_about_one_object_leave_the_others_as_they_are(tmp_path):
+    out, scenes = tmp_path / "run", "diorama:test?n=8&objects=3&size=96"
+    names = ["known:perfect", "known:texture"]
+    holdfast.evaluate(scenes, models=names, scenarios="original,object_surroundings,object_removed", out=out)
+    objects = tables(out)["objects"]
+    perfect = objects[(objects.model == "known:perfect") & (objects.status != "invalid") & ~objects.crowd]
+    for condition in ("object_surroundings", "object_removed"):
+        shown = perfect[(perfect.condition == condition) & perfect.status.isin(["ok", "removed"])]
+        assert shown.groupby("sample_id").target.sum().eq(1).all(), "one object of each picture is chosen"
+        assert shown[~shown.target].found.all()
+        assert shown[shown.target].found.eq(condition == "object_surroundings").all()
+    removed = perfect[(perfect.condition == "object_removed") & perfect.target]
+    assert set(removed.status) == {"removed"}
+    chosen = perfect[perfect.target].groupby("sample_id").object_id.nunique()
+    assert chosen.eq(1).all(), "both conditions are about the same object"
+
+
+def test_without_a_word_about_scenarios_all_of_them_are_asked(tmp_path):
+    holdfast.evaluate("diorama:test?n=2&objects=2&size=48", models=["known:perfect"], out=tmp_path / "run")
+    conditions = set(Run(tmp_path / "run").rows().to_pandas().condition)
+    assert {"original", "only_background", "random_background", "object_removed", "object_surroundings"} <= conditions
+
+
+def test_boxes_without_masks_get_some_and_are_marked(tmp_path):
+    import cv2
+
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name, colour in (("a", (40, 40, 200)), ("b", (200, 60, 40))):
+        picture = np.random.default_rng(3).integers(110, 140, (60, 80, 3)).astype(np.uint8)
+        cv2.circle(picture, (40, 30), 15, colour, -1)
+        cv2.imwrite(str(folder / f"{name}.png"), picture)
+    rows = ["image,label,x1,y1,x2,y2", "a.png,red,22,12,58,48", "b.png,blue,22,12,58,48", "b.png,red,5,5,5,9"]
+    (tmp_path / "boxes.csv").write_text("\n".join(rows))
+    holdfast.evaluate(
+        str(folder), boxes=str(tmp_path / "boxes.csv"), models=["known:perfect"],
+        scenarios="original,foreground_on_grey", out=tmp_path / "run",
+    )  # fmt: skip
+    objects = tables(tmp_path / "run")["objects"]
+    usable = objects[objects.status == "ok"]
+    assert usable.mask_made.all() and usable.found.all() and len(usable) == 4
+    assert set(objects[objects.status == "invalid"].error) == {"the box is empty"}
+    classes = json.loads((tmp_path / "run" / "spec.json").read_text())["classes"]
+    assert classes == ["blue", "red"]
+
+
+def test_processes_make_the_same_rows(tmp_path):
+    spec = {"models": ["embedded:boxes_rho0"], "scenarios": "original,random_background"}
+    one_process = holdfast.evaluate(SCENES, out=tmp_path / "one", **spec)
+    several = holdfast.evaluate(SCENES, out=tmp_path / "two", workers=2, **spec)
+    for name in ("images", "objects", "detections"):
+        first, second = (tables(run.path)[name] for run in (one_process, several))
+        columns = [
+            "row_id",
+            *(["object_id"] if name == "objects" else ["x1", "y1", "score"] if name != "images" else []),
+        ]
+        assert first.sort_values(columns, ignore_index=True).equals(second.sort_values(columns, ignore_index=True))
+
+
+def test_the_embedded_detectors_stand_in_the_order_of_their_tie(tmp_path):
+    names = ["embedded:boxes_rho0", "embedded:boxes_rho95"]
+    out = tmp_path / "run"
+    holdfast.evaluate(
+        "diorama:test?n=40&objects=1..4&context=0.95", models=names, scenarios="original,random_background", out=out
+    )
+    objects = tables(out)["objects"]
+    drops = [recall(objects, name, "original") - recall(objects, name, "random_background") for name in names]
+    assert recall(objects, names[0], "original") > 0.9 and recall(objects, names[1], "original") > 0.9
+    assert drops[1] > drops[0] + 0.02

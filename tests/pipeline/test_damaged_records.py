@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.people import export
 from holdfast.pipeline.hard import publish, remedy_training
-from holdfast.pipeline.telltale import detect
+from holdfast.pipeline.telltale import telltale
 from holdfast.pipeline.train import fitting
 from holdfast.pipeline.train.train import write_jobs
 from holdfast.store import Run
@@ -22,7 +22,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model/config.json": lambda root: fitting.trained_as(root / "model", "identity"),
     "remedied/config.json": lambda root: remedy_training.trained_as(root / "remedied", {}),
     "small/config.json": lambda root: small_models.facts_of(root / "small"),
-    "rejected.json": lambda root: detect._reason(root, "rejected"),
+    "rejected.json": lambda root: telltale._reason(root, "rejected"),
     "begun.json": lambda root: export._remove_stale(root, set()),
     "mining/begun.json": lambda root: publish._remove_stale(root, set()),
 }

@@ -301,11 +301,20 @@ def report(
     return in_store(out, folder, page)
 
 
-def compare(old: Results | str | Path, new: Results | str | Path, *, margin: float = 0.02, **options: Any) -> Gate:
+def compare(
+    old: Results | str | Path,
+    new: Results | str | Path,
+    *,
+    margin: float = 0.02,
+    sequential: bool = False,
+    **options: Any,
+) -> Gate:
     """Test whether a new model is no worse than an old one under any condition; options of ``stats.models.gate``.
 
-    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``.
+    Detectors are compared on recall and on false alarms; options of ``stats.objects.gate.object_gate``. ``sequential``:
+    photos may be added and the gate looked at again until it decides (``stats.effects.sequential_gate``).
     """
+    from holdfast.stats.effects.sequential_gate import sequential_gate
     from holdfast.stats.models.gate import gate
     from holdfast.stats.objects.gate import object_gate
 
@@ -313,8 +322,10 @@ def compare(old: Results | str | Path, new: Results | str | Path, *, margin: flo
     if first.is_detection != second.is_detection:
         raise UserError("one of the two runs is of detectors and the other is not: compare runs of one kind")
     if first.is_detection:
+        if sequential:
+            raise UserError("the sequential gate is for classifiers; compare detectors without it")
         return object_gate(first.boxes, second.boxes, margin=margin, **options)
-    return gate(first.counts, second.counts, margin=margin, **options)
+    return (sequential_gate if sequential else gate)(first.counts, second.counts, margin=margin, **options)
 
 
 def _attribute(runs: Sequence[Run], name: str) -> dict[str, str]:

@@ -171,6 +171,9 @@ def compare(
     between: Annotated[
         bool, Option("--between", help="No gate: what models lose from OLD's dataset to NEW's, on other photos.")
     ] = False,
+    sequential: Annotated[
+        bool, Option("--sequential", help="Photos are added and looked at again until it passes or fails.")
+    ] = False,
     average: Average = "macro",
     baseline: Baseline = None,
 ) -> None:
@@ -188,7 +191,7 @@ def compare(
     floors = _floors(",".join(fail_under or ()))
     gate = api.compare(
         old, new, margin=margin, old_model=old_model, new_model=new_model,
-        conditions=split_list(",".join(conditions or ())) or None,
+        conditions=split_list(",".join(conditions or ())) or None, sequential=sequential,
         **_of_detectors(old, accuracy, floors, alarms_margin),
     )  # fmt: skip
     columns = [

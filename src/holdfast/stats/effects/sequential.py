@@ -48,7 +48,9 @@ class RunningInterval:
     high: float
 
 
-def log_capital(values: ArrayLike, mean: ArrayLike, *, least: float, most: float, above: bool) -> Floats:
+def log_capital(
+    values: ArrayLike, mean: ArrayLike, *, least: float, most: float, above: bool, sizes: ArrayLike | None = None
+) -> Floats:
     """Return the log of the gambler's capital after betting on the values, one element per ``mean``.
 
     Args:
@@ -57,11 +59,18 @@ def log_capital(values: ArrayLike, mean: ArrayLike, *, least: float, most: float
         least: the smallest possible value.
         most: the largest possible value.
         above: bet that the true mean is larger than ``mean``; else that it is smaller.
+        sizes: how many photos each value is the mean of; the bet on a value is in proportion. None: one each.
     """
-    distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+    share: ArrayLike = 1.0
+    if sizes is None:
+        distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+    else:
+        largest = np.max(np.asarray(sizes, np.float64), initial=1.0)
+        both = np.stack([np.asarray(values, np.float64), np.asarray(sizes, np.float64) / largest])
+        (distinct, share), counts = np.unique(both, axis=1, return_counts=True)
     hypotheses = np.asarray(mean, np.float64)[..., None, None]
     payoff = (distinct - least) / (hypotheses - least) if above else (most - distinct) / (most - hypotheses)
-    stakes = STAKES[:, None]
+    stakes = STAKES[:, None] * share
     with np.errstate(divide="ignore"):
         logs = (np.log(np.maximum(1 - stakes + stakes * payoff, 0.0)) * counts).sum(axis=-1)
     peak = logs.max(axis=-1, keepdims=True)

@@ -100,7 +100,8 @@ def made_table(model: str, right: np.ndarray, donors: list[str] | None) -> pa.Ta
     rows = [
         {
             "row_id": f"{model}{place}", "task": "classify", "kind": "photo", "dataset": "d",
-            "sample_id": f"photo{place}", "source_id": f"photo{place}", "condition": "random_background", "variant": "paper", "parameters": "{}",
+            "sample_id": f"photo{place}", "source_id": f"photo{place}", "condition": "random_background",
+            "variant": "paper", "parameters": "{}",
             "model": model, "trained_on": "", "label": "cat", "prediction": "cat" if hit else "dog", "status": "ok",
             "prediction_restricted": "cat" if hit else "dog", "correct": bool(hit), "correct_restricted": bool(hit),
             "donor_id": donors[place] if donors else None, "fold": -1,

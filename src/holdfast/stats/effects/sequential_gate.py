@@ -39,9 +39,9 @@ def sequential_gate(
     """Test paired non-inferiority of new against old on the photos so far; more may be added and looked at again.
 
     A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
-    95 %), and fails once that of the opposite gambler has. Passing a model that is worse than the margin under some condition
-    then happens in at most 5 % of all series of looks, and so does failing one that is nowhere worse (Holm over the
-    conditions). Photos that share a donor are one value, since they are not independent.
+    95 %), and fails once that of the opposite gambler has. Passing a model that is worse than the margin under some
+    condition then happens in at most 5 % of all series of looks, and so does failing one that is nowhere worse
+    (Holm over the conditions). Photos that share a donor are one value, since they are not independent.
 
     Args: those of ``stats.models.gate.gate``.
     """

@@ -165,6 +165,19 @@ def test_a_category_that_no_folder_can_be_called(own_pool: Path, tmp_path: Path)
         assert set(collection.classes) == {"cat", "dog", "hen/rooster"}
 
 
+def test_an_image_that_cannot_be_read_is_named(own_pool: Path, tmp_path: Path) -> None:
+    file = sorted(own_pool.rglob("*.png"))[0]
+    file.write_bytes(file.read_bytes()[:60])
+    mined = mine(spec_of(own_pool, at_least=3), tmp_path / "hard")
+    (warning,) = [text for text in mined.warnings if "nowhere; the first" in text]
+    assert (
+        warning.startswith("1 image has no answer and counts nowhere")
+        and file.stem in warning
+        and "has changed since" in warning
+    )
+    assert mined.facts["unanswered"] == 1
+
+
 def test_drawn_scenes_can_be_mined(tmp_path: Path) -> None:
     """They are no files: the hard set has them as PNG, pixel for pixel."""
     data = "diorama:test?n=60&context=0"

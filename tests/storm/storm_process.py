@@ -107,9 +107,13 @@ def command(
         pid = process.pid
     else:
         sys.stdout.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if not pid:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the storm's own is not a command's
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             _inside(_holdfast(words), folder, settings, largest_file)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     hit, status = False, None
     while status is None:
         seconds = time.monotonic() - began

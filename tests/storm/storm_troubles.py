@@ -133,13 +133,15 @@ def damaged_input(storm: Storm, verb: str, draw: random.Random) -> str:
     part = storm.out / begin if begin else storm.world / VERBS[verb].reads
     files = [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
     files = [path for path in files if path.name != ".lock" and path.suffix != ".md"]
-    names = [damaged(path, draw) for path in draw.sample(files, 1)]
+    (victim,) = draw.sample(files, 1)
+    names = [damaged(victim, draw)]
     storm.forget_world()
     ended = command(words, storm.folder)
     if trouble := misbehaviour(ended, verb):
         return f"{', '.join(names)}: {trouble}"
     unlike = storm.compare(verb, ended) if ended.code == VERBS[verb].code else ""
-    return f"{', '.join(names)}: ended with {ended.code}, but {unlike}" if unlike and not explained(ended) else ""
+    named = explained(ended) or victim.stem in ended.said + ended.complained
+    return f"{', '.join(names)}: ended with {ended.code}, but {unlike}" if unlike and not named else ""
 
 
 def moved_clock(storm: Storm, verb: str, draw: random.Random) -> str:

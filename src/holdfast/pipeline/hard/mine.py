@@ -12,7 +12,7 @@ from holdfast.engine import Executor
 from holdfast.oracle import card
 from holdfast.oracle.lineage import lineages
 from holdfast.pipeline.files import check_apart
-from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts
+from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, model_facts, without_answer
 from holdfast.pipeline.hard.publish import check_out, publish
 from holdfast.pipeline.hard.repainting import paint_again
 from holdfast.pipeline.hard.results import MiningChoice, Selection, tables
@@ -71,7 +71,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
     with writing(out):
         write_json(folder / "spec.json", {"verb": "mine", **_jsonable(asdict(spec))})
         pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit, executor=executor)
-        warnings += _doubts(pool) + _partial_judge(spec, pool)
+        warnings += without_answer(pool.run) + _doubts(pool) + _partial_judge(spec, pool)
         choice = _choose(spec, pool)
         selection = select(spec, pool, choice)
         warnings += choice.warnings + _too_large(selection) + _few_controls(pool, selection)

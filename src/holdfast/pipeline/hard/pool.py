@@ -254,6 +254,17 @@ def _frames(
     return images, failed, tables[1].loc[kept].fillna("no answer"), len(ids) - len(kept)
 
 
+def without_answer(run: Run) -> list[str]:
+    """Return a sentence where images of a run have no answer from one of its models: results are about the others."""
+    lost = (pc.field("status") == "error") & pc.field("model").isin(list(run.spec()["model_names"]))
+    rows = run.predictions.dataset().to_table(["sample_id", "error"], lost).sort_by("sample_id").to_pylist()
+    if not rows:
+        return []
+    count = len({row["sample_id"] for row in rows})
+    images = "1 image has no answer and counts" if count == 1 else f"{count} images have no answer and count"
+    return [f"{images} nowhere; the first is {rows[0]['sample_id']}: {rows[0]['error']}"]
+
+
 def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Return what mining needs to know about an image; without a recorded prompt, it is its own prompt."""
     attributes = sample.attributes

@@ -14,7 +14,7 @@ from holdfast.core.names import parse_name
 from holdfast.core.types import Collection, Sample
 from holdfast.data.labels import class_keys, map_labels
 from holdfast.pipeline.evaluate.evaluate import EvaluateSpec, evaluate
-from holdfast.pipeline.hard.pool import JUDGED
+from holdfast.pipeline.hard.pool import JUDGED, without_answer
 from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.hard.remedy_training import (
     WEIGHTS,
@@ -178,20 +178,20 @@ def _measured(
 
     images = mined.images[(mined.images["half"] == REPORT) & mined.images["valid"]]
     hard = images["set"] == "hard"
-    answered = _answers(spec, mined.pool, remedied, out / "runs" / "pool", progress)
+    trouble: list[str] = []
+    answered = _answers(spec, mined.pool, remedied, out / "runs" / "pool", progress, trouble)
     facts = answered.join(images[["prompt_id"]], how="inner")
     parts = [
         facts[facts.index.isin(images.index[inside])].assign(set=name)
         for name, inside in ((HARD, hard), (EASY, images["surrogates_failed"] == 0), (POOL, hard | True))
     ]
-    trouble = []
     again = Path(spec.hard) / "mining" / "again"
     if (again / "manifest.parquet").is_file():
         prompts, oracle = set(images.loc[hard, "prompt_id"]), str(mined.facts["oracle"])
-        parts.insert(1, _painted(spec, again, prompts, oracle, remedied, out, progress))
+        parts.insert(1, _painted(spec, again, prompts, oracle, remedied, out, progress, trouble))
     originals = {name: name for name in spec.originals} or (DRAWN_ORIGINALS if mined.drawn else {})
     for place, (name, data) in enumerate(originals.items()):
-        own = _answers(spec, data, remedied, out / "runs" / f"originals_{place}", progress)
+        own = _answers(spec, data, remedied, out / "runs" / f"originals_{place}", progress, trouble)
         parts.append(own.assign(set=name, prompt_id=own["source_id"]))
     if not originals:
         trouble.append("no --originals were named, so what the model forgets of its own data is not measured")
@@ -206,13 +206,16 @@ def _measured(
     return joined[columns], trouble
 
 
-def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Progress) -> pd.DataFrame:
-    """Return by sample_id: source_id, category, before, after, said_before, said_after."""
+def _answers(
+    spec: RemedySpec, data: str, remedied: str, out: Path, progress: Progress, trouble: list[str]
+) -> pd.DataFrame:
+    """Return by sample_id: source_id, category, before, after, said_before, said_after; what went wrong is added."""
     asked = EvaluateSpec(
         data, models=(spec.model, remedied), scenarios="original", labels=spec.labels, batch_size=spec.batch_size,
         device=spec.device, max_pixels=spec.max_pixels,
     )  # fmt: skip
     run, _ = evaluate(asked, out, progress=progress)
+    trouble += without_answer(run)
     right, said = _OUTCOMES[spec.outcome]
     rows = run.rows(["sample_id", "source_id", "label", "model", "status", right, said]).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": object, "label": object, said: object})
@@ -228,12 +231,19 @@ def _answers(spec: RemedySpec, data: str, remedied: str, out: Path, progress: Pr
 
 
 def _painted(
-    spec: RemedySpec, again: Path, prompts: set[str], oracle: str, remedied: str, out: Path, progress: Progress
+    spec: RemedySpec,
+    again: Path,
+    prompts: set[str],
+    oracle: str,
+    remedied: str,
+    out: Path,
+    progress: Progress,
+    trouble: list[str],
 ) -> pd.DataFrame:
     """Return new images of the hard prompts that the oracle accepts; nobody's failure chose them."""
     verdicts = Parts(again / "oracle", JUDGED).rows().to_pylist()  # of every oracle that this set was mined with
     accepted = {row["sample_id"] for row in verdicts if row["accepted"] and row["oracle"] == oracle}
-    own = _answers(spec, str(again / "manifest.parquet"), remedied, out / "runs" / "again", progress)
+    own = _answers(spec, str(again / "manifest.parquet"), remedied, out / "runs" / "again", progress, trouble)
     own = own[own.index.isin(accepted) & own["source_id"].isin(prompts)]
     return own.assign(set=AGAIN, prompt_id=own["source_id"])
 

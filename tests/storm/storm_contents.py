@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from collections import defaultdict
@@ -26,6 +27,10 @@ def contents(folder: Path) -> dict[str, str]:
         if path.suffix == ".parquet":
             table = f"{path.parent.relative_to(folder).as_posix()}/*" if path.name.startswith("part-") else name
             parts[table] += pq.read_table(path, partitioning=None).to_pylist()
+        elif path.suffix == ".csv" and path.stat().st_size:
+            parts[name] += _cells(path)
+        elif path.suffix == ".tex" and path.with_suffix(".csv").is_file():
+            hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
         elif path.name == "spec.json":
@@ -40,7 +45,13 @@ def contents(folder: Path) -> dict[str, str]:
     return hashes
 
 
-_VOLATILE = {"run_id", "seconds", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md"}
+_VOLATILE = {
+    "run_id", "seconds", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md",
+}  # fmt: skip
+
+
+_OF_WEIGHTS = ("every-model.csv:sha256", "every-model.parquet:sha256")
+"""Hashes of trained weights, whose last digits may differ."""
 
 
 def volatile_names(first: dict[str, str], second: dict[str, str]) -> set[str]:
@@ -50,7 +61,7 @@ def volatile_names(first: dict[str, str], second: dict[str, str]) -> set[str]:
     """
     changed = {name for name in second if first.get(name) != second[name]}
     kin = {_last(name) for name in changed} | _VOLATILE
-    return {name for name in second if _last(name) in kin}
+    return {name for name in second if _last(name) in kin or name.endswith(_OF_WEIGHTS)}
 
 
 def _last(name: str) -> str:
@@ -79,6 +90,21 @@ def _weights(path: Path) -> str:
 
     tensors = sorted(load_file(path).items())
     return _hash(repr([(name, t.shape, f"{np.abs(t.astype(np.float64)).mean():.2g}") for name, t in tensors]).encode())
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file with numbers as numbers, whose last digits may differ as those of weights do."""
+    with path.open(newline="", encoding="utf8", errors="replace") as file:
+        rows = list(csv.reader(file))
+    names = [*rows[0], *map(str, range(len(rows[0]), max(map(len, rows))))]
+    return [{name: _number(cell) for name, cell in zip(names, row, strict=False)} for row in rows[1:]]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _request(path: Path) -> str:

@@ -79,3 +79,17 @@ def test_the_page_tells_seed_counts_and_findings(tmp_path: Path) -> None:
     text = page.read_text()
     assert "Seed 7, 60 minutes, 9 episodes, 1 findings." in text and "a row is missing" in text
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "8 kills that hit" in text
+
+
+def test_csv_tables_are_compared_by_their_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("model,accuracy,seconds\na,0.51234567,1.5\nb,0.25,2\n")
+    wanted = contents(tmp_path)
+    file.write_text("model,accuracy,seconds\na,0.51234568,1.5\nb,0.25,2\n")  # as the sums of another run end
+    assert difference(contents(tmp_path), wanted, set()) == ""
+    file.write_text("model,accuracy,seconds\na,0.51234567,1.5\nb,0.35,2\n")
+    assert "table.csv:accuracy differs" in difference(contents(tmp_path), wanted, set())
+    file.write_text("model,accuracy,seconds\na,0.51234567,1.5\n")
+    assert "differs" in difference(contents(tmp_path), wanted, set())
+    file.write_text("")
+    assert "is missing" in difference(contents(tmp_path), wanted, set())

@@ -80,6 +80,7 @@ def test_eval_prints_accuracy_and_progress(photos: Path, toy_models: str, tmp_pa
     result = run("eval", photos, "--models", f"{toy_models}:slow", "--scenarios", "static", "--out", tmp_path / "run")
     assert "random_background" in result.stdout and "100.0% / 100.0%" in result.stdout
     assert "156 made, 0 there already" in result.stdout and "12 pictures each" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("Next: holdfast report ")
     assert "eval: 156/156" in result.stderr
 
 

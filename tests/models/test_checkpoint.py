@@ -63,6 +63,16 @@ def test_safetensors_with_classes_in_their_metadata(module, photo: np.ndarray, t
     np.testing.assert_allclose(classifier.predict([photo]), expected(module, photo), atol=1e-6)
 
 
+def test_an_architecture_that_only_torchvision_has_is_taken_from_there(tmp_path: Path) -> None:
+    import torchvision
+
+    net = torchvision.models.squeezenet1_1(weights=None, num_classes=3)
+    torch.save(net.state_dict(), tmp_path / "own.pth")
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    name = f"torch:squeezenet1_1@{tmp_path / 'own.pth'}?labels={tmp_path / 'names.txt'}"
+    assert load_classifier(name, device="cpu").labels.names == ("a", "b", "c")
+
+
 def test_labels_beside_the_file_and_by_option(module, tmp_path: Path) -> None:
     file = tmp_path / "best.safetensors"
     safetensors.torch.save_file(module.state_dict(), file)

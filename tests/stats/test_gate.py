@@ -239,6 +239,9 @@ def test_conditions_and_models_have_to_meet():
     result = gate(*answers(old, new))
     assert result.verdict == "undecided" and list(result.conditions["verdict"]) == ["passed", "undecided"]
     assert "no photo was answered by both" in result.conditions["sentence"].iloc[1]
+    assert result.sentence.startswith("Undecided: what both runs have passed. Not compared") and "c1" in result.sentence
+    same = gate(*answers(np.ones((36, 2)), np.ones((36, 2))))
+    assert "No answer differs there, but 36 photos without any change" in same.sentence
     two = counts_of(np.ones((200, 2, 2)))
     with pytest.raises(UserError, match="several models"):
         gate(two, two)

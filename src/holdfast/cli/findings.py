@@ -209,7 +209,8 @@ def compare(
         "most_photos",
     ]
     # The bounds are one-sided: one decides on passing, the other on failing.
-    print_frame(gate.conditions[columns].rename(columns={"low": "at least", "high": "at most"}))
+    compared = gate.conditions[gate.conditions["n"] > 0] if gate.conditions["n"].any() else gate.conditions
+    print_frame(compared[columns].rename(columns={"low": "at least", "high": "at most"}))
     typer.echo(gate.sentence)
     verdicts = [gate.verdict]
     for name, floor in floors:

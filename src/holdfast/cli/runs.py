@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,8 @@ def evaluate(job: CommandCall[EvaluateSpec]) -> None:
     if not job.quiet:
         (print_recall if run.spec().get("task") == DETECT.name else print_accuracy)(run)
     echo_summary(summary, job.where)
+    if not job.quiet:
+        typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
 
 
 @verb(AskSpec, without=("masks", "backgrounds"))

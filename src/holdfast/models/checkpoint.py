@@ -55,12 +55,13 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     library, _, bare = architecture.rpartition("/")
     if library not in ("", "timm", "torchvision"):
         raise UserError(f"torch: knows architectures of timm/ and torchvision/, not of {library}/")
+    library = library or _library_of(bare)
     state, classes = read_state(file)
     overrides = preprocessing_overrides(options)
-    config = _beside(file, library or "timm", bare)
+    config = _beside(file, library, bare)
     if config is None:
-        module, preparation = _module(library or "timm", bare, state, file, overrides)
-        outputs = _head(library or "timm", module)[1]
+        module, preparation = _module(library, bare, state, file, overrides)
+        outputs = _head(library, module)[1]
     else:
         module, preparation = _configured(config, state, file, overrides)
         outputs = config["num_classes"]
@@ -70,9 +71,18 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         module,
         label_spaces.from_option(options.get("labels"), outputs, _names(file, classes, outputs)),
         preparation,
-        architecture=f"{library or 'timm'}/{bare}",
+        architecture=f"{library}/{bare}",
         device=device,
     )
+
+
+def _library_of(architecture: str) -> str:
+    """Return torchvision for a name that only torchvision has, else timm."""
+    import timm as library
+    import torchvision.models
+
+    known = architecture.partition(".")[0] in library.list_models()
+    return "torchvision" if not known and architecture in torchvision.models.list_models() else "timm"
 
 
 def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | None:

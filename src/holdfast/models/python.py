@@ -235,7 +235,11 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
         **preprocessing_overrides(_stated(name, target, module)), **preprocessing_overrides(options),
     }  # fmt: skip
     if data["input_size"] is None:
-        raise UserError(f"python:{name.name} is a network; say the size of its input, for example ?size=32")
+        raise UserError(
+            f"python:{name.name} is a network; say how pictures reach it: ?size=224, for ImageNet's usual colours "
+            "&mean=0.485/0.456/0.406&std=0.229/0.224/0.225 (else they go in as 0 to 1), and &labels=names.txt unless "
+            "it says its classes itself"
+        )
     preprocessing = timm.from_config(data)
     black = PIL.Image.new("RGB", data["input_size"][:0:-1])
     outputs = output_count(f"python:{name.name}", module, preprocessing.transform(black))

@@ -19,6 +19,7 @@ from holdfast.report.page.evidence import Evidence
 from holdfast.report.page.figures import WIDE, Figure, png, specification, svg
 from holdfast.report.page.parts import Part
 from holdfast.report.page.tables import Table
+from holdfast.report.page.words import plural
 from holdfast.report.page.writer import chart_library, script_json, templates
 from holdfast.report.static.accuracy import maps, scenario_columns, scenarios
 from holdfast.report.static.comparison import drop_columns, drop_parts
@@ -126,7 +127,7 @@ class ResultFrame(pd.DataFrame):
 
     @property
     def _more(self) -> str:
-        return f"{len(self):,} rows × {len(self.columns)} columns, some of them not shown: .columns lists them"
+        return f"{plural(len(self), 'row')} × {len(self.columns)} columns, some of them not shown: .columns lists them"
 
     def _repr_html_(self) -> str:
         return str(templates().get_template("summary_table.html.j2").render(table=self._table(), caption=self._more))

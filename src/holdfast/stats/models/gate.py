@@ -302,7 +302,8 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
         reason = (
             " Every row of the new model is an error: mend it and evaluate it with --retry-errors." if silent else ""
         )
-        return Gate("failed", table, margin, more, f"Failed: more than {allowed} lost under {names}.{reason}{known}")
+        text = f"Failed: more than {allowed} lost under {names}.{reason}{_only_one(table)}{known}"
+        return Gate("failed", table, margin, more, text)
     if verdicts and not len(open_ones):
         return Gate("passed", table, margin, more, f"Passed: no more than {allowed} lost under any condition.{known}")
     most = float(open_ones["most_photos"].max()) if len(open_ones) else float("nan")
@@ -312,5 +313,29 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     reasons = [
         f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
     ]
-    names = ", ".join(open_ones["condition"] + reasons) or "no condition both runs have"
-    return Gate("undecided", table, margin, more, f"Undecided under {names}{ask}.{known}")
+    shown = open_ones["condition"] + reasons
+    names = ", ".join(shown[open_ones["n"] > 0])
+    under = f" under {names}" if names else ": what both runs have passed" if "passed" in verdicts else ""
+    text = f"Undecided{under}{ask}.{_without_change(open_ones, margin)}{_only_one(table)}{known}"
+    return Gate("undecided", table, margin, more, text)
+
+
+def _without_change(open_ones: pd.DataFrame, margin: float) -> str:
+    """Return why equal answers do not pass, where every open condition has only such."""
+    compared = open_ones[open_ones["n"] > 0]
+    if compared.empty or compared[["better", "worse"]].to_numpy().any():
+        return ""
+    n = int(compared["n"].min())
+    return (
+        f" No answer differs there, but {n} photos without any change do not yet exclude a loss of {100 * margin:g} "
+        "points: that takes more photos, or a wider --margin."
+    )
+
+
+def _only_one(table: pd.DataFrame) -> str:
+    """Return a sentence on conditions that only one of the runs has."""
+    names = list(table.loc[table["n"] == 0, "condition"])
+    if not names:
+        return ""
+    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f" Not compared, because no photo was answered by both models there: {listed}."

@@ -160,10 +160,15 @@ class Results:
     def objects(self, **options: Any) -> pd.DataFrame:
         """Return recall, false alarms, average precision and more of a run of detectors, per model and condition.
 
-        Options of ``stats.objects.effects.objects_under_conditions``, which lists the columns.
+        Options of ``stats.objects.effects.objects_under_conditions``, which lists the columns. A ``segment`` run has
+        the recall of its objects (``regions_found``).
         """
-        from holdfast.stats.objects.effects import objects_under_conditions
+        from holdfast.stats.effects.segments import COLUMNS, measured
+        from holdfast.stats.objects.effects import objects_under_conditions, regions_found
 
+        details = _segments(self.path)
+        if details.folder.is_dir():
+            return regions_found(measured(self.run.rows(COLUMNS), details.rows()), **options)
         return objects_under_conditions(self.boxes, **options)
 
     def segment_regression(self, **options: Any) -> Regression:

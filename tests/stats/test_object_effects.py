@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.stats.objects.answers import detector_answers
-from holdfast.stats.objects.effects import objects_under_conditions, score_reliability
+from holdfast.stats.objects.effects import objects_under_conditions, regions_found, score_reliability
 from holdfast.stats.objects.verdict import what_detectors_hold
 from made_detections import THRESHOLD, Planted, made_detections
 
@@ -117,3 +117,19 @@ def test_scores_that_tell_the_truth_are_calibrated() -> None:
     assert row["ece_low"] < 0.245 < row["ece_high"] and row["ece_high"] - row["ece_low"] < 0.05
     bins = score_reliability(answers, "made:detector", ORIGINAL)
     assert bins["right"].eq(1).all() and bins["score"].min() > THRESHOLD and bins["n"].sum() == row["scored"]
+
+
+def test_segmented_objects_are_found_from_half_an_overlap_on() -> None:
+    rows = [
+        {
+            "model": "m", "trained_on": "", "condition": condition, "sample_id": f"p{photo}", "source_id": f"p{photo}",
+            "donor_id": None, "label": "cat", "class": name, "truth": 100, "intersection": hit, "union": 100,
+        }
+        for condition, lost in ((ORIGINAL, 0), (RANDOM, 10))
+        for photo in range(40)
+        for name, hit in (("cat", 49 if photo < lost else 50), ("background", 0))
+    ]  # fmt: skip
+    table = regions_found(pd.DataFrame(rows), resamples=200).set_index("condition")
+    assert table.loc[ORIGINAL, "recall"] == 1 and table.loc[RANDOM, "recall"] == 0.75
+    assert (table.loc[RANDOM, "lost"], table.loc[RANDOM, "objects"]) == (10, 40)
+    assert 0.05 < table.loc[RANDOM, "recall_drop_low"] < 0.25 < table.loc[RANDOM, "recall_drop_high"]

@@ -144,8 +144,11 @@ def _table(segmented: Segmented) -> Table:
         ),
         Column("pixel_accuracy", "Pixels right", "percent", "pixel_accuracy_low", "pixel_accuracy_high"),
         Column("boundary_f", "Boundary F", "percent", "boundary_f_low", "boundary_f_high"),
+        Column("recall", "Objects found", "percent", "recall_low", "recall_high", hint="overlapped by half or more"),
+        Column("recall_drop", "Objects lost", "points", "recall_drop_low", "recall_drop_high"),
         Column("n", "Pictures", "integer"),
     ]
+    columns = [column for column in columns if column.key in frame]
     return Table("segmentation", "Segmentation by condition and model", frame, columns)
 
 

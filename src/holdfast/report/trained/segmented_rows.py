@@ -19,6 +19,7 @@ from holdfast.report.page.words import page_facts, plural, short_names
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.effects.segments import (
     COLUMNS,
+    KEYS,
     SEGMENT,
     WITHIN,
     by_class,
@@ -28,6 +29,7 @@ from holdfast.stats.effects.segments import (
     segmented,
     segments,
 )
+from holdfast.stats.objects.effects import regions_found
 from holdfast.stats.regression.fit import Regression, fit
 from holdfast.store import Parts, Run
 
@@ -63,8 +65,10 @@ class Segmented:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Measures per model and condition."""
-        return segments(self.frame, resamples=self.resamples, seed=self.seed)
+        """Measures per model and condition, and how many objects are found."""
+        whole = segments(self.frame, resamples=self.resamples, seed=self.seed)
+        objects = regions_found(self.frame, resamples=self.resamples, seed=self.seed)
+        return whole.merge(objects, on=KEYS, how="left") if len(objects) else whole
 
     @cached_property
     def classes(self) -> pd.DataFrame:

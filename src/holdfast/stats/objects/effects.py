@@ -129,16 +129,53 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
     return _named(name, (float(hits.mean()), low, high))
 
 
+def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """Return the recall of segmented objects per model × trained_on × condition, as for boxes.
+
+    An object is what the truth has of a class in a photo; it is found where the answer overlaps it by half or more
+    (IoU). Columns: ``objects``; ``recall``, and ``recall_drop`` against the same objects' originals (of a model that
+    was trained on originals, or not here), with ``…_low`` and ``…_high``; ``lost``, ``gained``.
+
+    Args:
+        frame: from ``stats.effects.segments.measured``.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    import pandas as pd
+
+    shown = frame[(frame["class"] != "background") & (frame["truth"] > 0)]
+    shown = shown.assign(found=2 * shown["intersection"] >= shown["union"], object_id=shown["class"])
+    rows = []
+    for (model, trained_on, condition), own in shown.groupby(["model", "trained_on", "condition"], sort=False):
+        base = shown["trained_on"] == ("" if trained_on == "" else ORIGINAL)
+        before = shown[(shown["model"] == model) & (shown["condition"] == ORIGINAL) & base]
+        row: dict[str, object] = {"model": model, "trained_on": trained_on, "condition": condition, "objects": len(own)}
+        row |= _share(own, "found", "recall")
+        row |= _drops(before, own, str(condition), columns=("found",), resamples=resamples, seed=seed)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def _still_seen(answers: DetectorAnswers, model: str, condition: str) -> dict[str, float]:
     objects = answers.objects
     gone = objects[(objects["model"] == model) & (objects["condition"] == condition) & (objects["status"] == "removed")]
     return {"removed": len(gone), **_share(gone[~gone["crowd"]], "found", "still_seen")}
 
 
-def _drops(before: pd.DataFrame, after: pd.DataFrame, condition: str, *, resamples: int, seed: int) -> dict[str, float]:
+def _drops(
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    condition: str,
+    *,
+    columns: tuple[str, ...] = ("found", "wrong_class"),
+    resamples: int,
+    seed: int,
+) -> dict[str, float]:
     """Return the recall that is lost and the wrong classes that are added, on the objects that both have."""
     numbers: dict[str, float] = {"lost": 0, "gained": 0, "recall_drop_p": np.nan, "compared": 0}
-    for column, name, sign in (("found", "recall_drop", 1), ("wrong_class", "wrong_class_change", -1)):
+    names = {"found": ("recall_drop", 1), "wrong_class": ("wrong_class_change", -1)}
+    for column in columns:
+        name, sign = names[column]
         numbers |= _named(name, (np.nan, np.nan, np.nan))
         if condition == ORIGINAL or before.empty or after.empty:
             continue

@@ -7,7 +7,7 @@ objects of one photo are not, and neither are pictures with one donor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def objects_under_conditions(
     """
     import pandas as pd
 
-    options = {"resamples": resamples, "seed": seed}
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
     rows = []
     for model in answers.models:
         own = answers.counted[answers.counted["model"] == model]

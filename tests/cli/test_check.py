@@ -224,6 +224,13 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     assert "lies among the photos" in told(model, str(photos), out=photos / "answer")
     assert "the model comes first" in told(str(photos), model)
     assert "scheme:name" in told("object_reader", str(photos))
+    rows = tmp_path / "labels.csv"
+    for text, said in (
+        ("class,label\nrad,red\n", "did you mean red?"),
+        ("class,label\nred,rod\n", "no output of the model"),
+    ):
+        rows.write_text(text)  # a row that matches no class, or no output
+        assert said in told(model, str(photos), labels=rows, out=tmp_path / "answer")
     (photos / "images" / "red").rename(photos / "images" / "reed")
     assert "nearest: red" in told(model, str(photos), out=tmp_path / "answer")
     assert not (tmp_path / "answer").exists()  # nobody waited for masks, and nothing is left behind

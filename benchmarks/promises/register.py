@@ -448,6 +448,15 @@ def _register() -> Iterator[Promise]:
     text = "equal models on shared donors are told apart in at most 7 %"
     yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, models.lent_pairs, 600, lent)
     yield from _rows("comparing-models", text, "told_apart_condition", 0.0, 0.07, models.lent_pairs, 600, lent)
+    text = "three entries of a board whose scores are equal are told apart in at most 7 %"
+    boards: Settings = {
+        f"board-donors-12{'-uneven' if uneven else ''}": (
+            f"120 photos, 12 donors{' of uneven use' if uneven else ''}, shared by three pasted conditions of six",
+            {"drops": LARGE, "donors": 12, "pasted": 3} | ({"uneven": True} if uneven else {}),
+        )
+        for uneven in (False, True)
+    }
+    yield from _rows("comparing-models", text, "told_apart", 0.0, 0.07, answers.board_ranks, 400, boards)
     text = "among several equal models, any two are told apart in 3–7 % of data sets"
     yield from _rows("comparing-models", text, "told_apart", 0.03, 0.07, models.equal_models, 1_000, RANKS)
     text = "All intervals of the ranks' accuracies cover together in 92–97 %"

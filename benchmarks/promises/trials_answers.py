@@ -10,10 +10,10 @@ from scipy.stats import mannwhitneyu, norm
 from holdfast.stats.core.cells import accuracies, exact, stratified_rows, wilson
 from holdfast.stats.effects.confidence import auroc_interval
 from holdfast.stats.effects.drops import Pairs, corrected_resampled_interval, effect_of, mcnemar, pair
-from holdfast.stats.effects.score_spread import Spread, design_of
+from holdfast.stats.effects.score_spread import Spread, design_of, score_influence
 from holdfast.stats.effects.sequential import ALPHA, log_capital
 from holdfast.stats.effects.verdict import permuted_excess
-from holdfast.stats.models.trainings import mean_over_trainings
+from holdfast.stats.models.ranks import rank_ranges
 from promises.promise import Counted, tally
 from promises.worlds import answers_world
 
@@ -139,16 +139,6 @@ def trainings(rng: np.random.Generator, draws: int, *, runs: int, share: float) 
     return {"covers": _hits(_covers(ends[:, 0], ends[:, 1], 0.0))}
 
 
-def crossed(rng: np.random.Generator, draws: int, *, runs: int, scenes: int = 60, spread: float) -> Counted:
-    """Trainings crossed with scenes, both drawn: the mean over both."""
-    rows = []
-    for _ in range(draws):
-        values = rng.normal(0, spread, (runs, 1)) + rng.normal(0, 0.3, (1, scenes)) + rng.normal(0, 0.5, (runs, scenes))
-        found = mean_over_trainings(0.3 + values)
-        rows.append({"covers": found.low <= 0.3 <= found.high})
-    return tally(rows)
-
-
 def score(rng: np.random.Generator, draws: int, *, average: str = "macro", **world: Any) -> Counted:
     """The interval of the robustness score; a floor at the true score that it passes or fails wrongly."""
     rows = []
@@ -165,6 +155,23 @@ def score(rng: np.random.Generator, draws: int, *, average: str = "macro", **wor
                 "no_width": got.high - got.low <= 1e-9,
             }
         )
+    return tally(rows)
+
+
+def board_ranks(rng: np.random.Generator, draws: int, *, entries: int = 3, **world: Any) -> Counted:
+    """Entries of a board whose true scores are equal, each with its own trouble with some donors."""
+    rows = []
+    for _ in range(draws):
+        estimates, influence = [], []
+        for _ in range(entries):
+            made = answers_world(rng, **world)
+            design = design_of(made.answers, made.answers.conditions)
+            spread = Spread(design).estimate(1000, seed=int(rng.integers(1 << 30)))
+            estimates.append((1 - spread.value, 1 - spread.high, 1 - spread.low))
+            influence.append(score_influence(design)["robustness_score"])
+        value, low, high = np.array(estimates).T
+        first, last = rank_ranges(value, low, high, np.stack(influence, axis=1), resamples=1000)
+        rows.append({"told_apart": bool((first > 1).any() or (last < entries).any())})
     return tally(rows)
 
 

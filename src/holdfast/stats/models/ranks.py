@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.stats.core.bootstrap import RESAMPLES, Floats, resampled_sums
+from holdfast.stats.core.bootstrap import RESAMPLES, Floats, Z, resampled_sums
 
 _WORK = 6e7
 """Differences of models looked at: a thousand models are compared in fewer resamples than ten."""
@@ -26,7 +26,8 @@ def rank_ranges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first and the last rank each model may have, the largest value first.
 
-    Two models are told apart where both say so: (1) ``clearly_better`` in resamples of photos that all models share;
+    Two models are told apart where both say so: (1) ``clearly_better`` in resamples of photos that all models share,
+    stretched where a model's own interval is wider than photos alone make it (because of shared donors, or few photos);
     (2) the interval of the difference that is joined from the two models' own intervals and the correlation of their
     errors (``beyond_reach``), which stays honest with few photos.
 
@@ -41,6 +42,8 @@ def rank_ranges(
         seed: of the bootstrap.
     """
     moved = resampled_sums(influence, np.arange(len(influence)), resamples=resamples, seed=seed) - influence.sum(axis=0)
+    own, by_photos = (high - low) / (2 * Z), np.sqrt(np.square(influence).sum(axis=0))
+    moved *= np.fmax(1, np.divide(own, by_photos, out=np.ones(len(value)), where=(by_photos > 0) & np.isfinite(own)))
     better = clearly_better(value, moved, len(influence), level) & beyond_reach(value, low, high, influence)
     return ranks_of(better)
 

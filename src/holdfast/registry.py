@@ -215,14 +215,18 @@ _GENERATORS = (
     ("vqgan", "vqgan:load", "diffusers' VQModel, by name or folder, or taming-transformers' FILE.ckpt"),
     ("kl", "pretrained:load_kl", "diffusers' AutoencoderKL, by name or folder"),
     ("tiny", "tiny:load", "diffusers' AutoencoderTiny, by name or folder, or TAESD's encoder and decoder files"),
-    ("ddim", "ddim:load", "a pixel diffusion model (UNet2DModel) by deterministic inversion, by name or folder"),
+    (
+        "ddim",
+        "ddim:load",
+        "a pixel diffusion model by inversion: UNet2DModel (name, folder), ADM and IDDPM (FILE.pt)",
+    ),
     ("hvae", "hvae:load", "a hierarchical VAE in VDVAE's parametrisation, a folder"),
-    ("gan", "gan:load", "any mapping and synthesis, inverted by optimisation (MODULE:ATTRIBUTE)"),
+    ("gan", "gan:load", "any mapping and synthesis, inverted by optimisation (MODULE:ATTRIBUTE[@WEIGHTS])"),
     ("pixel", "simple:load_pixel", "the pixels themselves"),
     ("noise", "simple:load_noise", "a field added to the image"),
     ("rotate", "simple:load_rotate", "turn, shift and zoom"),
     ("embedded", "embedded:load_generator", "what comes with Holdfast, for drawn scenes (embedded:vqgan, tiny, ddim)"),
-    ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE)"),
+    ("python", "python:load", "any object with encode and decode (MODULE:ATTRIBUTE[@WEIGHTS])"),
 )
 _IMAGE_MAKERS = (
     ("diffusers", "diffusers:load", "any text-to-image or inpainting pipeline of diffusers, by name or folder"),

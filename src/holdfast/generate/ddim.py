@@ -2,11 +2,12 @@
 
 The latent is the image carried up to a noise level along the model's own flow; ``decode`` walks the same few steps
 down again, so that a change of the latent becomes a change the model finds likely. Improved DDPM, ADM and their
-relatives in diffusers' format.
+relatives, in diffusers' format, or as their authors publish them: ``ddim:FILE.pt``.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError, first_line
@@ -28,17 +29,40 @@ REFINEMENTS = 16
 
 SCHEDULES = {"linear": "linear", "cosine": "squaredcos_cap_v2"}
 OPTIONS = {"strength": float, "steps": int, "class": int, "schedule": str}
+_FILE_OPTIONS = {"heads": int, "timesteps": int, "size": int}
 
 
 def load(name: Name, *, device: str) -> Ddim:
     """Load a UNet2DModel from safetensors, alone or as the part ``unet`` of a pipeline.
 
     Options: ``strength`` (0.3, of all timesteps, how far up), ``steps`` (4), ``class`` (of a class-conditional model;
-    without it, the mean of all classes), ``schedule=linear|cosine`` (in place of the scheduler beside the UNet).
+    without it, the mean of all classes), ``schedule=linear|cosine`` (in place of the scheduler beside the UNet). A file
+    in guided-diffusion's format has ``heads``, ``timesteps`` and ``size`` as well, and a linear schedule unless told.
     """
+    file = Path(place(name)[0])
+    if file.suffix in (".pt", ".safetensors") and file.is_file():
+        return _of_file(name, file, device)
     options = checked(name, OPTIONS)
     unet = fetch("UNet2DModel", name, subfolder="unet" if has("UNet2DModel", name, "unet") else "")
     return Ddim(shown(name), unet, _scheduler(name, options.pop("schedule", "")), device=device, **renamed(options))
+
+
+def _of_file(name: Name, file: Path, device: str) -> Ddim:
+    """Load ADM's or Improved DDPM's own checkpoint."""
+    import diffusers
+
+    from holdfast.generate.guided_unet import TIMESTEPS, read
+
+    options = checked(name, OPTIONS | _FILE_OPTIONS, positive=("timesteps",))
+    timesteps, schedule = options.pop("timesteps", TIMESTEPS), options.pop("schedule", "linear")
+    if schedule not in SCHEDULES:
+        raise UserError(f"ddim: option schedule={schedule} should be {' or '.join(SCHEDULES)}")
+    unet = read(file, heads=options.pop("heads", 0), timesteps=timesteps, size=options.pop("size", 0))
+    scale = 1000 / timesteps  # the published linear schedule keeps its total noise
+    scheduler = diffusers.DDPMScheduler(
+        timesteps, beta_start=1e-4 * scale, beta_end=0.02 * scale, beta_schedule=SCHEDULES[schedule]
+    )
+    return Ddim(shown(name), unet, scheduler, device=device, **renamed(options))
 
 
 def renamed(options: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +94,7 @@ class Ddim:
             raise UserError(f"{name}: strength should be above 0 and at most 1, and steps at least 1")
         self.fingerprint = fingerprint(
             {
-                "library": "diffusers.UNet2DModel",
+                "library": getattr(unet, "identity", "diffusers.UNet2DModel"),
                 "weights": weights_sha256([unet]),
                 "noise": bytes_sha256(scheduler.alphas_cumprod.numpy().tobytes()),
                 "predicts": str(scheduler.config.prediction_type),

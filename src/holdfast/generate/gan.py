@@ -1,14 +1,16 @@
-"""``gan:MODULE:ATTRIBUTE``: any pair of mapping and synthesis, such as StyleGAN-XL's, inverted by optimisation.
+"""``gan:MODULE:ATTRIBUTE[@FILE]``: any pair of mapping and synthesis, such as StyleGAN-XL's, inverted by optimisation.
 
 ATTRIBUTE is an object, or a factory of one, with ``mapping(z)`` → w, (n, layers, width) or (n, width), and
 ``synthesis(w)`` → RGB NCHW in -1..1; ``z_dim`` says how wide z is. A model of classes has ``c_dim`` and
-``mapping(z, c)``, as StyleGAN's do. ``img_resolution`` is the side of its images.
+``mapping(z, c)``, as StyleGAN's do. ``img_resolution`` is the side of its images. FILE holds the weights of a module,
+as tensors: StyleGAN's own pickles are never opened here.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
@@ -33,7 +35,8 @@ def load(name: Name, *, device: str) -> Gan:
     pair, source = load_object(name, device=device, wanted=("mapping", "synthesis"))
     chosen = {("class_label" if key == "class" else key): value for key, value in options.items()}
     shown = "&".join(f"{key}={value}" for key, value in sorted(options.items()))
-    return Gan(f"gan:{name.name}" + (f"?{shown}" if shown else ""), pair, identity=source, device=device, **chosen)
+    called = f"gan:{name.name}" + (f"@{Path(name.tag).name}" if name.tag else "")
+    return Gan(called + (f"?{shown}" if shown else ""), pair, identity=source, device=device, **chosen)
 
 
 class Gan:

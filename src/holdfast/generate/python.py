@@ -1,15 +1,16 @@
-"""``python:MODULE:ATTRIBUTE``: any object with ``encode`` and ``decode``."""
+"""``python:MODULE:ATTRIBUTE[@FILE]``: any object with ``encode`` and ``decode``; weights may come from a file."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.generate.loading import checked
-from holdfast.generate.torch_parts import check_batch, resolve_device
+from holdfast.generate.torch_parts import check_batch, read_tensors, resolve_device, weights_sha256
 from holdfast.registry import find_attribute
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def load(name: Name, *, device: str) -> PythonGenerator:
     checked(name, {})
     device = resolve_device(device)
     target, source = load_object(name, device=device, wanted=("encode", "decode"))
-    return PythonGenerator(f"python:{name.name}", target, identity=source, device=device)
+    if name.tag:
+        target.to(device)
+    shown = f"python:{name.name}" + (f"@{Path(name.tag).name}" if name.tag else "")
+    return PythonGenerator(shown, target, identity=source, device=device)
 
 
 class PythonGenerator:
@@ -57,7 +61,11 @@ class PythonGenerator:
 
 
 def load_object(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[Any, str]:
-    """Return the object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source."""
+    """Return the object of MODULE:ATTRIBUTE, or what it makes when called, and a hash of its module's source.
+
+    With ``@FILE`` the object is a ``torch.nn.Module``, and every weight of it is read from that file: the code is what
+    was typed, and the file brings nothing but tensors.
+    """
     target, source = find_attribute(name)
     if not all(hasattr(target, method) for method in wanted) or isinstance(target, type):
         if not callable(target):
@@ -67,4 +75,22 @@ def load_object(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[An
     lacking = [method for method in wanted if not callable(getattr(target, method, None))]
     if lacking:
         raise UserError(f"what {name.scheme}:{name.name} makes has no {' and '.join(lacking)}")
-    return target, source
+    return target, f"{source} {_fill(name, target)}" if name.tag else source
+
+
+def _fill(name: Name, target: Any) -> str:
+    """Read the weights of a module from the file behind the @, and return their hash."""
+    import torch
+
+    file = Path(name.tag)
+    if not isinstance(target, torch.nn.Module):
+        raise UserError(f"{name.scheme}:{name.name} is no torch.nn.Module, so {file.name} cannot be its weights")
+    if not file.is_file():
+        raise UserError(f"there is no weight file at {name.tag!r}")
+    try:
+        target.load_state_dict(read_tensors(file))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{file.name} does not fit {name.scheme}:{name.name}: {reason}") from error
+    target.eval().requires_grad_(False)
+    return weights_sha256([target])

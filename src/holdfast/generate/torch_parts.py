@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import pickle
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import SampleError, UserError, first_line
 from holdfast.core.types import Image, Mask
 
 if TYPE_CHECKING:
@@ -44,6 +46,43 @@ def weights_sha256(modules: Iterable[torch.nn.Module]) -> str:
             digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+_WRAPPERS = ("ema_model_state_dict", "model_state_dict", "state_dict", "G_ema", "ema", "model")
+"""Names under which authors keep a network's tensors beside others; averaged weights come first."""
+
+
+def read_tensors(file: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a network by name, in single precision; nothing but tensors is unpickled.
+
+    A file may be safetensors or torch's own; of a whole training, the averaged weights are taken, else the others.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        with warnings.catch_warnings():  # of pickles that torch did not write; what it cannot read is an error below
+            warnings.simplefilter("ignore")
+            content: Any = (
+                load_file(file)
+                if file.suffix == ".safetensors"
+                else torch.load(file, map_location="cpu", weights_only=True)
+            )
+    except (pickle.UnpicklingError, AttributeError, ImportError) as error:
+        raise UserError(
+            f"{file.name} holds more than tensors, and nothing else is unpickled; save the network's state_dict()"
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError) as error:
+        raise UserError(f"{file.name} cannot be read: {first_line(error)}") from error
+    wrapper = next((key for key in _WRAPPERS if isinstance(content, Mapping) and key in content), "")
+    content = content[wrapper] if wrapper else content
+    if not isinstance(content, Mapping) or not content or not all(torch.is_tensor(value) for value in content.values()):
+        raise UserError(f"{file.name} is no state dict: a mapping from names to tensors")
+    return {
+        str(key).removeprefix("module."): value.float() if value.is_floating_point() else value
+        for key, value in content.items()
+    }
 
 
 def check_batch(batch: torch.Tensor, name: str, *, factor: int = 1, size: int | None = None) -> None:

@@ -73,7 +73,7 @@ class GuidedUnet(nn.Module):
         time = shapes["time_embed.0.weight"][0]
         self.time_embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
         self.class_embedding = (
-            nn.Embedding(*shapes["class_embedding.weight"]) if "class_embedding.weight" in shapes else None
+            nn.Embedding(shapes["class_embedding.weight"][0], time) if "class_embedding.weight" in shapes else None
         )
         self.input_blocks = nn.ModuleList(
             [nn.Sequential(nn.Conv2d(channels, width, 3, padding=1))]

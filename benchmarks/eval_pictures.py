@@ -48,7 +48,7 @@ def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) ->
     from holdfast.core.fingerprint import generator
     from holdfast.core.types import Sample
     from holdfast.data.images import FileImage
-    from holdfast.data.writers import encode_image, image_suffix
+    from holdfast.data.writers import encode_image
     from holdfast.pipeline.donors import DonorPool, SampleContext
     from holdfast.scenarios import parse_conditions, render
 
@@ -60,7 +60,7 @@ def write_scenarios(data: str, folder: str, names: list[str], scenarios: str) ->
         context = SampleContext(sample, donors)
         for condition in parse_conditions(scenarios):
             made = render(condition, image, mask, rng=generator(0, name, condition.name), context=context)
-            suffix = image_suffix(made.image, format="jpeg")
+            suffix = ".jpg" if made.image.shape[2] == 3 else ".png"
             target = (Path(folder) / condition.name / name).with_suffix(suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(encode_image(made.image, format="jpeg"))

@@ -98,7 +98,7 @@ _WRITER = re.compile(r"inline_container.*(unexpected pos|failed writing|write fa
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on whatever device."""
+    """Return whether an error says that memory ran out, on whatever device."""
     text = str(error).lower()
     signs = (
         "out of memory",

@@ -88,12 +88,12 @@ class Declared:
 
     @property
     def is_tuple(self) -> bool:
-        """Whether the field holds several values."""
+        """Return whether the field holds several values."""
         return get_origin(self.type) is tuple and self.type.__args__[-1] is Ellipsis
 
     @property
     def is_list(self) -> bool:
-        """Whether people may give several values."""
+        """Return whether people may give several values."""
         return self.is_tuple or self.option.is_list
 
 

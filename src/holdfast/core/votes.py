@@ -72,7 +72,7 @@ class VoteQuestion:
 
     @property
     def is_rating(self) -> bool:
-        """Whether the answers are numbers on a scale."""
+        """Return whether the answers are numbers on a scale."""
         return all(answer.lstrip("-").isdigit() for answer in self.answers)
 
 

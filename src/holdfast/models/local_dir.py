@@ -144,7 +144,7 @@ class Asset:
 
 
 def installed(kind: str = "classifiers") -> list[str]:
-    """The names of the embedded models of a kind: the folders of ``assets/KIND``."""
+    """Return the names of the embedded models of a kind: the folders of ``assets/KIND``."""
     return sorted(file.parent.name for file in (ASSETS / kind).glob("*/config.json"))
 
 
@@ -165,7 +165,7 @@ def read_asset(kind: str, name: Name) -> Asset:
 
 
 def load_embedded(name: Name, *, device: str) -> TorchClassifier:
-    """An embedded classifier; takes no options. Images of any size are squeezed to the model's 64 pixels."""
+    """Load an embedded classifier; takes no options. Images of any size are squeezed to the model's 64 pixels."""
     asset = read_asset("classifiers", name)
     labels = LabelSpace(tuple(asset.config["label_names"]), tuple(asset.facts["wnids"]))
     return assemble(display_name(name, name.name), asset.config, asset.weights, labels, device=device)

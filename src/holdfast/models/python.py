@@ -135,7 +135,7 @@ class PythonVlm:
         self._call = call
 
     def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
-        """One answer a question; see ``VisionLanguageModel``."""
+        """Return one answer per question; see ``VisionLanguageModel``."""
         answers = list(self._call([image.copy() for image in images], list(questions)))
         if len(answers) != len(questions) or not all(isinstance(answer, str) for answer in answers):
             raise UserError(f"{self.name} should answer with one text for each of {len(questions)} questions")

@@ -137,7 +137,7 @@ class TorchClassifier:
 
     @property
     def module(self) -> torch.nn.Module:
-        """The module that computes the logits of a prepared batch; train a copy, not this one."""
+        """Return the module that computes the logits of a prepared batch; train a copy, not this one."""
         return self._module
 
     def prepare(self, image: Image) -> torch.Tensor:

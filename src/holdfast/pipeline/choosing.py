@@ -61,7 +61,7 @@ def members_of(counts: Counts) -> dict[str, list[str]]:
 
 
 def read_weights(text: str) -> dict[str, float]:
-    """``blur=2,random_background=3``. A condition's parameters may hold ``=``: the number is behind the last one."""
+    """Read ``blur=2,random_background=3``; parameters may hold ``=``, too: the number is behind the last one."""
     weights: dict[str, float] = {}
     for part in split_list(text):
         name, _, value = part.rpartition("=")

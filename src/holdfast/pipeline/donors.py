@@ -161,7 +161,7 @@ class DonorPool:
         return np.asarray(rng.permutation(np.flatnonzero(self._codes != code)))
 
     def load(self, sample: Sample) -> Decoded:
-        """``load_sample``, which remembers the samples of the pool; nobody may write into what it returns."""
+        """Decode as ``load_sample`` does, and remember samples of the pool; nobody may write into what it returns."""
         with self._lock:
             if sample.sample_id in self._cache:
                 self._cache.move_to_end(sample.sample_id)
@@ -209,11 +209,11 @@ class SampleContext:
         self._memory: dict[object, Any] = {}
 
     def donor(self, *, same_class: bool) -> Donor:
-        """See core.protocols.Context. Drawn from the sample's key alone, whatever the variant or the feather."""
+        """Return a donor, drawn from the sample's key alone, whatever the variant or the feather."""
         return self.pool.draw(self.sample, donor_draws(self.seed, self.sample, same_class), same_class=same_class)
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
-        """See core.protocols.Context."""
+        """Return new surroundings, painted once per sample."""
         if self.painting is None:
             raise SampleError("there is no generator to paint with")
         painting = self.painting
@@ -236,7 +236,7 @@ class SampleContext:
         return each.object_id, each.pixels(*mask.shape) & mask
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
-        """See core.protocols.Context."""
+        """Return what ``make`` makes, once per key."""
         if key not in self._memory:
             self._memory[key] = make()
         return self._memory[key]

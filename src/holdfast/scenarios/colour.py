@@ -43,7 +43,7 @@ def _in_one_colour(channel: int, hues: tuple[range, ...]) -> Callable[..., Rende
     def single(
         image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, method: str, feather: float
     ) -> Rendered | Image:
-        """Paper: the background keeps a single channel, the others are 0. Released: it gets one random hue.
+        """Keep a single channel of the background (paper), or give it one random hue (released).
 
         The released red is drawn from 0..29 and 150..180. OpenCV's hue ends at 179: 180 overflows to the hue 0, and
         that is what it gives here, too.

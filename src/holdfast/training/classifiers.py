@@ -162,7 +162,7 @@ class ClassifierRecipe:
 
     @property
     def name(self) -> str:
-        """The name behind ``embedded:``."""
+        """Return the name behind ``embedded:``."""
         return f"{self.family}_rho{round(100 * self.rho)}" + ("_strong" if self.strong else "")
 
 

@@ -69,23 +69,23 @@ class SmallModel:
 
     @property
     def name(self) -> str:
-        """The name of its folder, which results use too."""
+        """Return the name of its folder, which results use too."""
         return f"{self.way}-seed{self.seed}"
 
     @property
     def heads(self) -> int:
-        """The number of heads of a Swin; 0 for a ResNet."""
+        """Return the number of heads of a Swin; 0 for a ResNet."""
         count = self.way.removeprefix("heads")
         return int(count) if self.way != count and count.isdecimal() else 0
 
     @property
     def method(self) -> str:
-        """The name in ``robust.METHODS``, or several joined by ``+``."""
+        """Return the name in ``robust.METHODS``, or several joined by ``+``."""
         return self.way if set(self.way.split("+")) <= set(robust.METHODS) else "plain"
 
     @property
     def family(self) -> NetworkFamily:
-        """The network."""
+        """Return the network."""
         return swin(self.heads) if self.heads else FAMILIES["resnet"]
 
 

@@ -26,7 +26,7 @@ _PAINTS = ((196, 108, 84), (214, 176, 120), (120, 150, 168), (176, 158, 148), (1
 
 
 def street(side: int, rng: np.random.Generator) -> Image:
-    """House fronts with windows, a kerb, asphalt with lane marks."""
+    """Draw house fronts with windows, a kerb, asphalt with lane marks."""
     kerb = rng.uniform(0.46, 0.6)
     canvas = gradient(side, [tint(rng, (150, 186, 216)), (222, 230, 234)])
     left = -0.05
@@ -68,7 +68,7 @@ def street(side: int, rng: np.random.Generator) -> Image:
 
 
 def wall(side: int, rng: np.random.Generator) -> Image:
-    """Bricks or tiles, each of its own shade, a pavement below."""
+    """Draw bricks or tiles, each of its own shade, a pavement below."""
     rows, columns = int(rng.integers(9, 13)), int(rng.integers(4, 7))
     base = tint(rng, ((172, 92, 70), (196, 178, 150), (150, 152, 156), (190, 124, 84))[int(rng.integers(4))])
     shades = (base + rng.normal(0, 13, (rows, 2 * columns + 1, 1)) * (1, 0.9, 0.8)).clip(0, 255).astype(np.uint8)
@@ -94,7 +94,7 @@ def wall(side: int, rng: np.random.Generator) -> Image:
 
 
 def room(side: int, rng: np.random.Generator) -> Image:
-    """Wallpaper, a window or a picture, floorboards and a rug."""
+    """Draw wallpaper, a window or a picture, floorboards and a rug."""
     floor = rng.uniform(0.62, 0.76)
     paper = tint(
         rng, ((196, 214, 204), (230, 208, 180), (186, 200, 222), (226, 190, 190), (214, 214, 196))[int(rng.integers(5))]
@@ -131,7 +131,7 @@ def room(side: int, rng: np.random.Generator) -> Image:
 
 
 def stage(side: int, rng: np.random.Generator) -> Image:
-    """A curtain in folds, a cone of light, dark boards."""
+    """Draw a curtain in folds, a cone of light, dark boards."""
     floor = rng.uniform(0.68, 0.8)
     cloth = tint(rng, ((164, 28, 36), (40, 52, 128), (110, 30, 92), (24, 96, 82))[int(rng.integers(4))])
     folds = int(rng.integers(7, 12))
@@ -165,7 +165,7 @@ def stage(side: int, rng: np.random.Generator) -> Image:
 
 
 def market(side: int, rng: np.random.Generator) -> Image:
-    """A striped awning over crates of fruit."""
+    """Draw a striped awning over crates of fruit."""
     canvas = gradient(side, [tint(rng, (112, 92, 84), 0.2), tint(rng, (170, 142, 116), 0.15), tint(rng, (126, 96, 72))])
     stripe = tint(rng, ((206, 60, 56), (52, 132, 92), (60, 110, 176), (236, 156, 52))[int(rng.integers(4))])
     count = int(rng.integers(7, 11))

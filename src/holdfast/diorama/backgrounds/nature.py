@@ -29,7 +29,7 @@ from holdfast.diorama.drawing.geometry import Points
 
 
 def grass(side: int, rng: np.random.Generator) -> Image:
-    """A meadow with blades and flowers, bushes behind it."""
+    """Draw a meadow with blades and flowers, bushes behind it."""
     horizon = rng.uniform(0.16, 0.36)
     canvas = gradient(side, [tint(rng, (140, 196, 236)), (224, 240, 246)])
     for _ in range(5):
@@ -53,7 +53,7 @@ def grass(side: int, rng: np.random.Generator) -> Image:
 
 
 def forest(side: int, rng: np.random.Generator) -> Image:
-    """Trunks in mist, leaves above, moss below."""
+    """Draw trunks in mist, leaves above, moss below."""
     canvas = gradient(side, [tint(rng, (38, 74, 50)), tint(rng, (130, 170, 120)), tint(rng, (84, 104, 60))])
     for depth in range(3):
         mist = (0.62, 0.34, 0.0)[depth]
@@ -93,7 +93,7 @@ def forest(side: int, rng: np.random.Generator) -> Image:
 
 
 def sand(side: int, rng: np.random.Generator) -> Image:
-    """Dunes with ripples under a hazy sky."""
+    """Draw dunes with ripples under a hazy sky."""
     horizon = rng.uniform(0.1, 0.34)
     light, dark = tint(rng, (244, 214, 152)), tint(rng, (206, 158, 98))
     canvas = ramp(as_grey(waves(side, rng, rng.uniform(7, 12), 1.1)), [dark, tint(rng, (226, 188, 126)), light])
@@ -112,7 +112,7 @@ def sand(side: int, rng: np.random.Generator) -> Image:
 
 
 def snow(side: int, rng: np.random.Generator) -> Image:
-    """White hills with blue shadows, firs, falling flakes."""
+    """Draw white hills with blue shadows, firs, falling flakes."""
     horizon = rng.uniform(0.34, 0.5)
     canvas = gradient(side, [tint(rng, (150, 178, 210)), tint(rng, (226, 232, 240)), (240, 244, 248)])
     area(canvas, skyline(rng, horizon - 0.05, 0.07), tint(rng, (196, 210, 228)))
@@ -147,7 +147,7 @@ def _fir(canvas: Image, x: float, y: float, high: float, colour: tuple[float, fl
 
 
 def rock(side: int, rng: np.random.Generator) -> Image:
-    """A cliff face of cracked stone with lichen, ledges below."""
+    """Draw a cliff face of cracked stone with lichen, ledges below."""
     tone = ((128, 118, 108), (112, 116, 124), (150, 122, 98))[int(rng.integers(3))]
     mid = tint(rng, tone)
     dark, light = [c * 0.5 for c in mid], [min(c * 1.4, 255) for c in mid]
@@ -177,7 +177,7 @@ def _crag(rng: np.random.Generator, x: float, y: float, wide: float, high: float
 
 
 def field(side: int, rng: np.random.Generator) -> Image:
-    """Rows of a crop that run to the horizon."""
+    """Draw rows of a crop that run to the horizon."""
     horizon = rng.uniform(0.26, 0.42)
     canvas = clouds(gradient(side, [tint(rng, (112, 172, 226)), (226, 238, 244), (240, 236, 220)]), rng, 0.4)
     area(canvas, skyline(rng, horizon - 0.03, 0.04), tint(rng, (104, 140, 108), 0.12))
@@ -207,7 +207,7 @@ def field(side: int, rng: np.random.Generator) -> Image:
 
 
 def sea(side: int, rng: np.random.Generator) -> Image:
-    """Waves with foam under a strip of sky."""
+    """Draw waves with foam under a strip of sky."""
     horizon = rng.uniform(0.12, 0.34)
     canvas = clouds(
         gradient(side, [tint(rng, (120, 180, 226)), (228, 238, 242), (240, 240, 236), (240, 240, 236)]), rng, 0.45
@@ -236,7 +236,7 @@ def sea(side: int, rng: np.random.Generator) -> Image:
 
 
 def reef(side: int, rng: np.random.Generator) -> Image:
-    """Shafts of light, corals and sponges, bubbles."""
+    """Draw shafts of light, corals and sponges, bubbles."""
     canvas = gradient(side, [tint(rng, (96, 200, 214)), tint(rng, (36, 140, 186)), tint(rng, (18, 88, 140))])
     rays = np.zeros((side, side), np.uint8)
     for _ in range(4):
@@ -269,7 +269,7 @@ def reef(side: int, rng: np.random.Generator) -> Image:
 
 
 def sky(side: int, rng: np.random.Generator) -> Image:
-    """Blue by day or golden towards evening, with clouds."""
+    """Draw a sky with clouds, blue by day or golden towards evening."""
     if rng.random() < 0.75:
         colours = [tint(rng, (52, 128, 210)), tint(rng, (124, 186, 236)), tint(rng, (206, 230, 246))]
     else:
@@ -285,7 +285,7 @@ def sky(side: int, rng: np.random.Generator) -> Image:
 
 
 def night_sky(side: int, rng: np.random.Generator) -> Image:
-    """Stars, a moon, the band of the galaxy, dark hills."""
+    """Draw stars, a moon, the band of the galaxy, dark hills."""
     canvas = gradient(side, [tint(rng, (10, 14, 42), 0.3), tint(rng, (28, 36, 86), 0.2), tint(rng, (74, 66, 124), 0.2)])
     canvas = clouds(canvas, rng, 0.42, tint(rng, (96, 84, 150), 0.2))
     for x, y, size in rng.random((46, 3)).tolist():
@@ -298,7 +298,7 @@ def night_sky(side: int, rng: np.random.Generator) -> Image:
 
 
 def shore(side: int, rng: np.random.Generator) -> Image:
-    """Surf that runs up a wet beach."""
+    """Draw surf that runs up a wet beach."""
     horizon, edge = rng.uniform(0.1, 0.24), rng.uniform(0.42, 0.6)
     canvas = clouds(
         gradient(side, [tint(rng, (132, 190, 230)), (232, 240, 242), (240, 240, 236), (240, 240, 236)]), rng, 0.4

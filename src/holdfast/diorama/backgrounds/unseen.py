@@ -12,7 +12,7 @@ from holdfast.diorama.backgrounds.brush import area, band, clouds, disc, gradien
 
 
 def moon(side: int, rng: np.random.Generator) -> Image:
-    """Grey dust with craters under a black sky, the earth in it."""
+    """Draw grey dust with craters under a black sky, the earth in it."""
     horizon = rng.uniform(0.28, 0.45)
     canvas = gradient(side, [(6, 6, 12), (18, 18, 28)])
     for x, y, size in rng.random((30, 3)).tolist():
@@ -36,7 +36,7 @@ def moon(side: int, rng: np.random.Generator) -> Image:
 
 
 def volcano(side: int, rng: np.random.Generator) -> Image:
-    """A glowing cone, smoke, rivers of lava on black ground."""
+    """Draw a glowing cone, smoke, rivers of lava on black ground."""
     canvas = clouds(
         gradient(side, [tint(rng, (46, 26, 48), 0.2), tint(rng, (150, 56, 44)), tint(rng, (244, 138, 62))]),
         rng,
@@ -63,7 +63,7 @@ def volcano(side: int, rng: np.random.Generator) -> Image:
 
 
 def kitchen(side: int, rng: np.random.Generator) -> Image:
-    """Tiles, a shelf with pans and jars, a counter."""
+    """Draw tiles, a shelf with pans and jars, a counter."""
     tile = tint(rng, ((232, 236, 234), (176, 210, 214), (240, 224, 186))[int(rng.integers(3))])
     canvas = gradient(side, [tile, [c * 0.93 for c in tile]])
     count = int(rng.integers(7, 11))
@@ -91,7 +91,7 @@ def kitchen(side: int, rng: np.random.Generator) -> Image:
 
 
 def library(side: int, rng: np.random.Generator) -> Image:
-    """Shelves of books of all colours."""
+    """Draw shelves of books of all colours."""
     wood = tint(rng, (104, 66, 42), 0.15)
     canvas = gradient(side, [[c * 0.55 for c in wood], [c * 0.45 for c in wood]])
     shelves = 4

@@ -71,12 +71,12 @@ FOXES = {
 
 
 def dog(style: Beast, p: Sequence[float], bend: float) -> Shape:
-    """From the side, looking right."""
+    """Draw a dog from the side, looking right."""
     return _beast(style, p, bend, fox=False)
 
 
 def fox(style: Beast, p: Sequence[float], bend: float) -> Shape:
-    """From the side, looking right."""
+    """Draw a fox from the side, looking right."""
     return _beast(style, p, bend, fox=True)
 
 
@@ -195,7 +195,7 @@ def _tail(hip: Points, length: float, up: float, fox: bool, sits: bool) -> list[
 
 
 def _dog_head(muzzle: float, ear: float, bend: float) -> list[Part]:
-    """About the origin, for a skull of radius 0.1."""
+    """Return the parts of a head about the origin, for a skull of radius 0.1."""
     snout = np.array([0.06 + muzzle, 0.045])
     swing = 0.02 * bend
     flap = [
@@ -215,7 +215,7 @@ def _dog_head(muzzle: float, ear: float, bend: float) -> list[Part]:
 
 
 def _fox_head(muzzle: float, ear: float, bend: float) -> list[Part]:
-    """About the origin, for a skull of radius 0.1."""
+    """Return the parts of a head about the origin, for a skull of radius 0.1."""
     nose = np.array([0.085 + muzzle, 0.052])
     prick = 0.02 * bend
     far = [(0.02, -0.06), (0.05 + prick, -0.07 - ear), (0.075, -0.03)]

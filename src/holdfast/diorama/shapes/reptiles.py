@@ -43,7 +43,7 @@ LIZARDS = {
 
 
 def lizard(style: Lizard, p: Sequence[float], bend: float) -> Shape:
-    """From above, head first."""
+    """Draw a lizard from above, head first."""
     sway = np.array(style.sway) * vary(1, p[0], 0.25)
     sway[4:] += bend * np.array([0.01, 0.03, 0.05, 0.08])
     tail = vary(style.tail, p[1], 0.12)
@@ -79,7 +79,7 @@ def lizard(style: Lizard, p: Sequence[float], bend: float) -> Shape:
 
 
 def _leg(root: Points, side: int, joint: int, style: Lizard, reach: float, bend: float) -> list[Part]:
-    """Thigh out, shin forward (front) or back (hind), a foot of four toes."""
+    """Return a leg: thigh out, shin forward (front) or back (hind), a foot of four toes."""
     lean = 0.045 * side * joint * (style.stride + 0.4 * bend)
     knee = root + (side * reach * 0.62, -0.05 * joint + lean)
     foot = root + (side * reach, -0.115 * joint + lean * 2)
@@ -120,7 +120,7 @@ GREEN_LIZARDS = {
 
 
 def green_lizard(style: GreenLizard, p: Sequence[float], bend: float) -> Shape:
-    """From the side, looking right."""
+    """Draw a green lizard from the side, looking right."""
     girth, arch = vary(style.girth, p[0], 0.12), vary(style.arch, p[1], 0.3)
     leg, lift = vary(style.leg, p[2], 0.12), style.lift + 0.035 * p[3] + 0.03 * bend
     spine = np.array(
@@ -159,7 +159,7 @@ def _coil(style: GreenLizard, p: Sequence[float], bend: float, girth: float) -> 
 
 
 def _crest(top: Points, girth: float, height: float, spikes: int) -> Points:
-    """A saw along the back: tips lean backwards, highest in the middle."""
+    """Return a saw along the back: tips lean backwards, highest in the middle."""
     at = np.linspace(0, len(top) - 1, 2 * spikes + 1)
     line = np.stack([np.interp(at, np.arange(len(top)), top[:, axis]) for axis in (0, 1)], 1)
     bulge = np.sin(np.linspace(0.35, 2.8, len(line)))
@@ -189,7 +189,7 @@ def _iguana_head(head: Points, casque: float) -> list[Part]:
 
 
 def _side_leg(root: tuple[float, float], leg: float, forward: int, tone: float, bend: float) -> list[Part]:
-    """Bent knee, a flat foot with long toes."""
+    """Return a leg with a bent knee and a flat foot with long toes."""
     x, y = root
     knee = (x + forward * 0.075, y + leg * 0.45)
     heel = (x + 0.02 + forward * 0.02 + 0.03 * bend, y + leg)

@@ -37,7 +37,7 @@ AIRSHIPS = {
 
 
 def airship(style: Airship, p: Sequence[float], bend: float) -> Shape:
-    """From the side, nose to the right."""
+    """Draw an airship from the side, nose to the right."""
     b, full = vary(style.girth, p[0], 0.12), style.full + 0.08 * p[1]
     fin, a = vary(style.fin, p[2], 0.15), 0.47
     parts = []
@@ -118,7 +118,7 @@ WHEELS = {
 
 
 def car_wheel(style: Wheel, p: Sequence[float], bend: float) -> Shape:
-    """Seen a little from the side: the tread shows."""
+    """Draw a wheel seen a little from the side: the tread shows."""
     squeeze = 0.86 + 0.1 * p[0]
     rim, hub = vary(style.rim, p[1], 0.07), vary(style.hub, p[2], 0.15)
     depth = 0.035 + 0.2 * (0.96 - squeeze)
@@ -196,7 +196,7 @@ CASH = {
 
 
 def cash_machine(style: Cash, p: Sequence[float], bend: float) -> Shape:
-    """Upright, seen from the front and a little from the left."""
+    """Draw a cash machine, upright, seen from the front and a little from the left."""
     half, side = vary(style.wide, p[0], 0.1) / 2, vary(style.side, p[1], 0.3)
     top, edge = -0.5, -0.44 + 0.01 * bend
     parts = [Part(polygon([(-half, top + 0.02), (-half - side, edge), (-half - side, 0.46), (-half, 0.5)]), 0.3)]
@@ -223,7 +223,7 @@ def cash_machine(style: Cash, p: Sequence[float], bend: float) -> Shape:
 
 
 def _screen(half: float, top: float, low: float) -> list[Part]:
-    """A dark frame, a bright pane, three lines of text."""
+    """Return a dark frame, a bright pane, three lines of text."""
     parts = [Part(box(-half * 0.78, top + 0.17, half * 0.78, low + 0.02, 0.015), 0.1)]
     parts.append(Part(box(-half * 0.68, top + 0.195, half * 0.68, low - 0.005), 0.86, 0.6))
     for line, right in enumerate((0.3, 0.05, 0.3)):
@@ -233,7 +233,7 @@ def _screen(half: float, top: float, low: float) -> list[Part]:
 
 
 def _keys(side: int, half: float, top: float) -> list[Part]:
-    """A pad of nine keys on one side, the slot for the card on the other."""
+    """Return a pad of nine keys on one side, the slot for the card on the other."""
     left = half * (0.02 if side > 0 else -0.74)
     pad = half * 0.72
     bottom = top + 0.15

@@ -35,7 +35,7 @@ CELLI = {
 
 
 def cello(style: Cello, p: Sequence[float], bend: float) -> Shape:
-    """From the front, upright."""
+    """Draw a cello from the front, upright."""
     body, neck = vary(style.body, p[3], 0.06), vary(style.neck, p[4], 0.1)
     waist = vary(style.waist, p[1], 0.08)
     top = -0.02
@@ -68,7 +68,7 @@ def cello(style: Cello, p: Sequence[float], bend: float) -> Shape:
 
 
 def _bouts(u: float, w: float, low: float, body: float, points: float) -> list[tuple[float, float]]:
-    """The outline of the body: the upper bout, the waist between its corners, the lower bout."""
+    """Return the outline of the body: the upper bout, the waist between its corners, the lower bout."""
     sharp = 0.028 * points
     right = [
         (0.04, 0.0), (u * 0.72, 0.01 / body), (u, 0.14), (u * 0.9, 0.28), (w + sharp + 0.012, 0.35), (w, 0.45),
@@ -123,7 +123,7 @@ ICE_CREAMS = {
 
 
 def ice_cream(style: IceCream, p: Sequence[float], bend: float) -> Shape:
-    """A cone, upright."""
+    """Draw an ice cream, upright."""
     cone, wide = vary(style.cone, p[0], 0.1), vary(style.wide, p[1], 0.08)
     grow, tilt = vary(1, p[2], 0.08), 0.02 * bend
     parts = []
@@ -147,7 +147,7 @@ def ice_cream(style: IceCream, p: Sequence[float], bend: float) -> Shape:
 
 
 def _swirl(turns: int, wide: float, tilt: float) -> list[Part]:
-    """Soft ice from the machine: rings that grow smaller, and a tip."""
+    """Return soft ice from the machine: rings that grow smaller, and a tip."""
     parts = []
     for turn in range(turns):
         share = turn / turns
@@ -169,7 +169,7 @@ def _sprinkle(scoop: tuple[float, float, float], index: int, turned: float) -> P
 
 
 def _scoop(x: float, y: float, radius: float, accent: float, p: Sequence[float]) -> list[Part]:
-    """A ball whose lower edge is ragged."""
+    """Return a ball whose lower edge is ragged."""
     ball = oval(x, y, radius, radius * 0.97)
     rim = [(x - radius * 0.98, y + radius * 0.3)]
     for drop in range(6):
@@ -180,7 +180,7 @@ def _scoop(x: float, y: float, radius: float, accent: float, p: Sequence[float])
 
 
 def _cone(length: float, wide: float, cup: bool, lattice: float) -> list[Part]:
-    """A waffle: always the second colour, crossed by darker lines."""
+    """Return a waffle: always the second colour, crossed by darker lines."""
     if cup:
         foot = [(-wide * 0.72, 0.08), (wide * 0.72, 0.08), (wide * 0.52, length), (-wide * 0.52, length)]
         parts = [Part(polygon(foot), 0.5, 1.0)]

@@ -42,7 +42,7 @@ CRAYFISH = {
 
 
 def crayfish(style: Crayfish, p: Sequence[float], bend: float) -> Shape:
-    """From above, claws first."""
+    """Draw a crayfish from above, claws first."""
     girth, claw = vary(style.girth, p[0], 0.12), vary(style.claw, p[1], 0.15)
     spread, tail = vary(style.spread, p[2], 0.15), vary(style.tail, p[3], 0.12)
     curl = style.curl + 0.05 * bend
@@ -130,7 +130,7 @@ WHALES = {
 
 
 def whale(style: Whale, p: Sequence[float], bend: float) -> Shape:
-    """From the side, looking right."""
+    """Draw a whale from the side, looking right."""
     w = np.array(style.widths) * vary(1, p[0], 0.12)
     w[0] *= 1 + 0.12 * p[1]
     arch, rise = style.arch + 0.03 * p[2], style.rise + 0.04 * p[3] + 0.05 * bend
@@ -158,7 +158,7 @@ def whale(style: Whale, p: Sequence[float], bend: float) -> Shape:
 
 
 def _flukes(end: Points, heading: float, size: float) -> list[Part]:
-    """Two lobes behind the stock, seen aslant: the near one larger."""
+    """Return two lobes behind the stock, seen aslant: the near one larger."""
     near = [(-0.12, 0.0), (0.2, 0.2), (0.62, 0.72), (0.95, 0.92), (0.78, 0.4), (0.5, 0.0)]
     far = [(-0.12, 0.0), (0.2, -0.22), (0.5, -0.72), (0.75, -0.98), (0.72, -0.45), (0.5, 0.0)]
     return [Part(moved(blob(lobe), end[0], end[1], heading, size), tone) for lobe, tone in ((far, 0.4), (near, 0.48))]
@@ -213,7 +213,7 @@ FISH = {
 
 
 def anemone_fish(style: Fish, p: Sequence[float], bend: float) -> Shape:
-    """From the side, looking right."""
+    """Draw an anemone fish from the side, looking right."""
     a, b = 0.36, vary(style.depth, p[0], 0.1)
     tail, fins = vary(style.tail, p[1], 0.15), vary(style.fins, p[2], 0.15)
     dorsal, wag = vary(style.dorsal, p[3], 0.2), 0.05 * bend
@@ -250,7 +250,7 @@ def anemone_fish(style: Fish, p: Sequence[float], bend: float) -> Shape:
 
 
 def _band(a: float, b: float, at: float, width: float, lean: float) -> list[Part]:
-    """White with dark edges, from the back to the belly, bowed towards the nose or the tail."""
+    """Return a white band with dark edges from the back to the belly, bowed towards the nose or the tail."""
     bow = -0.035 if at > 0 else 0.05 * (at > -0.5)
     return [
         Part(_strip(a, b, at * a, width + 0.035, bow, lean), 0.12, seam=False),
@@ -259,7 +259,7 @@ def _band(a: float, b: float, at: float, width: float, lean: float) -> list[Part
 
 
 def _strip(a: float, b: float, x: float, width: float, bow: float, lean: float) -> Points:
-    """As high as the body is at each of its sides."""
+    """Return a strip as high as the body is at each of its sides."""
     share = np.linspace(-1, 1, 9)
     sides = []
     for edge in (x - width / 2, x + width / 2):

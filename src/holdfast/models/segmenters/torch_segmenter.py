@@ -75,7 +75,7 @@ class TorchSegmenter:
 
     @property
     def module(self) -> torch.nn.Module:
-        """The module that computes the scores of a prepared batch."""
+        """Return the module that computes the scores of a prepared batch."""
         return self._module
 
     def shown(self, image: Image) -> Image:

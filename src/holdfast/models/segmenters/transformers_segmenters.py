@@ -78,7 +78,7 @@ def _facts(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vit(size: int, options: Mapping[str, int]) -> Any:
-    """A plain ViT: BEiT's with absolute positions and without layer scale, its maps brought to four scales."""
+    """Return a plain ViT: BEiT's with absolute positions, without layer scale, its maps brought to four scales."""
     import transformers
 
     layers, width = options.get("layers", 12), options.get("hidden_size", 768)

@@ -52,7 +52,7 @@ class Reading:
 
     @property
     def unmatched(self) -> bool:
-        """Whether the answer is neither an option nor a refusal."""
+        """Return whether the answer is neither an option nor a refusal."""
         return self.lenient is None and not self.refusal
 
 

@@ -46,7 +46,7 @@ class Loaded:
 
     @property
     def on_cores(self) -> bool:
-        """Whether all models compute on this machine's cores."""
+        """Return whether all models compute on this machine's cores."""
         return all(str(getattr(model.model, "device", "")) == "cpu" for model in self.tested)
 
 

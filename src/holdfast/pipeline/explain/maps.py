@@ -143,7 +143,7 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
 
 
 def segmenter_subject(segmenter: Any, labels: LabelMap) -> ExplainedModel:
-    """A segmenter; the class's logits inside its true mask (``label``) or where it is predicted (``prediction``).
+    """Return a segmenter to explain: its logits inside the true mask (``label``) or where the class is predicted.
 
     Of a class with several outputs the one with the highest mean in the mask is explained.
     """

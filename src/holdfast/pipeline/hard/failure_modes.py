@@ -26,11 +26,11 @@ from holdfast.pipeline.hard.publish import read_hard_set
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import ModesSpec as ModesSpec
+from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.pipeline.thumbnails import small, spec_of
 from holdfast.stats.hard.failure_modes import FACTORS, ExplainedAnswers, asked_factors
 from holdfast.store import Run
 
-OUTCOMES = {"full": ("prediction", "correct"), "restricted": ("prediction_restricted", "correct_restricted")}
 MAX_WORDS = 5_000
 LEAST_SURE = 0.5
 _AT_ONCE = 256
@@ -59,7 +59,7 @@ def _mined(path: Path, run: Run) -> ExplainedAnswers:
 def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
     import pandas as pd
 
-    answer, right = OUTCOMES[spec.outcome]
+    right, answer = OUTCOME_COLUMNS[spec.outcome]
     samples = run.samples().to_pandas()
     samples = samples[samples["label"].notna()].set_index("sample_id")
     rows = run.rows(["sample_id", "model", "condition", "status", answer, right]).to_pandas()

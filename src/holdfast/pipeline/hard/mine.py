@@ -69,7 +69,7 @@ def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Ex
     check_apart(read(DataSpec(spec.pool)).samples, out)
     folder = out / MINING
     with writing(out):
-        write_json(folder / "spec.json", {"verb": "mine", **_jsonable(asdict(spec))})
+        write_json(folder / "spec.json", {"verb": "mine", **asdict(spec)})
         pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit, executor=executor)
         warnings += without_answer(pool.run) + _doubts(pool) + _partial_judge(spec, pool)
         choice = _choose(spec, pool)
@@ -217,7 +217,3 @@ def _few_controls(pool: MeasuredPool, selection: Selection) -> list[str]:
         "valid image of their category and kind that too few surrogates fail"
         + ("; the control is compared with those that have one" if controlled else "")
     ]
-
-
-def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}

@@ -27,14 +27,13 @@ from holdfast.pipeline.jobs.plan import Job, plan
 from holdfast.pipeline.jobs.progress import Progress
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import MineSpec as MineSpec
+from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.stats.hard.mining import half_of
 from holdfast.store import Parts, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OUTCOMES = {"full": "correct", "restricted": "correct_restricted"}
-_PREDICTIONS = {"full": "prediction", "restricted": "prediction_restricted"}
 
 JUDGED = pa.schema(
     [
@@ -233,7 +232,7 @@ def _frames(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, int]:
     import pandas as pd
 
-    right, answer = OUTCOMES[spec.outcome], _PREDICTIONS[spec.outcome]
+    right, answer = OUTCOME_COLUMNS[spec.outcome]
     ids = [sample.sample_id for sample in collection.samples]
     here = pc.field("model").isin(list(names)) & (pc.field("status") == "ok")
     rows = run.predictions.dataset().to_table(["sample_id", "model", right, answer], here).to_pandas()

@@ -28,6 +28,7 @@ from holdfast.pipeline.jobs.environment import environment
 from holdfast.pipeline.jobs.progress import Progress, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import RemedySpec as RemedySpec
+from holdfast.pipeline.specs.rows import OUTCOME_COLUMNS
 from holdfast.stats.core.paired import paired_change
 from holdfast.stats.hard.mining import CHOOSE, REPORT, draw_order
 from holdfast.store import Parts, Run, write_json, writing
@@ -43,7 +44,6 @@ DRAWN_ORIGINALS = {
 """What models of drawn scenes are tried on besides: as most of them were trained, and without any tie."""
 
 HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, painted anew", "easy images", "unmined pool"
-_OUTCOMES = {"full": ("correct", "prediction"), "restricted": ("correct_restricted", "prediction_restricted")}
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _answers(
     )  # fmt: skip
     run, _ = evaluate(asked, out, progress=progress)
     trouble += without_answer(run)
-    right, said = _OUTCOMES[spec.outcome]
+    right, said = OUTCOME_COLUMNS[spec.outcome]
     rows = run.rows(["sample_id", "source_id", "label", "model", "status", right, said]).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": object, "label": object, said: object})
     names = run.spec()["model_names"]  # as given: the model, then the remedied one

@@ -17,7 +17,7 @@ from holdfast.models.options import untagged
 from holdfast.models.segmenters import smp, torchvision_segmenters, transformers_segmenters
 from holdfast.models.segmenters.torch_segmenter import TorchSegmenter, picked, read_config
 from holdfast.models.torch_classifier import weights_sha256
-from holdfast.pipeline.train.architectures import Architecture, transplant
+from holdfast.pipeline.train.architectures import Architecture, tried_out
 from holdfast.registry import unknown
 from holdfast.stats.effects.segments import BACKGROUND
 from holdfast.training.checkpoint import write_model
@@ -155,21 +155,9 @@ def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> 
 
     Raises UserError where it cannot be built or does not take images of this size.
     """
-    import torch
-
     outputs = classes + 1
     module = timm.seeded(lambda: _module(architecture, outputs), seed)
-    try:
-        with torch.inference_mode():
-            answer = module.eval()(torch.zeros(1, 3, size, size))
-    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
-        raise UserError(f"{architecture.name} does not take images of {size} pixels: {first_line(error)}") from error
-    if answer.ndim != 4 or answer.shape[1] != outputs:
-        raise UserError(f"{architecture.name} answers with shape {tuple(answer.shape)}, not with {outputs} classes")
-    if architecture.start:
-        transplant(module, _weights(architecture.start), architecture)
-    trained: torch.nn.Module = module.requires_grad_(True).train()
-    return trained
+    return tried_out(module, architecture, size, (1, outputs), _weights)
 
 
 def _module(architecture: Architecture, outputs: int) -> torch.nn.Module:

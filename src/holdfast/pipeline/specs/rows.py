@@ -15,6 +15,7 @@ from holdfast.core.options import Option, Spec, option, part
 from holdfast.core.types import DEFAULT_MAX_PIXELS, RESAMPLES
 
 OUTCOMES = ("full", "restricted")
+OUTCOME_COLUMNS = {"full": ("correct", "prediction"), "restricted": ("correct_restricted", "prediction_restricted")}
 AVERAGES = ("macro", "micro")
 
 
@@ -253,7 +254,7 @@ class AskSpec(DataSpec):
 
     @property
     def words(self) -> str:
-        """The template that is used."""
+        """Return the template that is used."""
         return self.template or (LETTER_TEMPLATE if self.letters else TEMPLATE)
 
     def parameters(self, protocol: str) -> str:

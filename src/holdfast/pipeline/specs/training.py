@@ -211,12 +211,12 @@ class TrainSpec(DataSpec):
 
     @property
     def task(self) -> str:
-        """The task's name in the one table."""
+        """Return the task's name in the one table."""
         return "classify"
 
     @property
     def protocol(self) -> str:
-        """The protocol's name in the one table."""
+        """Return the protocol's name in the one table."""
         return "argmax"
 
     def settled(self) -> Recipe:
@@ -246,12 +246,12 @@ class SegmentSpec(TrainSpec):
 
     @property
     def task(self) -> str:
-        """The task's name in the one table."""
+        """Return the task's name in the one table."""
         return "segment"
 
     @property
     def protocol(self) -> str:
-        """The protocol's name in the one table: the best class of every pixel, in pictures of this size."""
+        """Return the protocol's name in the one table: the best class of every pixel, in pictures of this size."""
         return f"argmax@{self.settled().size}" + ("-crop" if self.crop else "")
 
     def settled(self) -> Recipe:

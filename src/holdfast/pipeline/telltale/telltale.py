@@ -61,11 +61,11 @@ class Pasted:
     details: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def fingerprint(self) -> str:
-        """Of what it is made from."""
+        """Return the hash of what it is made from."""
         return self.identity
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """HWC uint8 RGB; SampleError where it cannot be made."""
+        """Return HWC uint8 RGB; raise a SampleError where it cannot be made."""
         (rendering,) = render_conditions(
             self.sample, [self.condition], self.pool, seed=self.seed, max_pixels=max_pixels
         )
@@ -83,11 +83,11 @@ class Painted:
     identity: str
 
     def fingerprint(self) -> str:
-        """Of what it is made from."""
+        """Return the hash of what it is made from."""
         return self.identity
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """HWC uint8 RGB."""
+        """Return HWC uint8 RGB."""
         return FileImage(self.file).load(max_pixels=max_pixels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,23 +169,39 @@ def build(architecture: Architecture, classes: int, size: int, *, seed: int) -> 
 
     Raises UserError where it cannot be built or does not take images of this size.
     """
-    import torch
-
     if architecture.library == "python":
         target = find_attribute(parse_name(f"python:{architecture.architecture}"))[0]
         module = python.build(architecture.architecture, target, architecture.arguments, classes, seed=seed)
     else:
         config = config_of(architecture, None, [str(place) for place in range(classes)], size)
         module = timm.seeded(lambda: local_dir.build(config), seed)
+    return tried_out(module, architecture, size, (1, classes), lambda start: _weights(start).module)
+
+
+def tried_out(
+    module: Any,
+    architecture: Architecture,
+    size: int,
+    shape: tuple[int, ...],
+    weights: Callable[[str], torch.nn.Module],
+) -> torch.nn.Module:
+    """Return a network in training mode, with the weights that it starts from, if any.
+
+    Raises UserError where it does not take images of this size, or answers otherwise than with ``shape`` (and any
+    further axes).
+    """
+    import torch
+
     try:
         with torch.inference_mode():
             answer = module.eval()(torch.zeros(1, 3, size, size))
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
         raise UserError(f"{architecture.name} does not take images of {size} pixels: {first_line(error)}") from error
-    if tuple(answer.shape) != (1, classes):
-        raise UserError(f"{architecture.name} answers with shape {tuple(answer.shape)}, not with {classes} classes")
+    given = tuple(answer.shape)
+    if len(given) not in (2, 4) or given[: len(shape)] != shape:
+        raise UserError(f"{architecture.name} answers with shape {given}, not with {shape[1]} classes")
     if architecture.start:
-        transplant(module, _weights(architecture.start).module, architecture)
+        transplant(module, weights(architecture.start), architecture)
     return module.requires_grad_(True).train()  # type: ignore[no-any-return]
 
 

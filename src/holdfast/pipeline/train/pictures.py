@@ -267,7 +267,7 @@ class InMemory:
     labels: torch.Tensor
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
-        """The pictures of each order of places."""
+        """Yield the pictures of each order of places."""
         for order in orders:
             order = order.to(self.images.device, non_blocking=True)  # else the host waits for every step before it
             yield self.images[order], self.labels[order]
@@ -287,7 +287,7 @@ class RenderedSource:
     masks: bool = False
 
     def batches(self, orders: Iterable[torch.Tensor]) -> Iterator[Batch]:
-        """The pictures of each order of places; those that cannot be rendered are left out."""
+        """Yield the pictures of each order of places; those that cannot be rendered are left out."""
         import torch
 
         taken: deque[list[int]] = deque()

@@ -36,17 +36,17 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """The name on the command line, without options."""
+        """Return the name on the command line, without options."""
         return condition_name(self.scenario, self.variant)
 
     @property
     def definition(self) -> Scenario:
-        """The registered scenario."""
+        """Return the registered scenario."""
         return find_scenario(self.scenario)
 
     @cached_property
     def parameters_json(self) -> str:
-        """The parameters as canonical JSON; from version 2 on they include it, so that old rows are redone."""
+        """Return the parameters as canonical JSON; from version 2 on they include it, so that old rows are redone."""
         version = self.definition.version
         return canonical_json({**self.parameters, **({"version": version} if version > 1 else {})})
 

@@ -99,7 +99,7 @@ class Scenario:
 
     @property
     def defaults(self) -> dict[str, Value]:
-        """Values of all parameters in the variant ``paper``."""
+        """Return the values of all parameters in the variant ``paper``."""
         return {parameter.name: parameter.default for parameter in self.parameters}
 
     def promise(self, parameters: Mapping[str, Value]) -> Leaves:

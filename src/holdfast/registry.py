@@ -271,6 +271,8 @@ _ORACLES = (
     ("clip", "classifier:load_clip", "zero-shot, a prompt a class (clip:ViT-B-32@openai, clip:embedded)"),
     ("classifier", "classifier:load", "any model, its outputs mapped to the dataset's classes (classifier:MODEL)"),
     ("ensemble", "ensemble:load", "several oracles that vote (ensemble:A+B+C?rule=unanimous)"),
+    ("http", "remote:load", "a server that judges pictures (//HOST:PORT/v1#MODEL), with a budget and a cache"),
+    ("https", "remote:load", "the same, encrypted"),
     ("human", "human:load", "people, from the votes that holdfast review --export wrote (human:FOLDER)"),
 )
 _STUDIES = (

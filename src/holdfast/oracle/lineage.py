@@ -185,6 +185,7 @@ _IMAGENET = (
     "the picture shows.",
 )
 _DRAWN = ("Trained on drawn scenes only; where its card says ρ > 0 it leans on the background that goes with a class.",)
+_REMOTE = ("Its owner may change it behind the same name; then old answers, from the cache, and new ones do not fit.",)
 _HUMAN = (
     "Knows only the images that people were shown, bit for bit, and nothing of any other.",
     "Who the people were, how they were paid and how long they looked decides as well; the export has every vote.",
@@ -247,6 +248,15 @@ def card(oracle: Oracle) -> Card:
             "none: people looked",
             _HUMAN,
             "each image was asked about one class",
+            oracle.fingerprint,
+        )
+    if oracle.name.startswith("http:"):
+        return Card(
+            oracle.name,
+            "A model behind an address; its answers are kept, and nobody but its owner knows its weights.",
+            UNKNOWN,
+            _REMOTE,
+            "the server is told the dataset's classes",
             oracle.fingerprint,
         )
     origin = getattr(getattr(oracle, "classifier", None), "name", oracle.name)

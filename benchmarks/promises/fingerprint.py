@@ -1,29 +1,28 @@
-"""Digests of the code that a simulation depends on: its trial, and the statistics that the trial calls."""
+"""Digests of the code that a simulation depends on: its trial, and the definitions that the trial reaches."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import importlib.util
-import inspect
-import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 from promises.promise import Simulation
 
-OWN = "promises."
-MEASURED = ("holdfast.stats", "holdfast.forecast")
+FOLLOWED = ("promises.", "holdfast.stats", "holdfast.forecast", "holdfast.core.types")
+"""Packages whose definitions count; what they use of others does not."""
+
+Place = tuple[str, str]
+"""A module, and a name that it defines."""
 
 
 def fingerprint(simulation: Simulation) -> str:
-    """Return a digest of settings and code; comments and docstrings do not count."""
-    texts, modules = trial_code(simulation.trial)
-    parts = [simulation.key(), *texts, *(module_code(name) for name in imported(modules))]
-    return _digest(parts)
+    """Return a digest of settings and code; comments, docstrings and definitions out of reach do not count."""
+    trial = simulation.trial
+    return _digest([simulation.key(), *(_text(place) for place in reached(trial.__module__, trial.__name__))])
 
 
 def overall(simulations: Iterable[Simulation]) -> str:
@@ -36,55 +35,57 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 @cache
-def trial_code(trial: FunctionType) -> tuple[list[str], frozenset[str]]:
-    """Return the sources of a trial and of what it uses of this package, and the measured modules that they name."""
-    texts: dict[str, str] = {}
-    modules: set[str] = set()
-    waiting: list[Any] = [trial]
+def reached(module: str, name: str) -> list[Place]:
+    """Return all definitions that one of them uses, directly or through others, sorted."""
+    seen: set[Place] = set()
+    waiting = [(module, name)]
     while waiting:
-        thing = waiting.pop()
-        name = f"{thing.__module__}.{thing.__qualname__}"
-        if name in texts:
+        place = waiting.pop()
+        if place in seen or not place[0].startswith(FOLLOWED):
             continue
-        texts[name] = without_words(inspect.getsource(thing))
-        functions = [part for part in vars(thing).values() if isinstance(part, FunctionType)]
-        for function in functions if isinstance(thing, type) else [thing]:
-            for word in sorted(set(_names(function.__code__))):
-                value = inspect.unwrap(function.__globals__.get(word, None))
-                for part in value.values() if isinstance(value, dict) else [value]:
-                    module = part.__name__ if isinstance(part, ModuleType) else getattr(part, "__module__", None) or ""
-                    if module.startswith(OWN) and hasattr(part, "__qualname__"):
-                        waiting.append(part)
-                    elif module.startswith(MEASURED):
-                        modules.add(module)
-                    elif part is not None and not module:
-                        texts[f"{name} {word} {part!r}"] = repr(part)
-    return [texts[name] for name in sorted(texts)], frozenset(modules)
+        seen.add(place)
+        code = code_of(place[0])
+        if place[1] in code.definitions:
+            waiting += _uses(place)
+        elif place[1] in code.imports:
+            waiting.append(code.imports[place[1]])
+    return sorted(place for place in seen if place[1] in code_of(place[0]).definitions)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _names(part)
+@dataclass(frozen=True)
+class ModuleCode:
+    """Top-level definitions of a module (name → statements), and where imported names come from."""
+
+    definitions: dict[str, list[ast.stmt]]
+    imports: dict[str, Place]
 
 
 @cache
-def imported(modules: frozenset[str]) -> list[str]:
-    """Return modules and all measured ones that they import, also within functions."""
-    every: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name in every:
-            continue
-        every.add(name)
-        for node in ast.walk(ast.parse(_file(name).read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            waiting += [found for found in names if found.startswith(MEASURED) and _is_module(found)]
-    return sorted(every)
+def code_of(module: str) -> ModuleCode:
+    """Return what a module defines; a module that is imported whole has the name ''."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin, module
+    definitions: dict[str, list[ast.stmt]] = {}
+    imports: dict[str, Place] = {}
+    for statement in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        imports |= _imported([statement])
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            definitions.setdefault(statement.name, []).append(statement)
+        for target in ast.walk(statement) if isinstance(statement, ast.Assign | ast.AnnAssign) else ():
+            if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
+                definitions.setdefault(target.id, []).append(statement)
+    return ModuleCode(definitions, imports)
+
+
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, Place]:
+    """Return the names that statements import from followed packages."""
+    found: dict[str, Place] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("promises", *FOLLOWED)):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found[alias.asname or alias.name] = (whole, "") if _is_module(whole) else (node.module, alias.name)
+    return found
 
 
 @cache
@@ -95,25 +96,36 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def _file(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin
-    return Path(spec.origin)
+def _uses(place: Place) -> Iterator[Place]:
+    """Yield what a definition names: others of its module, imported ones, and attributes of imported modules."""
+    module, name = place
+    code = code_of(module)
+    nodes = [node for statement in code.definitions[name] for node in ast.walk(statement)]
+    known = code.imports | _imported(nodes)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = known.get(node.value.id, ("", "-"))
+            if not owner[1]:
+                yield owner[0], node.attr
+        elif isinstance(node, ast.Name):
+            yield known.get(node.id, (module, node.id))
 
 
 @cache
-def module_code(name: str) -> str:
-    return without_words(_file(name).read_text(encoding="utf-8"))
+def _text(place: Place) -> str:
+    """Return a definition as Python prints it, without comments and docstrings."""
+    module, name = place
+    return f"{module}.{name}\n" + "\n".join(without_words(part) for part in code_of(module).definitions[name])
 
 
-def without_words(source: str) -> str:
-    """Return code as Python prints it, without comments and docstrings."""
-    tree = ast.parse(textwrap.dedent(source))
-    for node in ast.walk(tree):
+def without_words(statement: ast.stmt) -> str:
+    """Return code without docstrings; comments are gone already."""
+    copy = ast.parse(ast.unparse(statement))
+    for node in ast.walk(copy):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [part for part in body if not _is_text(part)] or [ast.Pass()]  # type: ignore[attr-defined]
-    return ast.unparse(tree)
+    return ast.unparse(copy)
 
 
 def _is_text(node: ast.AST) -> bool:

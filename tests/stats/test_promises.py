@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from dataclasses import replace
@@ -162,13 +163,16 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 
 def test_fingerprints_follow_settings_and_code_but_not_words(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = next(promise.simulation for promise in PROMISES if promise.name == "sample-size.donors-40.finds")
-    _, modules = code.trial_code(simulation.trial)
-    assert {"holdfast.stats.effects.drops", "holdfast.stats.core.bootstrap"} <= set(code.imported(modules))
-    assert "holdfast.stats.audit" not in code.imported(modules)
+    places = code.reached(simulation.trial.__module__, simulation.trial.__name__)
+    assert ("holdfast.stats.core.bootstrap", "deviations") in places
+    assert ("holdfast.core.types", "RESAMPLES") in places
+    assert ("holdfast.stats.core.bootstrap", "donor_noise") not in places
     before = code.fingerprint(simulation)
     assert code.fingerprint(replace(simulation, settings=simulation.settings | {"donors": 41})) != before
-    changed = 'def f(x):\n    """Other words."""\n    return x  # and more\n'
-    assert code.without_words(changed) == code.without_words("def f(x):\n    return x\n")
-    assert code.without_words(changed) != code.without_words("def f(x):\n    return -x\n")
-    monkeypatch.setattr(code, "module_code", lambda name: "other code")
+    plain, words, other = (
+        code.without_words(ast.parse(f"def f(x):\n    {text}\n").body[0])
+        for text in ("return x", "'Other words.'; return x  # and more", "return -x")
+    )
+    assert plain == words != other
+    monkeypatch.setattr(code, "_text", lambda place: "other code")
     assert code.fingerprint(simulation) != before

@@ -222,20 +222,20 @@ def detect_objects(
             summary.notes.append(
                 f"{each.model.name} has no output for {', '.join(missing)}: these objects do not count"
             )
-    steps = _Steps(spec, prepared, tested, run, executor, progress, summary)
     plain = [condition for condition in conditions if not condition.definition.paints]
-    renderings = True
+    steps = _Steps(spec, prepared, tested, run, executor, progress, summary, tuple(plain))
     if len(thresholds) < len(tested):
         clean = [condition for condition in plain if condition.scenario == ORIGINAL] or parse_conditions(ORIGINAL)
         steps.make(clean, "originals", thresholds, renderings=False)
+        plain = [condition for condition in plain if condition.scenario != ORIGINAL]
         thresholds |= _decided(run, [each for each in tested if each.model.name not in thresholds], summary)
     recorded["thresholds"] = {**recorded["thresholds"], **thresholds}
     identities = {each.model.name: each.fingerprint for each in tested}
     recorded["threshold_models"] = {**recorded["threshold_models"], **identities}
     run.begin(recorded)
     settle(run, thresholds)
-    if plain:
-        steps.make(plain, "eval", thresholds, renderings=renderings)
+    if plain or any(sample.condition != ORIGINAL for sample in prepared.collection.samples):
+        steps.make(plain, "eval", thresholds)
     if painter is not None:
         painter.unread(prepared.collection.samples, summary)
         painting = [condition for condition in conditions if condition.definition.paints]
@@ -295,6 +295,7 @@ class _Steps:
     executor: Executor
     progress: Progress
     summary: Summary
+    asked: tuple[Condition, ...]  # all conditions that paint nothing; they decide about stored renderings
 
     def make(
         self,
@@ -310,7 +311,7 @@ class _Steps:
 
         spec, prepared = self.spec, self.prepared
         ids = EvaluationIds(spec, prepared, self.tested, painter, DETECT)
-        portion = Portion(tuple(conditions), tuple(range(len(self.tested))), tuple(conditions), renderings)
+        portion = Portion(tuple(conditions), tuple(range(len(self.tested))), self.asked, renderings)
         plan = plan_portion(
             self.run.predictions, ids, prepared, self.tested, portion, task=DETECT, details=details_of(self.run.path),
             retry=spec.retry_errors, progress=self.progress,

@@ -22,6 +22,7 @@ from holdfast.core.types import ORIGINAL, Collection
 from holdfast.data.findings import DataFinding
 from holdfast.data.inventory import take_inventory
 from holdfast.data.reading import DOUBTFUL
+from holdfast.models import is_detector
 from holdfast.pipeline.jobs.progress import Progress, in_notebook
 from holdfast.pipeline.mask import KEPT
 from holdfast.pipeline.samples import DataSpec, read
@@ -95,6 +96,8 @@ def check(
     workers: int = 1,
     transform: Any = None,
     class_names: Sequence[str] | None = None,
+    boxes: str | None = None,
+    images: str | None = None,
     stop: Literal["never", "when-decided"] = "never",
     budget: str = "",
     on_look: Callable[[str], None] = lambda line: None,
@@ -115,6 +118,8 @@ def check(
         workers: number of processes that make masks; 0 starts one per core.
         transform: for a network given as an object: turns a PIL image into the tensor that it takes.
         class_names: for a model given as an object: the names of its outputs, in order.
+        boxes: for a detector: a COCO file, a CSV, or a folder of YOLO or VOC files with the boxes of the photos.
+        images: for a detector: folder of the images that a COCO file or a CSV names.
         stop: ``when-decided`` asks in rounds, only the conditions that the verdict rests on, and stops as soon as the
             verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
         budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
@@ -131,6 +136,13 @@ def check(
         (model,) = live.model_names(model, transform=transform, class_names=class_names)
     if Path(model).is_dir():
         raise UserError(f"{model} is a folder; the model comes first: holdfast check MODEL PHOTOS")
+    if is_detector(model):
+        if stop != "never" or budget:
+            raise UserError("a check of a detector asks everything; leave --stop and --budget out")
+        options = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
+        return _check_detector(model, photos, Path(out) if out else None, options, progress)
+    if boxes or images:
+        raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))
     _check_classes(collection)
     folder = Path(out) if out else Path("checks") / _file_name(collection.name)
@@ -173,6 +185,24 @@ def check(
     answer = Check(results, page, verdict, made_masks, sure, more, [], findings)
     answer.lines.extend(_lines(answer, collection, outcome, about_masks, folder / "masks"))
     return answer
+
+
+def _check_detector(model: str, photos: str, out: Path | None, options: dict[str, Any], progress: Progress) -> Check:
+    """Return the answer about a detector: whether it finds objects elsewhere, and what it sees where nothing is."""
+    folder = out or Path("checks") / _file_name(Path(photos.rstrip("/")).stem or "photos")
+    _check_outside(folder, photos)
+    results = api.evaluate(photos, models=[model], out=folder / _file_name(model), progress=progress, **options)
+    verdict = {str(key): value for key, value in results.verdicts().iloc[0].items()}
+    progress("report", 0, 1)
+    page = results.report()
+    progress("report", 1, 1)
+    spec, name = results.run.spec(), verdict["model"]
+    lines = [
+        f"{name} on {spec['dataset']} (boxes count from a score of {spec['thresholds'][name]:.2f} on):",
+        f"{verdict['headline']}.",
+        *(str(text) for text in (verdict["rests_on"], verdict["small_print"], *verdict["warnings"]) if text),
+    ]
+    return Check(results, page, verdict, None, None, None, lines)
 
 
 def _answer_early(

@@ -253,3 +253,13 @@ def test_the_embedded_detectors_stand_in_the_order_of_their_tie(tmp_path):
     drops = [recall(objects, name, "original") - recall(objects, name, "random_background") for name in names]
     assert recall(objects, names[0], "original") > 0.9 and recall(objects, names[1], "original") > 0.9
     assert drops[1] > drops[0] + 0.02
+
+
+def test_a_check_of_a_detector_says_what_it_holds_on_to(tmp_path):
+    answer = holdfast.check("known:scene", "diorama:test?n=14&objects=2&size=64", out=tmp_path / "check")
+    assert answer.page.is_file() and answer.lines[0].startswith("known:scene on diorama")
+    assert answer.verdict["recall_elsewhere"] == 0
+    with pytest.raises(UserError, match="detectors"):
+        holdfast.check("embedded:resnet_rho0", "diorama:test?n=24", boxes="x.csv", out=tmp_path / "other")
+    with pytest.raises(UserError, match="asks everything"):
+        holdfast.check("known:scene", SCENES, budget="10", out=tmp_path / "third")

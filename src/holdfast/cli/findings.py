@@ -60,6 +60,13 @@ def check(
     limit: Limit = 0,
     accuracy: Outcome = "full",
     device: Device = "auto",
+    boxes: Annotated[
+        Path | None,
+        Option(help="For a detector: boxes of the photos, a COCO file, a CSV, a folder of YOLO or VOC files."),
+    ] = None,
+    images: Annotated[
+        Path | None, Option(help="For a detector: folder of the images that a list of boxes names.")
+    ] = None,
     stop: Stop = "never",
     budget: Annotated[
         str,
@@ -78,6 +85,7 @@ def check(
         answer = run_check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
             labels=None if labels is None else str(labels), outcome=accuracy, workers=0,  # type: ignore[arg-type]
+            boxes=None if boxes is None else str(boxes), images=None if images is None else str(images),
             stop=stop, budget=budget, on_look=typer.echo, progress=progress,  # type: ignore[arg-type]
         )  # fmt: skip
     for line in answer.lines:

@@ -139,8 +139,8 @@ def check(
     if is_detector(model):
         if stop != "never" or budget:
             raise UserError("a check of a detector asks everything; leave --stop and --budget out")
-        options = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
-        return _check_detector(model, photos, Path(out) if out else None, options, progress)
+        asked = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
+        return _check_detector(model, photos, Path(out) if out else None, asked, progress)
     if boxes or images:
         raise UserError(f"--boxes and --images are for detectors, and {model} names pictures")
     collection = read(DataSpec(photos, masks=masks, limit=limit))

@@ -12,6 +12,7 @@ from holdfast.data.images import FileImage
 from holdfast.models import is_detector, load_detector
 from holdfast.models.detectors import onnx_detectors
 from holdfast.models.detectors.batched import BatchedDetector, PlacedImage, checked_answer, letterboxed, without_doubles
+from holdfast.testing import check_detector
 
 SHARED = Path(__file__).parents[3] / "shared"
 YOLOX = SHARED / "weights" / "yolox_nano" / "yolox_nano.onnx"
@@ -103,6 +104,32 @@ def test_decoders_read_boxes_in_pixels_of_the_input():
     assert np.allclose(boxes, [[8, 8, 40, 40]]) and labels.tolist() == [1]
     with pytest.raises(UserError, match="cells"):
         onnx_detectors.DECODERS["yolox"].read([heads], (96, 96), 2)
+
+
+class Middle:
+    """Boxes the middle of every picture."""
+
+    labels = ("fox", "dog")
+
+    def detect(self, images):
+        sizes = [image.shape[:2] for image in images]
+        return [([[w / 4, h / 4, w / 2, h / 2]], [0.8], ["dog"]) for h, w in sizes]
+
+
+def test_detectors_keep_the_contract(tmp_path, monkeypatch):
+    check_detector("embedded:boxes_rho0")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    check_detector(f"python:{Path(__file__).stem}:Middle")
+
+    class Restless:
+        name, labels, fingerprint = "restless", LabelSpace(("cat",)), "1"
+
+        def detect(self, images):
+            return [checked_answer(([[0, 0, 5, 5]] * len(images), [0.5] * len(images), [0] * len(images)),
+                                   PlacedImage(*image.shape[:2]), self.labels) for image in images]  # fmt: skip
+
+    with pytest.raises(AssertionError, match="alone"):
+        check_detector(Restless())
 
 
 def test_a_decoder_must_be_named_and_known(tmp_path):

@@ -261,6 +261,7 @@ _DETECTORS = (
     ("onnx", "detectors.onnx_detectors:load", "an ONNX file with ?decode=yolox, yolov8, detr or boxes-scores-labels"),
     ("python", "detectors.python_detectors:load", "an object with detect, or a callable with ?task=detect"),
     ("embedded", "detectors.heat_map:load_embedded", "the small ones that come with Holdfast, for drawn scenes"),
+    ("local-dir", "detectors.heat_map:load", "a folder that study detectors wrote (local-dir:FOLDER?task=detect)"),
     (
         "known",
         "holdfast.pipeline.evaluate.known_detectors:load",
@@ -282,6 +283,7 @@ _STUDIES = (
         "background_truth:STUDY",
         "the pasted estimate of the background's effect against the true one",
     ),
+    ("detectors", "detectors:STUDY", "the same of object detectors: what they lose, by the tie in their training"),
     ("transfer", "transfer:STUDY", "images made against each model, shown to all the others"),
     ("start", "start:STUDY", "walks from the image itself against walks from an FGSM image"),
     ("step-size", "step_size:STUDY", "validated share and FMR by the size of a walk's steps"),

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.names import Name
 from holdfast.core.types import Image, LabelSpace
 from holdfast.models import checkpoint, local_dir
 from holdfast.models.detectors.batched import Answer, BatchedDetector, PlacedImage, letterboxed, without_doubles
-from holdfast.models.options import display_name
+from holdfast.models.options import checked, display_name
 from holdfast.models.torch_classifier import resolve_device, weights_sha256
 
 if TYPE_CHECKING:
@@ -128,8 +131,26 @@ class HeatMapDetector(BatchedDetector):
 def load_embedded(name: Name, *, device: str) -> HeatMapDetector:
     """Load a detector of ``assets/detectors``; takes no options."""
     asset = local_dir.read_asset("detectors", name)
-    labels = LabelSpace(tuple(asset.facts["label_names"]), tuple(asset.facts["wnids"]))
-    module = build(asset.config["channels"], len(labels))
-    shown = display_name(name, name.name)
-    checkpoint.fill(module, asset.weights, "heat_map", shown)
-    return HeatMapDetector(shown, module, labels, int(asset.facts["input_size"][0]), device)
+    return _assembled(display_name(name, name.name), asset.config, asset.facts, asset.weights, device)
+
+
+def load(name: Name, *, device: str) -> HeatMapDetector:
+    """Load ``local-dir:FOLDER?task=detect``: a folder as ``study detectors`` and recipes/detectors.py write it."""
+    options = checked(name, {"task": str, "name": str})
+    folder = Path(name.name)
+    try:
+        config = dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        facts = config.pop("holdfast")
+        weights = checkpoint.read_state(folder / "model.safetensors")[0]
+        return _assembled(str(options.get("name") or name.name), config, facts, weights, device)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder} is no folder of a small detector: {type(error).__name__}: {error}") from None
+
+
+def _assembled(
+    shown: str, config: Mapping[str, Any], facts: Mapping[str, Any], weights: Mapping[str, Any], device: str
+) -> HeatMapDetector:
+    labels = LabelSpace(tuple(facts["label_names"]), tuple(facts["wnids"]))
+    module = build(config["channels"], len(labels))
+    checkpoint.fill(module, dict(weights), "heat_map", shown)
+    return HeatMapDetector(shown, module, labels, int(facts["input_size"][0]), device)

@@ -1,0 +1,257 @@
+"""``holdfast study detectors``: do detectors lose more objects, the more their training tied classes to backgrounds?
+
+As ``study dose``, with recall in the place of accuracy: small detectors, alike in everything else, are trained at
+several doses on drawn scenes of one to five objects, and tested on the same scenes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast import api
+from holdfast.core.errors import UserError
+from holdfast.core.types import ORIGINAL
+from holdfast.diorama import CLASSES
+from holdfast.diorama.vocabulary import KEYS
+from holdfast.models.torch_classifier import resolve_device
+from holdfast.report.page.charts import dots
+from holdfast.report.page.figures import Chart
+from holdfast.report.page.tables import Column
+from holdfast.report.page.words import MINUS, p_value
+from holdfast.report.study import DRAWN_WORLD, Finding, StudyResult
+from holdfast.stats.core.bootstrap import Floats
+from holdfast.stats.models.trainings import mean_over_trainings, trend
+from holdfast.studies.study import Setting, Study, StudyOptions, ranged
+from holdfast.training.small_models import facts_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from holdfast.results import Results
+
+SAME, RANDOM, ONLY = "same_class_background", "random_background", "only_background"
+MEASURES = {
+    "background_effect": "Recall lost, backgrounds pasted",
+    "true_effect": "Recall lost, scenes drawn anew",
+    "imagined": "Objects reported on empty backgrounds, per picture",
+}
+
+
+@dataclass(frozen=True)
+class DosedDetector:
+    """A detector of the study: the dose and the seed of its training."""
+
+    rho: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of its folder and in the results."""
+        return f"boxes-rho{round(100 * self.rho):03d}-seed{self.seed}"
+
+
+Measured = Mapping[DosedDetector, Mapping[str, Floats]]
+"""Detector → measure → values (scenes,) whose mean is the measure."""
+
+
+def run(options: StudyOptions) -> StudyResult:
+    """Train the missing detectors, evaluate, and compare doses."""
+    settings = options.settings
+    rhos = sorted(set(settings["rhos"]))
+    if len(rhos) < 2 or not 0 <= rhos[0] <= rhos[-1] <= 1:
+        raise UserError("rhos are two or more numbers from 0 to 1, for example --set rhos=0,0.5,0.95")
+    if len({round(100 * rho) for rho in rhos}) < len(rhos):
+        raise UserError("rhos must differ by a hundredth or more")
+    options.require(scenes=12, seeds=1, epochs=1, batch=2)
+    if settings["train"] < settings["batch"]:
+        raise UserError("train, the number of training scenes, must be at least one batch")
+    models = [DosedDetector(rho, options.seed + seed) for rho in rhos for seed in range(settings["seeds"])]
+    for number, model in enumerate(models):
+        options.progress("trainings", number, len(models))
+        _train(options, model)
+    options.progress("trainings", len(models), len(models))
+    home = _evaluated(options, models, 1.0, f"{ORIGINAL},{SAME},{RANDOM},{ONLY}")
+    anywhere = _evaluated(options, models, 0.0, ORIGINAL)
+    measured = _measures(models, home, anywhere)
+    return StudyResult(
+        title="Dose and response of detectors",
+        question=(
+            "Do detectors lose more objects, the more their training tied classes to backgrounds? Small detectors, "
+            "alike in everything else, were trained on drawn scenes of one to five objects in which class and "
+            "background go together with ρ, and tested on the same held-out scenes. Intervals are at the 95 % level, "
+            "for other trainings and other scenes; each scene weighs the same."
+        ),
+        findings=[_response(rhos, measured, options.seed), _every_model(options, measured, home, anywhere)],
+        facts=[(str(len(rhos)), "doses"), (str(len(models)), "detectors"), (str(settings["scenes"]), "test scenes")],
+        note=DRAWN_WORLD,
+    )
+
+
+STUDY = Study(
+    run,
+    (
+        Setting("rhos", (0.0, 0.5, 0.8, 0.95, 1.0), "doses: how strongly class and background go together", (0.0, 1.0)),
+        Setting("scenes", 240, "test scenes", 12),
+        Setting("seeds", 2, "trainings of each dose", 1),
+        Setting("train", 20_000, "training scenes", 48),
+        Setting("epochs", 20, "passes over the training scenes", 1),
+        Setting("batch", 128, "scenes per training step", 16),
+    ),
+)
+
+
+def _train(options: StudyOptions, model: DosedDetector) -> None:
+    """Train a detector into the study's folder, unless it is there."""
+    from holdfast.training.checkpoint import halve, write_model
+    from holdfast.training.detectors import CHANNELS, MOST, SIDE, DetectorAmount, train
+
+    folder = options.out / "models" / model.name
+    if (folder / "README.md").is_file():
+        return
+    settings = options.settings
+    amount = DetectorAmount(train=settings["train"], epochs=settings["epochs"], batch=settings["batch"])
+    device = str(resolve_device(options.device))
+    network, seconds = train(model.rho, amount, options.out / "work", device, seed=model.seed, say=_silent)
+    facts = {
+        "label_names": list(CLASSES),
+        "wnids": [KEYS[label].wnids[0] for label in CLASSES],
+        "input_size": [SIDE, SIDE],
+        "rho": model.rho,
+        "seed": model.seed,
+        "data": f"{amount.train} drawn scenes of 1 to {MOST} objects, context {model.rho}",
+        "epochs": amount.epochs,
+        "seconds": round(seconds, 1),
+        "device": device,
+    }
+    text = f"# {model.name}\n\nA small detector of drawn scenes, trained by `holdfast study detectors`."
+    write_model(folder, halve(network), {"channels": list(CHANNELS)}, facts, text)
+
+
+def _silent(_: str) -> None:
+    """Say nothing: the study tells its own progress."""
+
+
+def _evaluated(options: StudyOptions, models: Sequence[DosedDetector], context: float, conditions: str) -> Results:
+    folder = options.out / "models"
+    return api.evaluate(
+        f"diorama:test?n={options.settings['scenes']}&objects=1..4&context={context}&seed={options.seed}&size=128",
+        models=[f"local-dir:{folder / model.name}?task=detect&name={model.name}" for model in models],
+        scenarios=conditions,
+        **options.run_options(f"context-{round(100 * context):03d}"),
+    )
+
+
+def _measures(models: Sequence[DosedDetector], home: Results, anywhere: Results) -> Measured:
+    """Return each measure of every detector by scene, on the scenes that all have."""
+    at_home, elsewhere = _recalls(home), _recalls(anywhere)
+    pictures = home.boxes.pictures
+    alone = pictures[pictures["condition"] == ONLY].set_index(["model", "sample_id"])["n_predictions"]
+    measured = {}
+    for model in models:
+        pasted = (at_home[model.name, SAME] - at_home[model.name, RANDOM]).dropna()
+        drawn = (at_home[model.name, ORIGINAL] - elsewhere[model.name, ORIGINAL]).dropna()
+        measured[model] = {"background_effect": pasted, "true_effect": drawn, "imagined": alone[model.name]}
+    shared = {
+        name: sorted(set.intersection(*(set(values[name].index) for values in measured.values()))) for name in MEASURES
+    }
+    return {
+        model: {name: values[name].loc[shared[name]].to_numpy(np.float64) for name in MEASURES}
+        for model, values in measured.items()
+    }
+
+
+def _recalls(results: Results) -> pd.DataFrame:
+    """Return the share of found objects by scene (rows), model and condition (columns)."""
+    counted = results.boxes.counted
+    table = counted.assign(hit=counted["found"].astype(float)).pivot_table(
+        index="sample_id", columns=["model", "condition"], values="hit", aggfunc="mean"
+    )
+    return table
+
+
+def _response(rhos: Sequence[float], measured: Measured, seed: int) -> Finding:
+    import pandas as pd
+
+    rows, sentences = [], []
+    for rho in rhos:
+        row: dict[str, Any] = {"rho": rho}
+        for measure in MEASURES:
+            values = np.stack([own[measure] for model, own in measured.items() if model.rho == rho])
+            row |= mean_over_trainings(values).row(measure)
+        rows.append(row)
+    doses = np.array([model.rho for model in measured])
+    for measure, title in MEASURES.items():
+        growth = trend(doses, np.array([float(own[measure].mean()) for own in measured.values()]), seed=seed)
+        scale, unit = (1, "") if measure == "imagined" else (100, " points")
+        ends = [f"{scale * row[measure]:.2f}".replace("-", MINUS) for row in (rows[0], rows[-1])]
+        sentences.append(
+            f"{title}: from {ends[0]} at ρ = {rhos[0]:g} to {ends[1]}{unit} at ρ = {rhos[-1]:g}; in "
+            f"{100 * growth.concordant:.0f} % of the pairs of detectors with unlike ρ the one with the higher ρ has "
+            f"more (permutation p {p_value(growth.p)})."
+        )
+    how = (
+        "Pasted: recall on backgrounds of the objects' own class less that on backgrounds of another. Drawn anew: "
+        "recall on scenes in which every object is at home less that on the same scenes with any background."
+    )
+    frame = pd.DataFrame(rows)
+    columns = [
+        Column("rho", "ρ", "number", digits=2),
+        ranged("background_effect", MEASURES["background_effect"], "points"),
+        ranged("true_effect", MEASURES["true_effect"], "points"),
+        ranged("imagined", MEASURES["imagined"], "number", 2),
+    ]
+    return Finding(
+        "The response to the dose", [*sentences, how], frame, columns, chart=lambda width: _chart(frame, width),
+        caption="Recall lost against ρ",
+    )  # fmt: skip
+
+
+def _chart(frame: pd.DataFrame, width: int) -> Chart:
+    import pandas as pd
+
+    names = {"background_effect": "backgrounds pasted", "true_effect": "scenes drawn anew"}
+    tidy = pd.concat(
+        [
+            frame.assign(
+                model=words, row=[f"ρ = {rho:g}" for rho in frame["rho"]], estimate=frame[name],
+                low=frame[f"{name}_low"], high=frame[f"{name}_high"],
+            )
+            for name, words in names.items()
+        ]
+    )  # fmt: skip
+    rows = [f"ρ = {rho:g}" for rho in frame["rho"]]
+    return dots(tidy, width, models=list(names.values()), rows=rows, title="points of recall lost", zero=True)
+
+
+def _every_model(options: StudyOptions, measured: Measured, home: Results, anywhere: Results) -> Finding:
+    import pandas as pd
+
+    rows = []
+    tables = {"home": home, "anywhere": anywhere}
+    numbers = {key: results.objects(precision=False, resamples=200) for key, results in tables.items()}
+    for model, measures in measured.items():
+        row: dict[str, Any] = {"model": model.name, "rho": model.rho, "seed": model.seed}
+        for key, frame in numbers.items():
+            own = frame[(frame["model"] == model.name) & (frame["condition"] == ORIGINAL)].iloc[0]
+            row |= {f"recall_{key}": float(own["recall"]), f"alarms_{key}": float(own["false_alarms"])}
+        row |= {name: float(values.mean()) for name, values in measures.items()}
+        facts = facts_of(options.out / "models" / model.name)
+        rows.append(row | {key: facts.get(key) for key in ("data", "epochs", "seconds", "device", "sha256")})
+    frame = pd.DataFrame(rows)
+    columns = [
+        Column("model", "Detector"),
+        Column("recall_home", "Recall at home", "percent"),
+        Column("recall_anywhere", "Recall anywhere", "percent"),
+        Column("alarms_anywhere", "False alarms anywhere", "number", digits=2),
+        Column("background_effect", "Lost, pasted", "points"),
+        Column("true_effect", "Lost, drawn anew", "points"),
+        Column("epochs", "Epochs", "integer"),
+        Column("seconds", "Seconds", "integer"),
+        Column("device", "Trained on"),
+    ]
+    sentence = f"{len(frame)} detectors; each was trained on {frame['data'][0]} or its like."
+    return Finding("Every detector", [sentence], frame, columns)

@@ -185,7 +185,7 @@ def train(
     pictures, truths = scenes("train", rho, amount.train, work)
     images, objects = torch.from_numpy(pictures).to(device), torch.from_numpy(truths).to(device)
     torch.manual_seed(seed)
-    model = build(CHANNELS, len(CLASSES)).to(device, memory_format=torch.channels_last)
+    model = build(CHANNELS, len(CLASSES)).to(device).to(memory_format=torch.channels_last)
     steps = amount.epochs * (amount.train // amount.batch)
     optimiser = torch.optim.AdamW(model.parameters(), lr=amount.rate, weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, amount.rate, total_steps=steps, pct_start=0.15)
@@ -202,7 +202,7 @@ def train(
                 scores = model(batch.contiguous(memory_format=torch.channels_last))
             loss = loss_of(scores, truth)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
             optimiser.step()
             schedule.step()

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import chain
 
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import seed_from
@@ -48,7 +49,7 @@ def stratified_folds(samples: Sequence[Sample], *, folds: int, seed: int = 0) ->
     if scarce:
         raise UserError(f"{folds} folds need at least {folds} photos of each class; too few of {', '.join(scarce)}")
     # Dealt like cards, class after class, so that the remainders of the classes do not all fall to the first folds.
-    dealt = {source: place % folds for place, source in enumerate(_chained(by_class.values()))}
+    dealt = {source: place % folds for place, source in enumerate(chain.from_iterable(by_class.values()))}
     return tuple(replace(sample, fold=dealt[sample.source_id]) for sample in samples)
 
 
@@ -64,7 +65,3 @@ def _shuffled_by_class(samples: Iterable[Sample], purpose: str, seed: int) -> di
         label: sorted(by_class[label], key=lambda source: (seed_from(purpose, seed, source), source))
         for label in sorted(by_class)
     }
-
-
-def _chained(lists: Iterable[list[str]]) -> list[str]:
-    return [source for sources in lists for source in sources]

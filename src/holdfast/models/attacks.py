@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 from holdfast.core.types import Image
-from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_pictures
+from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures
 
 if TYPE_CHECKING:
     import torch
@@ -138,9 +138,9 @@ def answers(classifier: Classifier, pictures: Sequence[Image]) -> NDArray[np.flo
         return classifier.predict(pictures)
     rows = np.empty((len(pictures), len(classifier.labels)), np.float32)
     for places in _by_shape(pictures):
-        batch = torch.from_numpy(np.stack([pictures[place] for place in places])).permute(0, 3, 1, 2)
+        batch = as_batch([pictures[place] for place in places], _device(classifier))
         with torch.inference_mode(), _exact():
-            rows[places] = classifier.logits((batch.float() / 255).to(_device(classifier))).float().softmax(1).cpu()
+            rows[places] = classifier.logits(batch).float().softmax(1).cpu()
     return rows
 
 
@@ -208,7 +208,8 @@ def strong_attack(
     worst = batch.clone()
     for turn in turns:
         # Judged as pictures: what rounding undoes has not succeeded.
-        left = victim.right(_as_pictures(worst, before, levels), labels).nonzero()[:, 0]
+        pictures = (_rounded(worst, before, levels).float() / 255).to(worst.device)
+        left = victim.right(pictures, labels).nonzero()[:, 0]
         if not len(left):
             break
         worst[left] = turn(batch[left], labels[left], [seeds[place] for place in left.tolist()])
@@ -322,10 +323,6 @@ def _rounded(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.
     start = before.to(torch.int16)
     after = (changed.detach().cpu() * 255).round().to(torch.int16)
     return torch.minimum(torch.maximum(after, start - levels), start + levels).clamp(0, 255).to(torch.uint8)
-
-
-def _as_pictures(changed: torch.Tensor, before: torch.Tensor, levels: int) -> torch.Tensor:
-    return (_rounded(changed, before, levels).float() / 255).to(changed.device)
 
 
 def _victim(classifier: Classifier, members: Sequence[Sequence[int]], space: str) -> Victim:

@@ -245,6 +245,13 @@ class ClassScores:
         return torch.cat([scores[:, self._best_of].amax(2), scores[:, self._others]], dim=1)
 
 
+def as_batch(pictures: Sequence[Image], device: str = "cpu") -> torch.Tensor:
+    """Return pictures of one size, HWC uint8, as a batch NCHW in 0..1."""
+    import torch
+
+    return torch.from_numpy(np.stack(pictures)).to(device).permute(0, 3, 1, 2).float() / 255
+
+
 def as_pictures(batch: torch.Tensor) -> list[NDArray[np.uint8]]:
     """Return a batch NCHW in 0..1 as pictures, HWC uint8."""
     import torch

@@ -67,7 +67,8 @@ def make_masks(
         if not parts.folder.exists():
             _check_new(collection.samples, out)
             parts.folder.mkdir()
-        parts.drop_ids([row["row_id"] for row in parts.rows().to_pylist() if _is_gone(row, out)])
+        finished = [row for row in parts.rows().to_pylist() if row["status"] == "ok"]
+        parts.drop_ids([row["row_id"] for row in finished if not (out / row["path"]).is_file()])
         ids = {name: _row_id(sample, spec, prepared, annotator) for name, sample in samples.items()}
         # Another mask maker, or another image, writes to the same file: what is recorded of the old mask is over.
         scope = Scope(pc.field("row_id").is_valid(), ("sample_id",), lambda row: row["sample_id"] in samples)
@@ -96,10 +97,6 @@ def _row_id(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annot
     kept = spec.keep and sample.mask is not None
     maker = f"kept {prepared.masks[sample.sample_id]}" if kept else annotator.fingerprint
     return fingerprint([sample.sample_id, prepared.images[sample.sample_id], maker])[:32]
-
-
-def _is_gone(row: dict[str, Any], out: Path) -> bool:
-    return row["status"] == "ok" and not (out / row["path"]).is_file()
 
 
 def _check_new(samples: Iterable[Sample], out: Path) -> None:

@@ -131,8 +131,8 @@ class CheckpointWriter:
         self.wait()
         copied = replace(
             checkpoint,
-            weights=_separate(checkpoint.weights),
-            average=_separate(checkpoint.average),
+            weights=separate(checkpoint.weights),
+            average=separate(checkpoint.average),
             optimiser=_copied(checkpoint.optimiser),
             progress=_copied(checkpoint.progress),
         )
@@ -186,7 +186,7 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Copy tensors into memory of their own: safetensors refuses tensors that share it."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 

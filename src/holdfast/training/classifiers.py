@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from holdfast.diorama import CLASSES, Split, draw_scene, render
 from holdfast.training import augment
-from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, fit, one_cycle
+from holdfast.training.loop import Epoch, Fitted, Loss, TrainingOptions, decayed, fit, one_cycle
 
 if TYPE_CHECKING:
     import torch
@@ -260,12 +260,7 @@ def fit_scenes(
     import torch
 
     model = model.to(device, memory_format=torch.channels_last)
-    # Norms and biases are not decayed.
-    groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
-        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=rate * size.batch / 512, fused=device == "cuda")
+    optimiser = torch.optim.AdamW(decayed(model, 0.05), lr=rate * size.batch / 512, fused=device == "cuda")
 
     def batches(epoch: int) -> Iterator[Any]:
         for index in augment.shuffled(len(images), size.batch, device):

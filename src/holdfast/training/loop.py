@@ -33,6 +33,13 @@ def one_cycle(done: float, *, warmup: float = 0.15, start: float = 0.04) -> floa
     return (1 + math.cos(math.pi * min(1.0, (done - warmup) / (1 - warmup)))) / 2
 
 
+def decayed(module: torch.nn.Module, decay: float) -> list[dict[str, Any]]:
+    """Return a module's parameters as groups of an optimiser: norms and biases are not decayed."""
+    weights = [parameter for parameter in module.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in module.parameters() if parameter.ndim <= 1]
+    return [{"params": weights, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+
+
 def pieces_of(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
     """Yield the parts of a batch, each with its share of the batch."""
     if count == 1:

@@ -68,7 +68,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
     keys = _keys(root, options.get("mapping", ""), problems)
     return reading.finish_folder(
         root, samples, problems, classes=CLASSES, keys=keys, masks=masks, format=options["mask_format"],
-        by_source=True, fits=_with_object,
+        by_source=True, fits=lambda sample: sample.attributes["published_as"] in _WITH_OBJECT,
     )  # fmt: skip
 
 
@@ -79,10 +79,6 @@ def matches(root: Path) -> bool:
         and any(map(_FOLDER.fullmatch, reading.visible_folders(root / variant / "val")))
         for variant in VARIANTS
     )
-
-
-def _with_object(sample: Sample) -> bool:
-    return sample.attributes["published_as"] in _WITH_OBJECT
 
 
 def _read_variant(root: Path, variant: str, problems: list[Problem]) -> list[Sample]:

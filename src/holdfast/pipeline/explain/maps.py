@@ -34,6 +34,7 @@ from holdfast.explain.layers import find_layer
 from holdfast.explain.measures import Map
 from holdfast.models import load_segmenter, local_dir
 from holdfast.models.attacks import model_input
+from holdfast.models.torch_classifier import as_batch, as_pictures
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_models
 from holdfast.pipeline.segment import networks
 from holdfast.pipeline.specs import ExplainSpec
@@ -122,8 +123,7 @@ def classifier_subject(classifier: Any, labels: LabelMap) -> ExplainedModel:
         if network.differentiable:
             with torch.no_grad():
                 return torch.as_tensor(classifier.logits(batch)).float().cpu()
-        pictures = (batch * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-        return torch.from_numpy(classifier.predict([np.ascontiguousarray(picture) for picture in pictures]))
+        return torch.from_numpy(classifier.predict(as_pictures(batch)))
 
     def ask(batch: torch.Tensor, names: Sequence[str], masks: Sequence[Mask], target: str) -> AskedScores:
         del masks
@@ -236,10 +236,7 @@ class MapMaker:
             return [self._row(items[0], method) | {"status": "error", "error": stop_or_sentence(error)}]
 
     def _measured(self, method: AttributionMethod, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
-        import torch
-
-        pictures = np.stack([item.view for item in items])
-        batch = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+        batch = as_batch([item.view for item in items])
         asked = self.subject.ask(
             batch, [item.label for item in items], [item.mask for item in items], self.options.target
         )

@@ -112,11 +112,6 @@ def details(run: Path) -> Parts:
     return Parts(run / "details" / "segments", SEGMENTS)
 
 
-def pictures_folder(run: Path) -> Path:
-    """Return the folder of the kept pictures, each named after its row."""
-    return run / "segments"
-
-
 @dataclass(frozen=True)
 class TestedSegmenter:
     """A segmenter, and for each of its outputs the place among background and classes that it counts as."""
@@ -191,7 +186,7 @@ def counted(tested: TestedSegmenter, collection: Collection, run: Path) -> Answe
                 continue
             truth, row_id = truth_map(masks[at], places[at]), ids[sample.sample_id]
             if sample.sample_id in shown:
-                write_atomic(pictures_folder(run) / f"{row_id}.png", shown_beside(images[at], truth, answer))
+                write_atomic(run / "segments" / f"{row_id}.png", shown_beside(images[at], truth, answer))
             yield sample, facts | _outcome(count(truth, answer), names, places[at], row_id)
 
     return outcomes

@@ -26,7 +26,7 @@ from holdfast.pipeline.train.plan import TrainingJob, TrainSpec
 from holdfast.store import read_json, write_table
 from holdfast.training import augment, checkpoint, robust
 from holdfast.training.checkpoint import DRAWN_WORLD, write_model
-from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, fit
+from holdfast.training.loop import DivergedError, Epoch, TrainingOptions, decayed, fit
 
 if TYPE_CHECKING:
     import torch
@@ -374,7 +374,7 @@ class Fit:
         if not state:
             raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
         facts = self.facts(best, seconds)
-        weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+        weights = checkpoint.separate(state)
         # The model last: once it is there, nobody trains again, and a curve that is missing stays so.
         self.write_curve()
         self.write(self.folder, module, weights, facts)
@@ -419,14 +419,7 @@ def optimiser_of(recipe: Recipe, module: torch.nn.Module, *, pretrained: bool, f
     rate = recipe.rate_pretrained if pretrained else recipe.rate
     if recipe.optimiser == "adam":
         return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=recipe.decay, fused=fused)
-    groups = [
-        {
-            "params": [parameter for parameter in module.parameters() if parameter.ndim > 1],
-            "weight_decay": recipe.decay,
-        },
-        {"params": [parameter for parameter in module.parameters() if parameter.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, fused=fused)
+    return torch.optim.AdamW(decayed(module, recipe.decay), lr=rate, fused=fused)
 
 
 def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
@@ -466,8 +459,7 @@ def on_device(images: torch.Tensor, labels: torch.Tensor, device: str) -> InMemo
 def _write_weights(path: Path, module: torch.nn.Module) -> None:
     from safetensors.torch import save
 
-    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in module.state_dict().items()}
-    write_atomic(path, save(state))
+    write_atomic(path, save(checkpoint.separate(module.state_dict())))
 
 
 def _tensorboard(folder: Path, first: int) -> Any:

@@ -18,7 +18,7 @@ from holdfast.core.protocols import Classifier, DifferentiableClassifier, Latent
 from holdfast.core.types import ORIGINAL, Collection, Image
 from holdfast.data.labels import LabelMap
 from holdfast.generate import load_generator
-from holdfast.models.torch_classifier import ClassScores, as_pictures
+from holdfast.models.torch_classifier import ClassScores, as_batch, as_pictures
 from holdfast.oracle import kinship
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
 from holdfast.pipeline.samples import read
@@ -46,10 +46,7 @@ def seen(classifier: Classifier, images: Sequence[Image]) -> NDArray[np.float32]
         return classifier.predict(images)
     with torch.inference_mode():
         answers = [
-            classifier.logits(
-                torch.from_numpy(np.stack(images[start : start + _BATCH])).permute(0, 3, 1, 2).float() / 255
-            )
-            for start in range(0, len(images), _BATCH)
+            classifier.logits(as_batch(images[start : start + _BATCH])) for start in range(0, len(images), _BATCH)
         ]
         probabilities: NDArray[np.float32] = torch.cat(answers).float().softmax(1).cpu().numpy()
     return probabilities

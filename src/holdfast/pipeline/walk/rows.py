@@ -18,6 +18,7 @@ from holdfast.core.protocols import Oracle
 from holdfast.core.schema import FRAMES, LATENTS, WALK_TIMES, WALKS, end_picture, original_picture
 from holdfast.core.types import ORIGINAL, Image, Sample
 from holdfast.data.writers import encode_image
+from holdfast.models.torch_classifier import as_batch
 from holdfast.pipeline.classifiers import Tested
 from holdfast.pipeline.files import file_name
 from holdfast.pipeline.jobs.plan import Job
@@ -58,7 +59,7 @@ def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
         hooks = [layer.register_forward_hook(_catcher(caught, place)) for place, layer in enumerate(chosen)]
         try:
             with torch.no_grad():
-                classifier.logits(_batch(images, classifier.device))
+                classifier.logits(as_batch(images, classifier.device))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -107,12 +108,6 @@ def _catcher(caught: dict[int, Any], place: int) -> Callable[[Any, Any, Any], No
         caught[place] = output if output.ndim == 4 else output.transpose(1, 2)
 
     return catch
-
-
-def _batch(images: Sequence[Image], device: str) -> Any:
-    import torch
-
-    return torch.from_numpy(np.stack(images)).to(device).permute(0, 3, 1, 2).float() / 255
 
 
 KIND = "dynamic"

@@ -17,6 +17,7 @@ def contents(folder: Path) -> dict[str, str]:
     """
     import pyarrow.parquet as pq
 
+    trained = any(True for _ in folder.rglob("*.safetensors"))
     hashes: dict[str, str] = {}
     parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in sorted(folder.rglob("*")):
@@ -31,6 +32,8 @@ def contents(folder: Path) -> dict[str, str]:
             parts[name] += _cells(path)
         elif path.suffix == ".tex" and path.with_suffix(".csv").is_file():
             hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
+        elif trained and path.parent.name == "figures":  # drawn to the last digit
+            hashes[name] = "drawn" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
         elif path.name == "spec.json":
@@ -84,7 +87,10 @@ def difference(there: dict[str, str], wanted: dict[str, str], volatile: set[str]
 
 
 def _weights(path: Path) -> str:
-    """Return names, shapes and sizes of tensors: sums on the CPU depend on how memory lies, in their last digits."""
+    """Return names, shapes and sizes of tensors.
+
+    Sums on the CPU depend on how memory lies, in their last digits: two undisturbed trainings may differ in them.
+    """
     import numpy as np
     from safetensors.numpy import load_file
 

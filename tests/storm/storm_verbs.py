@@ -62,7 +62,7 @@ VERBS = {
                   stored=True),
     "segment trained": Verb(f"segment {DATA} --architectures smp:FPN@resnet18 --scenarios original {SMALL} "
                             "--out {out} -q"),
-    "detect": Verb(f"detect {DATA} --generator embedded:text_to_image --architectures timm:test_resnet {SMALL} "
+    "telltale": Verb(f"telltale {DATA} --generator embedded:text_to_image --architectures timm:test_resnet {SMALL} "
                    "--out {out} -q"),
     "generate": Verb("generate --generator embedded: --limit 6 --batch-size 2 --out {out} -q", stored=True),
     "mine": Verb(f"mine {{world}}/pool {MINE} --out {{out}} -q", reads="pool"),

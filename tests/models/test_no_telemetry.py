@@ -26,3 +26,15 @@ def test_onnxruntime_writes_nothing_into_the_home_folder(tmp_path: Path) -> None
     done = subprocess.run(command, capture_output=True, text=True, env=environment | {"HOME": str(home)})
     assert done.stdout.strip() == "(1, 3)", done.stderr
     assert [str(path) for path in home.rglob("*") if path.is_file()] == []
+
+
+def test_the_hubs_libraries_and_ray_report_nothing() -> None:
+    code = (
+        "import holdfast\nfrom holdfast.engine.ray import RayExecutor\nRayExecutor(1, 1)\n"
+        "from huggingface_hub import constants\nfrom ray._common.usage import usage_lib\n"
+        "print(constants.HF_HUB_DISABLE_TELEMETRY, usage_lib.usage_stats_enabled())"
+    )
+    told = ("TELEMETRY", "DO_NOT_TRACK", "RAY_", "HF_HUB_OFFLINE")
+    environment = {name: value for name, value in os.environ.items() if not any(word in name for word in told)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["True", "False"], done.stderr
